@@ -1,0 +1,35 @@
+"""The one error root. Whatever is raised from it ends as one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FINDINGS: Final = 1
+"""Findings, refused files, or (with --check) something that would change."""
+EXIT_BAD_INPUT: Final = 2
+"""Wrong arguments, a wrong matrix.toml, a missing program, a folder that cannot be written."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C, as shells count it: 128 + SIGINT."""
+
+
+class BuildPytorchError(Exception):
+    """An expected error. Its text says what is wrong, where, and what to do; no traceback."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class MatrixError(BuildPytorchError):
+    """matrix.toml cannot be read, or says something that cannot be true."""
+
+
+class ToolError(BuildPytorchError):
+    """Another program is missing, or failed where it should not."""
+
+
+class WriteError(BuildPytorchError):
+    """A file could not be written, or another run is writing."""
+
+
+class TemplateError(BuildPytorchError):
+    """A template cannot be rendered."""

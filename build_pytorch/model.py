@@ -1,0 +1,393 @@
+"""Frozen values: what matrix.toml may say (the structs) and what follows from it (Variant).
+
+The structs are the schema: `docs/matrix.schema.json` is generated from them, and the patterns
+below are the first wall between the matrix and the Nix strings, shell text and argv it reaches.
+Patterns end in `$(?!\\n)` because Python's `$` also matches before a final newline.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+END = r"$(?!\n)"
+
+Platform = Literal["x86_64-linux", "aarch64-linux"]
+CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
+
+Key = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9][a-z0-9_]*" + END,
+        description="lower-case letters, digits and _ (a dot breaks Flox)",
+    ),
+]
+Name = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9][a-z0-9_-]*" + END,
+        description="lower-case letters, digits, _ and - (a dot breaks Flox)",
+    ),
+]
+NixName = Annotated[
+    str,
+    Meta(
+        pattern="^[a-zA-Z_][a-zA-Z0-9_]*" + END,
+        description="a Nix identifier such as cudaPackages_13",
+    ),
+]
+Text = Annotated[
+    str,
+    # Control characters would end a comment; bidirectional overrides would hide what it says.
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+" + END,
+        description="one line of text",
+    ),
+]
+Version = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?" + END,
+        description="a version such as 2.10.0",
+    ),
+]
+CudaVersion = Annotated[
+    str,
+    Meta(pattern=r"^[0-9]{1,2}\.[0-9]" + END, description="a CUDA version such as 13.0"),
+]
+DriverVersion = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{3}(\.[0-9]{1,3}){1,2}" + END,
+        description="a driver version such as 580.65.06",
+    ),
+]
+Capability = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]?\.[0-9]" + END,
+        description="a dotted compute capability such as 12.0, never sm_120",
+    ),
+]
+Rev40 = Annotated[
+    str, Meta(pattern="^[0-9a-f]{40}" + END, description="a full Git revision, 40 hex digits")
+]
+Rev = Annotated[
+    str,
+    Meta(
+        pattern=r"^(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})" + END,
+        description="a version tag such as v2.10.0 or 40 hex digits, never a branch",
+    ),
+]
+Sri = Annotated[
+    str,
+    # 32 bytes leave two zero bits in the last digit, hence its shorter alphabet.
+    Meta(
+        pattern="^sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=" + END,
+        description="an SRI hash: sha256- and 44 base64 characters",
+    ),
+]
+GithubName = Annotated[
+    str,
+    Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*" + END, description="a GitHub owner or repository"),
+]
+Url = Annotated[
+    str,
+    Meta(
+        pattern=r"^https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+" + END,
+        description="an https:// URL",
+    ),
+]
+FileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix" + END,
+        description="the name of a .nix file, without a folder",
+    ),
+]
+PatchName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\.patch" + END,
+        description="the name of a .patch file, without a folder",
+    ),
+]
+Folder = Annotated[
+    str,
+    Meta(
+        pattern=r"^\.?[A-Za-z0-9_][A-Za-z0-9_.-]*(/\.?[A-Za-z0-9_][A-Za-z0-9_.-]*)*" + END,
+        description="a folder below the root, with / between its parts and without ..",
+    ),
+]
+DocPath = Annotated[
+    str,
+    Meta(
+        pattern=r"^docs/[A-Za-z0-9][A-Za-z0-9_.-]*\.md" + END,
+        description="a Markdown file in docs/",
+    ),
+]
+Flag = Annotated[
+    str,
+    Meta(
+        pattern="^-m[a-z0-9][A-Za-z0-9=+._-]*" + END,
+        description="a machine flag of gcc such as -mavx2",
+    ),
+]
+Word = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9][a-z0-9_-]*" + END,
+        description="a lower-case word such as avx512_vnni or big-parallel",
+    ),
+]
+Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
+
+
+
+NonEmptyKeys = Annotated[tuple[Key, ...], Meta(min_length=1, description="a list with at least one key")]
+NonEmptyWords = Annotated[tuple[Word, ...], Meta(min_length=1, description="a list with at least one word")]
+NonEmptyFlags = Annotated[tuple[Flag, ...], Meta(min_length=1, description="a list with at least one gcc flag")]
+NonEmptyTexts = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list with at least one name")]
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table: every key is known, a misspelled one is an error."""
+
+
+class Torch(_Table, kw_only=True):
+    """The source that is built in place of the one nixpkgs has."""
+
+    version: Version
+    owner: GithubName
+    repo: GithubName
+    rev: Rev
+    hash: Sri
+    submodules: bool
+
+
+class NixpkgsConfig(_Table, kw_only=True):
+    """Names in nixpkgs' config that are set to true, for GPU and for CPU-only recipes."""
+
+    gpu: tuple[NixName, ...]
+    cpu: tuple[NixName, ...]
+
+
+class Nixpkgs(_Table, kw_only=True):
+    """The nixpkgs revision that all recipes of a release import."""
+
+    rev: Rev40
+    sha256: Sri | None = None
+    retired: tuple[Rev40, ...] = ()
+    config: NixpkgsConfig
+
+
+class Cuda(_Table, kw_only=True):
+    """The CUDA of a release: which package set provides it, and which fixes PyTorch needs on it."""
+
+    version: CudaVersion
+    package_set: NixName
+    driver: DriverVersion
+    fixes: tuple[CudaFix, ...] = ()
+
+
+class Patch(_Table, kw_only=True):
+    """A patch for fetchpatch; the hash is the one of the patch as fetchpatch normalises it."""
+
+    name: PatchName
+    url: Url
+    hash: Sri
+
+
+class Python(_Table, kw_only=True):
+    """The Python that the pin's python3Packages belongs to."""
+
+    version: Version
+
+
+class Names(_Table, kw_only=True):
+    """Parts of names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix, its pname PNAME-..."""
+
+    package: Name
+    pname: Name
+    gpu: Name
+    cpu: Name
+
+
+class Build(_Table, kw_only=True):
+    """Limits of one build."""
+
+    max_jobs: Jobs
+    system_features: NonEmptyWords
+
+
+class Group(_Table, kw_only=True):
+    """A block of variants: every GPU architecture of it with every CPU ISA of it, in this order."""
+
+    title: Text
+    kind: Literal["gpu", "cpu-only"]
+    platform: Platform
+    gpu: tuple[Key, ...] = ()
+    cpu: NonEmptyKeys
+
+
+class Cleanup(_Table, kw_only=True):
+    """What becomes of a file that stood in the release's folder before this project did."""
+
+    file: FileName
+    action: Literal["delete", "rewrite", "keep"]
+    reason: Text
+
+
+class Release(_Table, kw_only=True):
+    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with the variants built of it."""
+
+    folder: Folder
+    notes: DocPath
+    torch: Torch
+    nixpkgs: Nixpkgs
+    cuda: Cuda | None = None
+    magma_patch: Patch | None = None
+    python: Python
+    names: Names
+    build: Build
+    group: Annotated[tuple[Group, ...], Meta(min_length=1, description="a list with at least one group")]
+    cleanup: tuple[Cleanup, ...] = ()
+
+
+class Gpu(_Table, kw_only=True):
+    """A GPU architecture. `hosts` lists, for each platform that has it, the products there."""
+
+    capability: Capability
+    family: Text
+    hosts: Annotated[
+        dict[Platform, NonEmptyTexts],
+        Meta(min_length=1, description="a platform with the products that exist for it"),
+    ]
+    first_cuda: CudaVersion
+    last_cuda: CudaVersion | None = None
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The products of all platforms, in the order of the matrix."""
+        return tuple(product for products in self.hosts.values() for product in products)
+
+
+class Cpu(_Table, kw_only=True):
+    """A CPU ISA. `cpuinfo` are the flags of /proc/cpuinfo that together prove it."""
+
+    title: Text
+    platform: Platform
+    flags: NonEmptyFlags
+    cpuinfo: NonEmptyWords
+    cpus: NonEmptyTexts
+    lacking: tuple[Text, ...] = ()
+
+
+class MatrixFile(_Table, kw_only=True):
+    """matrix.toml as it is written."""
+
+    release: Annotated[dict[Key, Release], Meta(min_length=1, description="at least one release")]
+    gpu: dict[Key, Gpu]
+    cpu: Annotated[dict[Key, Cpu], Meta(min_length=1, description="at least one CPU ISA")]
+
+
+class Phase(StrEnum):
+    """A slice of the plan; the value is its title."""
+
+    CLEAN_UP = "clean up"
+    GPU_X86 = "GPU x86"
+    GPU_ARM = "GPU ARM"
+    CPU_ONLY = "CPU-only"
+    DOCS = "docs"
+
+    @property
+    def number(self) -> int:
+        """1 to 5."""
+        return list(Phase).index(self) + 1
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """One PyTorch to build: a release, a GPU architecture or none, a CPU ISA."""
+
+    release_name: str
+    release: Release
+    group: Group
+    gpu_key: str | None
+    gpu: Gpu | None
+    cpu_key: str
+    cpu: Cpu
+
+    @property
+    def id(self) -> str:
+        """The short name people use: `sm120-avx512`, `cpu-avx2`."""
+        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
+
+    @property
+    def _suffix(self) -> str:
+        names = self.release.names
+        prefix = names.gpu if self.gpu else names.cpu
+        return f"{prefix}-{self.gpu_key}-{self.cpu_key}" if self.gpu else f"{prefix}-{self.cpu_key}"
+
+    @property
+    def package(self) -> str:
+        """The Flox package name, which is the stem of the recipe's file."""
+        return f"{self.release.names.package}-{self._suffix}"
+
+    @property
+    def pname(self) -> str:
+        """The derivation's pname; it says which PyTorch is inside."""
+        return f"{self.release.names.pname}-{self._suffix}"
+
+    @property
+    def path(self) -> str:
+        """The recipe's path below the root."""
+        return f"{self.release.folder}/{self.package}.nix"
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the plan that writes this variant's recipe."""
+        if self.gpu is None:
+            return Phase.CPU_ONLY
+        return Phase.GPU_X86 if self.cpu.platform == "x86_64-linux" else Phase.GPU_ARM
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no machine has this pair of GPU and CPU, or None where one exists.
+
+        Derived from the hosts in the matrix: a variant nobody can run is still generated,
+        because the plan asks for the full block, yet it is never advertised.
+        """
+        if self.gpu is None or self.cpu.platform in self.gpu.hosts:
+            return None
+        real = " and ".join(self.gpu.hosts)
+        return (
+            f"no {self.cpu.platform} machine has {self.gpu_label}: "
+            f"{', '.join(self.gpu.products)} on {real} only"
+        )
+
+    @property
+    def status(self) -> str:
+        """`buildable` or `impossible-host`."""
+        return "impossible-host" if self.impossible else "buildable"
+
+    @property
+    def gpu_label(self) -> str:
+        """How people write the architecture: `SM120`; empty for CPU-only."""
+        return (self.gpu_key or "").upper()
+
+
+class Matrix(Struct, frozen=True, kw_only=True, eq=False):
+    """A matrix.toml that was read and found consistent. Compared by identity, so it can be a key."""
+
+    releases: dict[str, Release]
+    gpus: dict[str, Gpu]
+    cpus: dict[str, Cpu]
+    variants: tuple[Variant, ...]
+    text: str
+    """matrix.toml as it is written, for docs that quote it."""
+
+    def of_release(self, name: str) -> tuple[Variant, ...]:
+        """The variants of one release, in the order of its groups."""
+        return tuple(v for v in self.variants if v.release_name == name)

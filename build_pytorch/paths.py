@@ -1,0 +1,19 @@
+"""Where things lie in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = Path(__file__).resolve().parents[1]
+"""The checkout that this package belongs to; its matrix.toml and templates/ are the ones used."""
+
+MATRIX: Final = PROJECT / "matrix.toml"
+TEMPLATES: Final = PROJECT / "templates"
+
+STATE: Final = ".build-pytorch"
+"""Folder below the root for what a run needs to remember (today: the lock). Never in Git."""
+
+README: Final = "README.md"
+VARIANTS_DOC: Final = "docs/variants.md"
+SCHEMA_DOC: Final = "docs/matrix.schema.json"
