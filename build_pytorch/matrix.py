@@ -43,13 +43,9 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
 
         trail, problem = explain(error, raw)
         source.fail(trail, problem)
-    variants = tuple(
-        variant for name in spec.release for variant in _variants(source, spec, name)
-    )
+    variants = tuple(variant for name in spec.release for variant in _variants(source, spec, name))
     _check_paths(source, spec, variants)
-    return Matrix(
-        releases=spec.release, gpus=spec.gpu, cpus=spec.cpu, variants=variants, text=text
-    )
+    return Matrix(releases=spec.release, gpus=spec.gpu, cpus=spec.cpu, variants=variants, text=text)
 
 
 class _Source:

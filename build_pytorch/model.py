@@ -145,11 +145,18 @@ Word = Annotated[
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
 
 
-
-NonEmptyKeys = Annotated[tuple[Key, ...], Meta(min_length=1, description="a list with at least one key")]
-NonEmptyWords = Annotated[tuple[Word, ...], Meta(min_length=1, description="a list with at least one word")]
-NonEmptyFlags = Annotated[tuple[Flag, ...], Meta(min_length=1, description="a list with at least one gcc flag")]
-NonEmptyTexts = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list with at least one name")]
+NonEmptyKeys = Annotated[
+    tuple[Key, ...], Meta(min_length=1, description="a list with at least one key")
+]
+NonEmptyWords = Annotated[
+    tuple[Word, ...], Meta(min_length=1, description="a list with at least one word")
+]
+NonEmptyFlags = Annotated[
+    tuple[Flag, ...], Meta(min_length=1, description="a list with at least one gcc flag")
+]
+NonEmptyTexts = Annotated[
+    tuple[Text, ...], Meta(min_length=1, description="a list with at least one name")
+]
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -252,7 +259,9 @@ class Release(_Table, kw_only=True):
     python: Python
     names: Names
     build: Build
-    group: Annotated[tuple[Group, ...], Meta(min_length=1, description="a list with at least one group")]
+    group: Annotated[
+        tuple[Group, ...], Meta(min_length=1, description="a list with at least one group")
+    ]
     cleanup: tuple[Cleanup, ...] = ()
 
 

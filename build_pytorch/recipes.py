@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from build_pytorch.model import Matrix, Variant
 
 
-@functools.cache
 def render(matrix: Matrix) -> dict[str, str]:
     """The text of every recipe by its path below the root, in the order of the matrix.
 
@@ -100,7 +99,7 @@ def _name(text: str) -> str:
 
 def _markdown(text: str) -> str:
     """Text for a Markdown table cell or paragraph."""
-    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", _one_line(text))
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", _one_line(text))
 
 
 def _code(text: str) -> str:

@@ -1,0 +1,61 @@
+"""The menu of `nox`. `verify` needs no virtualenv, so it starts at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "verify", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))  # so that `verify` finds the package of this checkout
+
+
+def _install(session: nox.Session, group: str) -> None:
+    groups = nox.project.dependency_groups(nox.project.load_toml(ROOT / "pyproject.toml"), group)
+    session.install("-e", ".", *groups)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types: ruff and mypy, both strict."""
+    _install(session, "lint")
+    _install(session, "test")  # mypy reads the types of what tests import
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+@nox.session(venv_backend="none")
+def verify(session: nox.Session) -> None:
+    """Run every check on recipes and docs; arguments after --, for instance -- --json."""
+    from build_pytorch.errors import EXIT_FINDINGS
+    from build_pytorch.guard import guarded
+
+    def run() -> int:
+        from build_pytorch.checks import command
+
+        return command.main(session.posargs)
+
+    code = guarded(run)
+    if code == EXIT_FINDINGS:
+        session.error("verification found errors")
+    if code:
+        raise SystemExit(code)  # bad input is no finding: the exit code says so
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; arguments after -- go to pytest."""
+    _install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure our commands against bare baselines in the same run, as ratios."""
+    _install(session, "test")
+    session.run("python", "tests/bench/bench.py", *session.posargs)

@@ -1,0 +1,88 @@
+"""The menu of `invoke`. Bodies only hand over; the work is done in build_pytorch/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from invoke import Context, Exit, Task, task
+
+_ROOT = "another checkout to work on, with this matrix.toml (default: this one)"
+_JSON = "print the result as JSON"
+
+
+def _hand_over(run: Callable[[], int]) -> None:
+    """Turn an exit code or an expected error into invoke's Exit: one line, no traceback."""
+    from build_pytorch.guard import guarded
+
+    if code := guarded(run):
+        raise Exit(code=code)
+
+
+def _phases(name: str, numbers: set[int], text: str, *, verify: bool = False) -> Task:
+    """Make a task that runs phases; they all take the same options."""
+
+    def body(
+        _: Context,
+        root: str = "",
+        dry_run: bool = False,
+        check: bool = False,
+        diff: bool = False,
+        force: bool = False,
+        json: bool = False,
+    ) -> None:
+        def run() -> int:
+            from build_pytorch import paths, phases
+            from build_pytorch.model import Phase
+
+            options = phases.Options(
+                root=Path(root) if root else paths.PROJECT,
+                dry_run=dry_run,
+                check=check,
+                diff=diff,
+                force=force,
+                json=json,
+            )
+            chosen = [phase for phase in Phase if phase.number in numbers]
+            return phases.run(chosen, options, verify=verify)
+
+        _hand_over(run)
+
+    body.__name__ = name
+    body.__doc__ = text
+    made: Task = task(
+        body,
+        auto_shortflags=False,
+        help={
+            "root": _ROOT,
+            "dry-run": "show the plan and write nothing",
+            "check": "write nothing and exit 1 when something would change (CI, pre-commit)",
+            "diff": "show what changes as unified diffs",
+            "force": "overwrite or delete what was edited by hand or has uncommitted changes",
+            "json": _JSON,
+        },
+    )
+    return made
+
+
+phase1 = _phases(
+    "phase1", {1}, "Clean up: delete the files that matrix.toml's clean-up list names."
+)
+phase2 = _phases("phase2", {2}, "Generate the GPU recipes for x86, by architecture, SM120 first.")
+phase3 = _phases("phase3", {3}, "Generate the GPU recipes for ARM.")
+phase4 = _phases("phase4", {4}, "Generate the CPU-only recipes.")
+phase5 = _phases("phase5", {5}, "Bring docs, counts and the JSON schema up to date.")
+everything = _phases("all", {1, 2, 3, 4, 5}, "Run the five phases, then verify.", verify=True)
+
+
+@task(auto_shortflags=False, help={"root": _ROOT, "json": _JSON})
+def verify(_: Context, root: str = "", json: bool = False) -> None:
+    """Run every check on recipes and docs; exit 1 when one finds an error."""
+
+    def run() -> int:
+        from build_pytorch import paths
+        from build_pytorch.checks import command
+
+        return command.run(Path(root) if root else paths.PROJECT, as_json=json)
+
+    _hand_over(run)
