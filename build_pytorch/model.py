@@ -202,6 +202,7 @@ class Cuda(_Table, kw_only=True):
 class Patch(_Table, kw_only=True):
     """A patch for fetchpatch; the hash is the one of the patch as fetchpatch normalises it."""
 
+    reason: Text
     name: PatchName
     url: Url
     hash: Sri

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:229fe3b3525a45c77e9ea9cf142dc07e8c0131e411c2a5285d8d13aca5e398a3
+# Digest of this file, with zeros in place of it: sha256:2abccf7bd9a889f1a9ec78758c2164c76d1965b0e64d5f5600bf308c06ac921f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -28,7 +28,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2a4b31af8025b77812401c39992bf756857a1634234b1db3bb810b85a7543feb
+# Digest of this file, with zeros in place of it: sha256:fa26507f01bd0adb58331189f3c7e656f6a2a15d35b19ccf75735c37fad4c14f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -28,7 +28,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

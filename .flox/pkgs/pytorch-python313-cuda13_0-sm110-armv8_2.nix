@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:d3d851a1407c8339bce7938cf5855e9fa3f0af30d9fe8093795787d1dc822186
+# Digest of this file, with zeros in place of it: sha256:97b45d68c49a46b740242dd9308558a00ea2b752ccae97f6a9b2e00617f85b8d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -28,7 +28,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

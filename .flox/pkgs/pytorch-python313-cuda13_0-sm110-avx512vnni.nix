@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9d4b31611c74d2b16c08d4cb0125fd34914cd24d0f8b9597103c193732280065
+# Digest of this file, with zeros in place of it: sha256:37a76ac185c73b5fe40e91b1f9ddd2ea3ff5962eaa2acac78f9c10f56667f1ca
 
 { pkgs ? import <nixpkgs> {}
 
@@ -29,7 +29,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2677061d75b4313278a16271900b2383fe607f5e9d312f9527aa2628db6182ae
+# Digest of this file, with zeros in place of it: sha256:5ba3607e13d5f56bac3f4b073a3c9e0dbfda61e569e67d62a82eb583fdceee78
 
 { pkgs ? import <nixpkgs> {}
 
@@ -29,7 +29,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

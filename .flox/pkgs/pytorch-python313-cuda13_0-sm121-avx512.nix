@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8fc4836c0e2e859c4098717f3a0008c98c428a7def0639af713190b5038e397d
+# Digest of this file, with zeros in place of it: sha256:7573df5fb7998f45a9a1e607190e4f9d33ede872755aafc85c48a39bcca78aad
 
 { pkgs ? import <nixpkgs> {}
 
@@ -29,7 +29,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:7b884a05f1579bb176d7a7edc6da44d8d6e261564bde78c134416001f6fdda1a
+# Digest of this file, with zeros in place of it: sha256:1d23887b630fdb5f57431fbbd87be527692ddda88f8116dfaa0bea384085fc75
 
 { pkgs ? import <nixpkgs> {}
 
@@ -29,7 +29,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

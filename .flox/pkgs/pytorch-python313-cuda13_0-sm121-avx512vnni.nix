@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:1e330f2893c76aabeb74f09c26b0f871f638171f4dbad5442ddbe0970087c987
+# Digest of this file, with zeros in place of it: sha256:1ed0c6b1320486a4c92c68c15d886c4dee1b4aef2848e99c891bd7c784234180
 
 { pkgs ? import <nixpkgs> {}
 
@@ -29,7 +29,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:c2f83f7dceae73ac20d400695ece68705410f644e276db5aa27e6d75ca347fb6
+# Digest of this file, with zeros in place of it: sha256:624cb6492a0cbe3576486cd62396555be71431e867526e136d414443c5f852b2
 
 { pkgs ? import <nixpkgs> {}
 
@@ -28,7 +28,7 @@
       # Overlay 1: CUDA 13.0 for every package that asks for CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
-      # Overlay 2: a MAGMA that compiles with CUDA 13.0, which dropped cudaDeviceProp.clockRate.
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
       # The static MAGMA that torch links is made from this one.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {

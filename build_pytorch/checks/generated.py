@@ -15,7 +15,10 @@ from build_pytorch.changes import Action, Tree
 from build_pytorch.checks.base import Check, Context, Problem, Skipped, TreeCheck
 from build_pytorch.errors import BuildPytorchError
 
-_NUMBER: Final = re.compile(r"\b(\d+)\s+(?:[\w-]+\s+){0,2}?(?:variants|recipes)\b")
+_NUMBER: Final = re.compile(
+    r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
+    r"(?:variants|recipes)\b"
+)
 
 
 def _recipes(context: Context) -> Iterator[Problem]:
