@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from invoke import Context, Exit, Task, task
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import Task, task
 
 _ROOT = "another checkout to work on, with this matrix.toml (default: this one)"
 _JSON = "print the result as JSON"
@@ -19,7 +21,9 @@ def _hand_over(run: Callable[[], int]) -> None:
         raise Exit(code=code)
 
 
-def _phases(name: str, numbers: set[int], text: str, *, verify: bool = False) -> Task:
+def _phases(
+    name: str, numbers: set[int], text: str, *, verify: bool = False
+) -> Task[Callable[..., None]]:
     """Make a task that runs phases; they all take the same options."""
 
     def body(
@@ -50,7 +54,7 @@ def _phases(name: str, numbers: set[int], text: str, *, verify: bool = False) ->
 
     body.__name__ = name
     body.__doc__ = text
-    made: Task = task(
+    return Task(
         body,
         auto_shortflags=False,
         help={
@@ -62,7 +66,6 @@ def _phases(name: str, numbers: set[int], text: str, *, verify: bool = False) ->
             "json": _JSON,
         },
     )
-    return made
 
 
 phase1 = _phases(

@@ -1,27 +1,17 @@
-"""Plan, diff and apply: the only code that writes recipes and docs.
-
-A plan compares what should be with what is and decides for each file. Applying it is atomic for
-every file, and nothing is renamed into place before everything new lies on the disk.
-"""
+"""Plans: what should be, compared with what is, and a decision for each file. Writes nothing."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from build_pytorch import digest, paths, proc
-from build_pytorch.errors import WriteError
-
-_TEMPORARY: Final = ".build-pytorch-tmp"
-"""Suffix of half-written files. Not .nix, or Flox would take one for a package."""
+from build_pytorch import digest, proc
+from build_pytorch.errors import ToolError, WriteError
 
 
 class Action(StrEnum):
@@ -96,7 +86,7 @@ class Tree:
         try:
             status = proc.capture([*argv, "."], cwd=self.root, check=False)
             prefix = proc.capture(["git", "rev-parse", "--show-prefix"], cwd=self.root, check=False)
-        except proc.ToolError:
+        except ToolError:
             return frozenset()  # no Git, hence nothing that Git would bring back
         if status.code:
             if "not a git repository" in status.stderr:
@@ -110,7 +100,7 @@ class Tree:
         return path in self._modified
 
 
-def plan_text(
+def plan_text(  # noqa: PLR0913 - the three that say why are keywords
     tree: Tree,
     path: str,
     text: str,
@@ -167,44 +157,6 @@ def plan_delete(tree: Tree, path: str, reason: str, *, group: str = "") -> Chang
     return change(action=Action.DELETE, reason=reason)
 
 
-def apply(root: Path, changes: Sequence[Change]) -> None:
-    """Carry out what a plan says. Refused, kept and unknown files are left alone.
-
-    Raises WriteError before anything has changed where the disk is full or read-only, where
-    another run is writing, or where a file is no longer what the plan saw.
-    """
-    writes = [change for change in changes if change.action.writes]
-    if not writes:
-        return
-    with _lock(root), _as_write_error():
-        for change in writes:
-            if Tree(root).read(change.path) != change.old:
-                raise WriteError(f"{change.path}: changed while the plan was made; run again")
-        _remove_leftovers(root, writes)
-        temporary: dict[Path, Path] = {}
-        try:
-            for change in writes:
-                if change.new is not None:
-                    target = root / change.path
-                    temporary[target] = target.with_name(f".{target.name}{_TEMPORARY}")
-                    _write(temporary[target], change.new, like=target)
-            for target in list(temporary):
-                os.replace(temporary.pop(target), target)
-        finally:
-            for leftover in temporary.values():
-                leftover.unlink(missing_ok=True)
-        for change in writes:
-            if change.new is None:
-                (root / change.path).unlink(missing_ok=True)
-        for folder in {(root / change.path).parent for change in writes}:
-            _sync_folder(folder)
-
-
-def is_temporary(name: str) -> bool:
-    """Whether a file name is one of our half-written files."""
-    return name.endswith(_TEMPORARY)
-
-
 def totals(changes: Iterable[Change]) -> dict[str, int]:
     """How many changes there are of each action, for those that occur."""
     counts: dict[str, int] = {}
@@ -220,67 +172,3 @@ def _lines(data: bytes | None) -> list[str]:
 def _title(text: str) -> str:
     """The first line, which names the file that a generated text is for."""
     return text.partition("\n")[0]
-
-
-def _write(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a new file and wait until it lies on the disk; the mode is that of the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), like.stat().st_mode & 0o777)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = like  # a full disk names no file, and nobody knows the temporary one
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_leftovers(root: Path, writes: Sequence[Change]) -> None:
-    """Half-written files of a run that was killed. The lock is held, so no run needs them."""
-    for folder in {(root / change.path).parent for change in writes}:
-        for leftover in folder.glob(f".*{_TEMPORARY}"):
-            leftover.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _lock(root: Path) -> Iterator[None]:
-    """Keep other runs off this root. The kernel drops the lock when the process ends, however."""
-    folder = root / paths.STATE
-    with _as_write_error():
-        folder.mkdir(exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")  # so that another checkout stays clean as well
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WriteError(
-                f"{root}: another run is writing here; wait until it ends, then run again"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _as_write_error() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or "the disk"
-        raise WriteError(
-            f"{where}: cannot be written: {error.strerror}; mend that and run again"
-        ) from None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
-
-if TYPE_CHECKING:
-    from build_pytorch.changes import Change
+from typing import Final, Protocol, TextIO
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
@@ -19,6 +17,26 @@ _ACTION_COLOURS: Final = {
     "unknown": "yellow",
     "unchanged": "dim",
 }
+
+
+class Planned(Protocol):
+    """A file of a plan, as far as people see it."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, below the root."""
+
+    @property
+    def action(self) -> str:
+        """What becomes of it."""
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+
+    @property
+    def group(self) -> str:
+        """What it is shown with."""
 
 
 class Screen:
@@ -36,7 +54,7 @@ class Screen:
         """The text in a colour, or as it is where the stream has none."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colour and colour else text
 
-    def plan(self, title: str, changes: Sequence[Change]) -> None:
+    def plan(self, title: str, changes: Sequence[Planned]) -> None:
         """Print a plan: a line for each file, one for all that stay as they are in a group."""
         self.line(self.paint(title, "bold"))
         for group, members in _grouped(changes):
@@ -60,22 +78,20 @@ class Screen:
             colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
             self.line(self.paint(line, colour))
 
-    def table(self, rows: Iterable[Sequence[str]]) -> None:
-        """Print rows in columns as wide as their widest cell."""
-        rows = [list(row) for row in rows]
-        widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            self.line("  ".join(cells).rstrip())
-
 
 def counted(number: int, noun: str) -> str:
     """`1 finding`, `2 findings`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _grouped(changes: Sequence[Change]) -> Iterable[tuple[str, list[Change]]]:
-    groups: dict[str, list[Change]] = {}
+def print_json(document: object, stream: TextIO) -> None:
+    """Print machine output."""
+    json.dump(document, stream, indent=2)
+    stream.write("\n")
+
+
+def _grouped(changes: Sequence[Planned]) -> Iterable[tuple[str, list[Planned]]]:
+    groups: dict[str, list[Planned]] = {}
     for change in changes:
         groups.setdefault(change.group, []).append(change)
     return groups.items()

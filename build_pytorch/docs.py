@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch import digest, paths, recipes, rendering
+from build_pytorch import digest, paths, recipes
 from build_pytorch.changes import Action, Change, Tree, plan_text
 from build_pytorch.model import Matrix, MatrixFile, Variant
 
@@ -41,9 +41,11 @@ def render(matrix: Matrix) -> dict[str, str]:
     return texts
 
 
-def plan(matrix: Matrix, tree: Tree) -> list[Change]:
-    """Plan every generated doc: whole files are created, regions only where a file has them."""
-    texts = rendering.texts(matrix)
+def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
+    """Plan every generated doc from the texts that `render` gave.
+
+    Whole files are created; regions are filled only where a page has them.
+    """
     changes = [plan_text(tree, paths.VARIANTS_DOC, texts[paths.VARIANTS_DOC])]
     if (tree.root / paths.MATRIX.name).exists():
         changes.append(plan_text(tree, paths.SCHEMA_DOC, texts[paths.SCHEMA_DOC]))
@@ -78,6 +80,20 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         return change(action=Action.SKIPPED, reason=f"has no markers {', '.join(missing)}")
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
+    filled, edited = _fill(text, regions)
+    new = filled.encode()
+    if new == old:
+        return change(action=Action.UNCHANGED, reason="as generated")
+    if not edited:
+        return change(action=Action.REWRITE, reason="out of date", new=new)
+    reason = f"edited by hand between the markers of {', '.join(edited)}"
+    if tree.force:
+        return change(action=Action.REWRITE, reason=f"forced: {reason}", new=new)
+    return change(action=Action.REFUSED, reason=f"{reason}; --force overwrites it", new=new)
+
+
+def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
+    """The page with its regions as they should be, and the names of those edited by hand."""
     edited: list[str] = []
 
     def fill(match: re.Match[str]) -> str:
@@ -89,22 +105,13 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
             edited.append(name)
         return new
 
-    new = _REGION.sub(fill, text).encode()
-    if new == old:
-        return change(action=Action.UNCHANGED, reason="as generated")
-    if not edited:
-        return change(action=Action.REWRITE, reason="out of date", new=new)
-    reason = f"edited by hand between the markers of {', '.join(edited)}"
-    if tree.force:
-        return change(action=Action.REWRITE, reason=f"forced: {reason}", new=new)
-    return change(action=Action.REFUSED, reason=f"{reason}; --force overwrites it", new=new)
+    return _REGION.sub(fill, text), edited
 
 
 def _region(name: str, body: str) -> str:
+    note = f"{name}, from matrix.toml by `invoke phase5`; {digest.PLACEHOLDER}"
     return digest.seal(
-        f"<!-- begin generated: {name}, from matrix.toml by `invoke phase5`; {digest.PLACEHOLDER} -->\n"
-        f"{body.rstrip()}\n"
-        f"<!-- end generated: {name} -->"
+        f"<!-- begin generated: {note} -->\n{body.rstrip()}\n<!-- end generated: {name} -->"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 EXIT_OK: Final = 0
@@ -33,3 +34,11 @@ class WriteError(BuildPytorchError):
 
 class TemplateError(BuildPytorchError):
     """A template cannot be rendered."""
+
+
+def near_miss(word: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` where something known is close to the word, else nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""

@@ -38,5 +38,5 @@ def guarded(run: Callable[[], int]) -> int:
 
 def _complain(message: str, code: int) -> int:
     sys.stdout.flush()
-    print(f"error: {message}", file=sys.stderr)
+    sys.stderr.write(f"error: {message}\n")
     return code

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
-from build_pytorch.model import MatrixFile
+from build_pytorch.errors import near_miss
+from build_pytorch.model import MatrixFile, Trail
 
-Trail = tuple[str | int, ...]
+_SHOWN: Final = 60
+"""How much of a value an error quotes, in characters."""
 
 
 def explain(error: msgspec.ValidationError, raw: dict[str, Any]) -> tuple[Trail, str]:
@@ -42,14 +42,8 @@ def explain(error: msgspec.ValidationError, raw: dict[str, Any]) -> tuple[Trail,
     return trail, f"found {_show(found)}; allowed: {allowed}{hint}"
 
 
-def near_miss(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` where something known is close to the word, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
-
-
 def dotted(trail: Trail) -> str:
-    """A trail as people write it: `release.cuda13_0.group[2].cpu[0]`."""
+    """A trail as people write it: `release.NAME.group[2].cpu[0]`."""
     out = ""
     for step in trail:
         if isinstance(step, int):
@@ -81,7 +75,9 @@ def line_of(text: str, trail: Trail) -> int:
     whole = tomllib.loads(text)
     while trail and not _reaches(whole, trail):
         trail = trail[:-1]
-    return bisect.bisect_left(range(len(lines)), True, key=holds) if trail else 1
+    if not trail:
+        return 1
+    return bisect.bisect_left(range(len(lines)), 1, key=lambda count: int(holds(count)))
 
 
 def _reaches(document: Any, trail: Trail) -> bool:
@@ -160,7 +156,7 @@ def _describe(node: Any) -> str:
     if isinstance(node, inspect.Metadata):
         schema = node.extra_json_schema or {}
         return str(schema.get("description", "")) or _describe(node.type)
-    names = {
+    names: dict[type, str] = {
         inspect.StructType: "a table",
         inspect.DictType: "a table",
         inspect.VarTupleType: "a list",
@@ -184,5 +180,5 @@ def _allows(node: Any, key: str) -> bool:
 
 def _show(value: Any) -> str:
     """A value as TOML writes it, cut where it is long."""
-    text = json.dumps(value, default=str, ensure_ascii=True)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -1,8 +1,6 @@
 """Frozen values: what matrix.toml may say (the structs) and what follows from it (Variant).
 
-The structs are the schema: `docs/matrix.schema.json` is generated from them, and the patterns
-below are the first wall between the matrix and the Nix strings, shell text and argv it reaches.
-Patterns end in `$(?!\\n)` because Python's `$` also matches before a final newline.
+The structs are the schema: `docs/matrix.schema.json` is generated from them.
 """
 
 from __future__ import annotations
@@ -12,158 +10,42 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-END = r"$(?!\n)"
+from build_pytorch.fields import (
+    Capability,
+    CudaFix,
+    CudaVersion,
+    DocPath,
+    DriverVersion,
+    FileName,
+    Folder,
+    GithubName,
+    Jobs,
+    Key,
+    Name,
+    NixName,
+    NonEmptyFlags,
+    NonEmptyKeys,
+    NonEmptyTexts,
+    NonEmptyWords,
+    PatchName,
+    Platform,
+    Rev,
+    Rev40,
+    Sri,
+    Text,
+    Url,
+    Version,
+)
 
-Platform = Literal["x86_64-linux", "aarch64-linux"]
-CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
-
-Key = Annotated[
-    str,
-    Meta(
-        pattern="^[a-z0-9][a-z0-9_]*" + END,
-        description="lower-case letters, digits and _ (a dot breaks Flox)",
-    ),
-]
-Name = Annotated[
-    str,
-    Meta(
-        pattern="^[a-z0-9][a-z0-9_-]*" + END,
-        description="lower-case letters, digits, _ and - (a dot breaks Flox)",
-    ),
-]
-NixName = Annotated[
-    str,
-    Meta(
-        pattern="^[a-zA-Z_][a-zA-Z0-9_]*" + END,
-        description="a Nix identifier such as cudaPackages_13",
-    ),
-]
-Text = Annotated[
-    str,
-    # Control characters would end a comment; bidirectional overrides would hide what it says.
-    Meta(
-        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+" + END,
-        description="one line of text",
-    ),
-]
-Version = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?" + END,
-        description="a version such as 2.10.0",
-    ),
-]
-CudaVersion = Annotated[
-    str,
-    Meta(pattern=r"^[0-9]{1,2}\.[0-9]" + END, description="a CUDA version such as 13.0"),
-]
-DriverVersion = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9]{3}(\.[0-9]{1,3}){1,2}" + END,
-        description="a driver version such as 580.65.06",
-    ),
-]
-Capability = Annotated[
-    str,
-    Meta(
-        pattern=r"^[1-9][0-9]?\.[0-9]" + END,
-        description="a dotted compute capability such as 12.0, never sm_120",
-    ),
-]
-Rev40 = Annotated[
-    str, Meta(pattern="^[0-9a-f]{40}" + END, description="a full Git revision, 40 hex digits")
-]
-Rev = Annotated[
-    str,
-    Meta(
-        pattern=r"^(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})" + END,
-        description="a version tag such as v2.10.0 or 40 hex digits, never a branch",
-    ),
-]
-Sri = Annotated[
-    str,
-    # 32 bytes leave two zero bits in the last digit, hence its shorter alphabet.
-    Meta(
-        pattern="^sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=" + END,
-        description="an SRI hash: sha256- and 44 base64 characters",
-    ),
-]
-GithubName = Annotated[
-    str,
-    Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*" + END, description="a GitHub owner or repository"),
-]
-Url = Annotated[
-    str,
-    Meta(
-        pattern=r"^https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+" + END,
-        description="an https:// URL",
-    ),
-]
-FileName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix" + END,
-        description="the name of a .nix file, without a folder",
-    ),
-]
-PatchName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\.patch" + END,
-        description="the name of a .patch file, without a folder",
-    ),
-]
-Folder = Annotated[
-    str,
-    Meta(
-        pattern=r"^\.?[A-Za-z0-9_][A-Za-z0-9_.-]*(/\.?[A-Za-z0-9_][A-Za-z0-9_.-]*)*" + END,
-        description="a folder below the root, with / between its parts and without ..",
-    ),
-]
-DocPath = Annotated[
-    str,
-    Meta(
-        pattern=r"^docs/[A-Za-z0-9][A-Za-z0-9_.-]*\.md" + END,
-        description="a Markdown file in docs/",
-    ),
-]
-Flag = Annotated[
-    str,
-    Meta(
-        pattern="^-m[a-z0-9][A-Za-z0-9=+._-]*" + END,
-        description="a machine flag of gcc such as -mavx2",
-    ),
-]
-Word = Annotated[
-    str,
-    Meta(
-        pattern="^[a-z0-9][a-z0-9_-]*" + END,
-        description="a lower-case word such as avx512_vnni or big-parallel",
-    ),
-]
-Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
-
-
-NonEmptyKeys = Annotated[
-    tuple[Key, ...], Meta(min_length=1, description="a list with at least one key")
-]
-NonEmptyWords = Annotated[
-    tuple[Word, ...], Meta(min_length=1, description="a list with at least one word")
-]
-NonEmptyFlags = Annotated[
-    tuple[Flag, ...], Meta(min_length=1, description="a list with at least one gcc flag")
-]
-NonEmptyTexts = Annotated[
-    tuple[Text, ...], Meta(min_length=1, description="a list with at least one name")
-]
+Trail = tuple[str | int, ...]
+"""Where a value of matrix.toml stands: keys of tables and indices of arrays."""
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table: every key is known, a misspelled one is an error."""
 
 
-class Torch(_Table, kw_only=True):
+class Torch(_Table, frozen=True, kw_only=True):
     """The source that is built in place of the one nixpkgs has."""
 
     version: Version
@@ -174,14 +56,14 @@ class Torch(_Table, kw_only=True):
     submodules: bool
 
 
-class NixpkgsConfig(_Table, kw_only=True):
+class NixpkgsConfig(_Table, frozen=True, kw_only=True):
     """Names in nixpkgs' config that are set to true, for GPU and for CPU-only recipes."""
 
     gpu: tuple[NixName, ...]
     cpu: tuple[NixName, ...]
 
 
-class Nixpkgs(_Table, kw_only=True):
+class Nixpkgs(_Table, frozen=True, kw_only=True):
     """The nixpkgs revision that all recipes of a release import."""
 
     rev: Rev40
@@ -190,7 +72,7 @@ class Nixpkgs(_Table, kw_only=True):
     config: NixpkgsConfig
 
 
-class Cuda(_Table, kw_only=True):
+class Cuda(_Table, frozen=True, kw_only=True):
     """The CUDA of a release: which package set provides it, and which fixes PyTorch needs on it."""
 
     version: CudaVersion
@@ -199,7 +81,7 @@ class Cuda(_Table, kw_only=True):
     fixes: tuple[CudaFix, ...] = ()
 
 
-class Patch(_Table, kw_only=True):
+class Patch(_Table, frozen=True, kw_only=True):
     """A patch for fetchpatch; the hash is the one of the patch as fetchpatch normalises it."""
 
     reason: Text
@@ -208,13 +90,13 @@ class Patch(_Table, kw_only=True):
     hash: Sri
 
 
-class Python(_Table, kw_only=True):
+class Python(_Table, frozen=True, kw_only=True):
     """The Python that the pin's python3Packages belongs to."""
 
     version: Version
 
 
-class Names(_Table, kw_only=True):
+class Names(_Table, frozen=True, kw_only=True):
     """Parts of names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix, its pname PNAME-..."""
 
     package: Name
@@ -223,14 +105,14 @@ class Names(_Table, kw_only=True):
     cpu: Name
 
 
-class Build(_Table, kw_only=True):
+class Build(_Table, frozen=True, kw_only=True):
     """Limits of one build."""
 
     max_jobs: Jobs
     system_features: NonEmptyWords
 
 
-class Group(_Table, kw_only=True):
+class Group(_Table, frozen=True, kw_only=True):
     """A block of variants: every GPU architecture of it with every CPU ISA of it, in this order."""
 
     title: Text
@@ -240,7 +122,7 @@ class Group(_Table, kw_only=True):
     cpu: NonEmptyKeys
 
 
-class Cleanup(_Table, kw_only=True):
+class Cleanup(_Table, frozen=True, kw_only=True):
     """What becomes of a file that stood in the release's folder before this project did."""
 
     file: FileName
@@ -248,7 +130,7 @@ class Cleanup(_Table, kw_only=True):
     reason: Text
 
 
-class Release(_Table, kw_only=True):
+class Release(_Table, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with the variants built of it."""
 
     folder: Folder
@@ -266,7 +148,7 @@ class Release(_Table, kw_only=True):
     cleanup: tuple[Cleanup, ...] = ()
 
 
-class Gpu(_Table, kw_only=True):
+class Gpu(_Table, frozen=True, kw_only=True):
     """A GPU architecture. `hosts` lists, for each platform that has it, the products there."""
 
     capability: Capability
@@ -284,7 +166,7 @@ class Gpu(_Table, kw_only=True):
         return tuple(product for products in self.hosts.values() for product in products)
 
 
-class Cpu(_Table, kw_only=True):
+class Cpu(_Table, frozen=True, kw_only=True):
     """A CPU ISA. `cpuinfo` are the flags of /proc/cpuinfo that together prove it."""
 
     title: Text
@@ -295,7 +177,7 @@ class Cpu(_Table, kw_only=True):
     lacking: tuple[Text, ...] = ()
 
 
-class MatrixFile(_Table, kw_only=True):
+class MatrixFile(_Table, frozen=True, kw_only=True):
     """matrix.toml as it is written."""
 
     release: Annotated[dict[Key, Release], Meta(min_length=1, description="at least one release")]
@@ -389,7 +271,7 @@ class Variant(Struct, frozen=True, kw_only=True):
 
 
 class Matrix(Struct, frozen=True, kw_only=True, eq=False):
-    """A matrix.toml that was read and found consistent. Compared by identity, so it can be a key."""
+    """A matrix.toml that was read and found consistent. Equal only to itself: a key."""
 
     releases: dict[str, Release]
     gpus: dict[str, Gpu]

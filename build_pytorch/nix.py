@@ -1,4 +1,4 @@
-"""What we know about Nix as a language: how values are written, where code ends and comments begin."""
+"""What we know of Nix as a language: how values are written, and where comments are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def literal(value: Value) -> str:
 
 
 def indented(text: str) -> str:
-    """Text for the inside of an indented string (between two quotes each), made inert there."""
+    """Text for the inside of an indented string (between two quotes each), made inert there.
+
+    The caller ends it with a line break: a quote right before the closing two would join them.
+    """
     return text.replace("''", "'''").replace("${", "''${")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from build_pytorch.errors import BuildPytorchError
+
 PROJECT: Final = Path(__file__).resolve().parents[1]
 """The checkout that this package belongs to; its matrix.toml and templates/ are the ones used."""
 
@@ -17,3 +19,10 @@ STATE: Final = ".build-pytorch"
 README: Final = "README.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"
+
+
+def checked_root(root: Path) -> Path:
+    """The root as an absolute path. Raises BuildPytorchError where it is no folder."""
+    if not root.is_dir():
+        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
+    return root.resolve()

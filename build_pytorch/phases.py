@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from msgspec import Struct
 
-from build_pytorch import changes, docs, matrix, paths, rendering
-from build_pytorch.changes import Action, Change, Tree
-from build_pytorch.console import Screen, counted
-from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch import applying, docs, matrix, paths, rendering
+from build_pytorch.changes import Action, Change, Tree, plan_delete, plan_text, totals
+from build_pytorch.console import Screen, counted, print_json
+from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.model import Cleanup, Matrix, Phase, Variant
 
 
@@ -27,6 +26,11 @@ class Options(Struct, frozen=True, kw_only=True):
     force: bool = False
     json: bool = False
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether nothing may be written."""
+        return self.dry_run or self.check
+
 
 def plan(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
     """What a phase would do to the tree. Raises WriteError where the tree cannot be read."""
@@ -34,7 +38,7 @@ def plan(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
         case Phase.CLEAN_UP:
             return _plan_clean_up(fleet, tree)
         case Phase.DOCS:
-            return docs.plan(fleet, tree)
+            return docs.plan(fleet, rendering.texts(fleet), tree)
         case _:
             return _plan_recipes(phase, fleet, tree)
 
@@ -45,65 +49,43 @@ def run(phases: Sequence[Phase], options: Options, *, verify: bool = False) -> i
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
     fleet = matrix.load()
-    root = checked_root(options.root)
+    root = paths.checked_root(options.root)
     tree = Tree(root, force=options.force)
-    screen = Screen(sys.stdout)
-    reports: list[dict[str, Any]] = []
-    code = EXIT_OK
-    everything: list[Change] = []
+    screen = None if options.json else Screen(sys.stdout)
+    planned: dict[Phase, list[Change]] = {}
     for phase in phases:
-        planned = plan(phase, fleet, tree)
-        if not options.json:
-            _print_plan(screen, phase, planned, options, fleet)
-        if not (options.dry_run or options.check):
-            changes.apply(root, planned)
-        reports.append(_report(phase, planned, options))
-        everything.extend(planned)
-    pending = any(change.action.writes for change in everything)
+        planned[phase] = plan(phase, fleet, tree)
+        if screen:
+            _print_plan(screen, phase, planned[phase], options)
+        if not options.only_looks:
+            applying.apply(root, planned[phase])
+    everything = [change for changes in planned.values() for change in changes]
+    pending = options.only_looks and any(change.action.writes for change in everything)
     refused = any(change.action is Action.REFUSED for change in everything)
-    if refused or (options.check and pending):
-        code = EXIT_FINDINGS
-    if not options.json:
+    code = EXIT_FINDINGS if refused or (pending and options.check) else EXIT_OK
+    if screen:
         screen.line(_total_line(everything, options))
-    verification: dict[str, Any] | None = None
-    if verify and pending and (options.dry_run or options.check):
-        if not options.json:
-            screen.line("Verification not run: the files above are not written yet.")
-    elif verify:
+    result = None
+    if verify and pending and screen:
+        screen.line("Verification not run: the files above are not written yet.")
+    if verify and not pending:
         from build_pytorch import checks
 
         result = checks.verify(fleet, root)
         code = max(code, result.exit_code)
-        if options.json:
-            verification = result.as_dict()
-        else:
+        if screen:
             result.print(screen)
-    if options.json:
-        print_json(
-            {
-                "root": str(root),
-                "written": not (options.dry_run or options.check),
-                "phases": reports,
-                "totals": changes.totals(everything),
-                "verification": verification,
-                "exit_code": code,
-            },
-            sys.stdout,
-        )
+    if not screen:
+        document = {
+            "root": str(root),
+            "written": not options.only_looks,
+            "phases": [_report(phase, changes, options) for phase, changes in planned.items()],
+            "totals": totals(everything),
+            "verification": result.as_dict() if result else None,
+            "exit_code": code,
+        }
+        print_json(document, sys.stdout)
     return code
-
-
-def checked_root(root: Path) -> Path:
-    """The root as an absolute path. Raises BuildPytorchError where it is no folder."""
-    if not root.is_dir():
-        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
-    return root.resolve()
-
-
-def print_json(document: object, stream: TextIO) -> None:
-    """Print machine output."""
-    json.dump(document, stream, indent=2)
-    stream.write("\n")
 
 
 def cleanup_of(variant: Variant) -> Cleanup | None:
@@ -121,7 +103,7 @@ def _plan_clean_up(fleet: Matrix, tree: Tree) -> list[Change]:
             path = f"{release.folder}/{entry.file}"
             listed.add(path)
             if entry.action == "delete":
-                planned.append(changes.plan_delete(tree, path, entry.reason))
+                planned.append(plan_delete(tree, path, entry.reason))
             elif (tree.read(path)) is not None:
                 number = recipe_paths[path].phase.number
                 planned.append(
@@ -132,13 +114,11 @@ def _plan_clean_up(fleet: Matrix, tree: Tree) -> list[Change]:
                     )
                 )
     for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):
-        for path in sorted(_files_below(tree.root, folder)):
-            if path not in recipe_paths and path not in listed:
-                planned.append(
-                    Change(
-                        path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"
-                    )
-                )
+        planned.extend(
+            Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
+            for path in sorted(_files_below(tree.root, folder))
+            if path not in recipe_paths and path not in listed
+        )
     return planned
 
 
@@ -147,7 +127,7 @@ def _files_below(root: Path, folder: str) -> list[str]:
     return [
         path.relative_to(root).as_posix()
         for path in (root / folder).rglob("*")
-        if not changes.is_temporary(path.name) and (path.is_symlink() or not path.is_dir())
+        if not applying.is_temporary(path.name) and (path.is_symlink() or not path.is_dir())
     ]
 
 
@@ -159,7 +139,7 @@ def _plan_recipes(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
             continue
         entry = cleanup_of(variant)
         planned.append(
-            changes.plan_text(
+            plan_text(
                 tree,
                 variant.path,
                 texts[variant.path],
@@ -171,23 +151,18 @@ def _plan_recipes(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
     return planned
 
 
-def _print_plan(
-    screen: Screen, phase: Phase, planned: list[Change], options: Options, fleet: Matrix
-) -> None:
-    title = f"Phase {phase.number}: {phase}"
-    if phase not in {Phase.CLEAN_UP, Phase.DOCS}:
-        title += f", {counted(sum(v.phase is phase for v in fleet.variants), 'recipe')}"
-    screen.plan(title, planned)
+def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: Options) -> None:
+    screen.plan(f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}", planned)
     for change in planned:
         if change.action is Action.REFUSED or (options.diff and change.action.writes):
             screen.diff(change.diff())
 
 
 def _total_line(everything: list[Change], options: Options) -> str:
-    counts = changes.totals(everything)
+    counts = totals(everything)
     parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
     total = f"Total: {parts or 'nothing to do'}"
-    return f"{total} (nothing written)" if options.dry_run or options.check else total
+    return f"{total} (nothing written)" if options.only_looks else total
 
 
 def _report(phase: Phase, planned: list[Change], options: Options) -> dict[str, Any]:
@@ -205,5 +180,5 @@ def _report(phase: Phase, planned: list[Change], options: Options) -> dict[str, 
         "phase": phase.number,
         "title": str(phase),
         "changes": rows,
-        "totals": changes.totals(planned),
+        "totals": totals(planned),
     }

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from build_pytorch import digest, paths
+from build_pytorch import digest, docs, paths, recipes
 from build_pytorch.model import Matrix
 
 MEMORY: Final = paths.PROJECT / paths.STATE / "rendered.json"
@@ -37,8 +37,6 @@ def texts(matrix: Matrix) -> dict[str, str]:
         memory = msgspec.json.decode(MEMORY.read_bytes(), type=_Memory)
         if memory.key == key and _is_whole(memory.texts):
             return memory.texts
-    from build_pytorch import docs, recipes
-
     rendered = {**recipes.render(matrix), **docs.render(matrix)}
     with contextlib.suppress(OSError):  # a read-only checkout has no memory, and needs none
         _remember(_Memory(key, rendered))
@@ -53,7 +51,7 @@ def _key(matrix: Matrix) -> str:
         with contextlib.suppress(OSError):  # the renderer has the better message
             hasher.update(f"\0{path.name}\0".encode() + path.read_bytes())
     engine = importlib.util.find_spec("jinja2")
-    stamp = os.stat(engine.origin).st_mtime_ns if engine and engine.origin else 0
+    stamp = Path(engine.origin).stat().st_mtime_ns if engine and engine.origin else 0
     hasher.update(f"{sys.version}{engine and engine.origin}{stamp}".encode())
     return hasher.hexdigest()
 

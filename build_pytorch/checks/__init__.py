@@ -12,13 +12,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from build_pytorch.checks import generated, inventory, text
-from build_pytorch.checks.base import Check, Context, Result, run
+from build_pytorch.checks.base import Context, RecipeCheck, Result, TreeCheck, run
 from build_pytorch.model import Matrix
 
 ROADS = (inventory, text, generated)
 
 
-def all_checks() -> list[Check]:
+def all_checks() -> list[RecipeCheck | TreeCheck]:
     """Every check, in the order in which they are reported."""
     return [check for road in ROADS for check in road.CHECKS]
 

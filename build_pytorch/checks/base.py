@@ -74,6 +74,11 @@ class Context:
             if recipe := self.recipes.get(variant.path):
                 yield variant, recipe
 
+    def skip_without_recipes(self) -> None:
+        """Raise Skipped where there is no recipe file: nothing found in nothing is no proof."""
+        if not (self.recipes or self.unreadable):
+            raise Skipped("no recipe files here")
+
     def read(self, path: str) -> str | None:
         """The text of another file below the root, or None where there is none to read."""
         try:
@@ -213,16 +218,19 @@ class Result:
         screen.line(self.summary)
 
 
-def run(check: Check, context: Context) -> Outcome:
+def run(check: RecipeCheck | TreeCheck, context: Context) -> Outcome:
     """Run one check. A check that looked at nothing is skipped, never passed."""
-    if isinstance(check, TreeCheck):
-        try:
-            problems = list(check.test(context))
-        except Skipped as reason:
-            return Outcome(check=check, skipped=str(reason))
-        findings = tuple(Finding(check, problem) for problem in problems)
-        return Outcome(check=check, passed=not findings, failed=len(findings), findings=findings)
-    assert isinstance(check, RecipeCheck)
+    if isinstance(check, RecipeCheck):
+        return _run_on_recipes(check, context)
+    try:
+        problems = list(check.test(context))
+    except Skipped as reason:
+        return Outcome(check=check, skipped=str(reason))
+    findings = tuple(Finding(check, problem) for problem in problems)
+    return Outcome(check=check, passed=not findings, failed=len(findings), findings=findings)
+
+
+def _run_on_recipes(check: RecipeCheck, context: Context) -> Outcome:
     passed = failed = 0
     found: list[Finding] = []
     for variant, recipe in context.present():

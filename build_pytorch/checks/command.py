@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from build_pytorch import checks, matrix, paths
-from build_pytorch.console import Screen
-from build_pytorch.phases import checked_root, print_json
+from build_pytorch.console import Screen, print_json
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(root: Path, *, as_json: bool) -> int:
     """Verify the recipes and docs below a root, print the result, return the exit code."""
-    result = checks.verify(matrix.load(), checked_root(root))
+    result = checks.verify(matrix.load(), paths.checked_root(root))
     if as_json:
         print_json(result.as_dict(), sys.stdout)
     else:

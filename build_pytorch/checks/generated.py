@@ -12,7 +12,7 @@ from typing import Final
 
 from build_pytorch import digest, docs, paths, rendering
 from build_pytorch.changes import Action, Tree
-from build_pytorch.checks.base import Check, Context, Problem, Skipped, TreeCheck
+from build_pytorch.checks.base import Context, Problem, Skipped, TreeCheck
 from build_pytorch.errors import BuildPytorchError
 
 _NUMBER: Final = re.compile(
@@ -22,6 +22,7 @@ _NUMBER: Final = re.compile(
 
 
 def _recipes(context: Context) -> Iterator[Problem]:
+    context.skip_without_recipes()
     try:
         texts = rendering.texts(context.matrix)
     except BuildPytorchError as error:
@@ -56,7 +57,7 @@ def _is_kept(path: str, context: Context) -> bool:
 
 def _docs(context: Context) -> Iterator[Problem]:
     try:
-        planned = docs.plan(context.matrix, Tree(context.root))
+        planned = docs.plan(context.matrix, rendering.texts(context.matrix), Tree(context.root))
     except BuildPytorchError as error:
         yield Problem(path="docs", found=str(error), expected="docs and templates that can be read")
         return
@@ -126,11 +127,11 @@ def _true_numbers(context: Context) -> set[int]:
     return numbers
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[TreeCheck, ...] = (
     TreeCheck(
         id="generated-recipes",
         title="Committed recipes equal generated ones",
-        why="An edit in one recipe is lost at the next change of the matrix, and 43 others lack it.",
+        why="An edit in one recipe is lost at the next change, and the others lack it.",
         mend="run `invoke all`",
         source="seed 004: one pattern, 44 recipes",
         test=_recipes,

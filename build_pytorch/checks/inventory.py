@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from build_pytorch import paths
-from build_pytorch.checks.base import Check, Context, Problem, TreeCheck
+from build_pytorch.checks.base import Context, Problem, TreeCheck
 
 
 def _count(kind: str) -> Callable[[Context], Iterator[Problem]]:
@@ -42,11 +42,13 @@ def _missing(context: Context) -> Iterator[Problem]:
 
 
 def _unreadable(context: Context) -> Iterator[Problem]:
+    context.skip_without_recipes()
     for path, problem in context.unreadable.items():
         yield Problem(path=path, found=problem, expected="a readable UTF-8 text file")
 
 
 def _extra(context: Context) -> Iterator[Problem]:
+    context.skip_without_recipes()
     expected = {variant.path for variant in context.matrix.variants}
     for path in (*context.recipes, *context.unreadable):
         if path not in expected:
@@ -57,6 +59,7 @@ def _extra(context: Context) -> Iterator[Problem]:
 
 def _no_suffix(suffix: str) -> Callable[[Context], Iterator[Problem]]:
     def test(context: Context) -> Iterator[Problem]:
+        context.skip_without_recipes()
         for path in (*context.recipes, *context.unreadable):
             if path.endswith(f"-{suffix}.nix"):
                 yield Problem(
@@ -79,7 +82,7 @@ def _tarball_hash(context: Context) -> Iterator[Problem]:
             )
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[TreeCheck, ...] = (
     TreeCheck(
         id="gpu-count",
         title="As many GPU recipes as the matrix has GPU variants",

@@ -1,0 +1,125 @@
+"""What every test may use: a copy of the project, and commands run as people run them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from build_pytorch import matrix, rendering
+from build_pytorch.model import Matrix
+
+PROJECT = Path(__file__).resolve().parents[1]
+LEGACY = PROJECT / "tests" / "legacy"
+
+needs_nix = pytest.mark.skipif(
+    shutil.which("nix-instantiate") is None, reason="Nix is not installed"
+)
+
+
+class Project:
+    """A copy of this project below a temporary folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def pkgs(self) -> Path:
+        return self.root / ".flox/pkgs"
+
+    def recipe(self, name: str) -> Path:
+        return self.pkgs / f"pytorch-python313-{name}.nix"
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Replace text that must be there, once."""
+        file = self.root / path
+        text = file.read_text()
+        assert text.count(old) >= 1, f"{old!r} is not in {path}"
+        file.write_text(text.replace(old, new, 1))
+
+    def run(
+        self, *argv: str, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *argv],
+            cwd=self.root,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def invoke(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return self.run("invoke", *argv)
+
+    def nox(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return self.run("nox", *argv)
+
+    def git(self, *argv: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(
+            ["git", *identity, *argv], cwd=self.root, check=True, capture_output=True, text=True
+        )
+
+    def commit(self) -> None:
+        if not (self.root / ".git").exists():
+            self.git("init", "-q")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "state")
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file that a command could spoil, by its path."""
+        return {
+            path.relative_to(self.root).as_posix(): path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+            and not {".git", ".build-pytorch", "__pycache__", ".nox"}
+            & set(path.relative_to(self.root).parts)
+        }
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A fresh copy of the whole project, without what Git ignores."""
+    root = tmp_path / "project"
+    skipped = shutil.ignore_patterns(
+        ".git", ".venv", ".nox", ".build-pytorch", "__pycache__", ".*_cache", ".hypothesis"
+    )
+    shutil.copytree(PROJECT, root, ignore=skipped)
+    return Project(root)
+
+
+@pytest.fixture
+def legacy(tmp_path: Path) -> Path:
+    """A checkout as the plan found it: six recipes, one of them right."""
+    root = tmp_path / "legacy"
+    pkgs = root / ".flox/pkgs"
+    pkgs.mkdir(parents=True)
+    for recipe in LEGACY.glob("*.nix"):
+        shutil.copy(recipe, pkgs)
+    return root
+
+
+@pytest.fixture(scope="session")
+def fleet() -> Matrix:
+    """The project's own matrix."""
+    return matrix.load(PROJECT / "matrix.toml")
+
+
+@pytest.fixture
+def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what tests render out of the project's memory."""
+    monkeypatch.setattr(rendering, "MEMORY", tmp_path / "rendered.json")
+
+
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What a failed command said: exactly one line of error, and no traceback."""
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0].removeprefix("error: ")

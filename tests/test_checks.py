@@ -1,0 +1,214 @@
+"""Verification: a clean tree passes, and for each check there is a tree that trips it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import LEGACY, PROJECT, Project
+
+from build_pytorch import checks, matrix
+from build_pytorch.checks.base import Result
+from build_pytorch.model import Matrix
+
+GPU = "cuda13_0-sm90-avx512"
+CPU = "cpu-avx512"
+TEXT = (PROJECT / "matrix.toml").read_text()
+
+
+def verified(project: Project, fleet: Matrix | None = None) -> Result:
+    return checks.verify(fleet or matrix.load(PROJECT / "matrix.toml"), project.root)
+
+
+def tripped(project: Project) -> set[str]:
+    return {finding.check.id for finding in verified(project).findings} - {"nixpkgs-sha256"}
+
+
+def replace(name: str, old: str, new: str) -> Callable[[Project], None]:
+    return lambda project: project.edit(f".flox/pkgs/pytorch-python313-{name}.nix", old, new)
+
+
+def write(path: str, text: str) -> Callable[[Project], None]:
+    def mutate(project: Project) -> None:
+        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (project.root / path).write_text(text)
+
+    return mutate
+
+
+def remove(path: str) -> Callable[[Project], None]:
+    return lambda project: (project.root / path).unlink()
+
+
+def damage(path: str) -> Callable[[Project], None]:
+    def mutate(project: Project) -> None:
+        (project.root / path).write_bytes(b"\xff\xfe")
+
+    return mutate
+
+
+MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
+    ("gpu-count", remove(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
+    ("gpu-count", write(".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", "{ }\n")),
+    ("cpu-count", remove(f".flox/pkgs/pytorch-python313-{CPU}.nix")),
+    ("missing-recipe", remove(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
+    ("unreadable-recipe", damage(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
+    ("extra-recipe", write(".flox/pkgs/hello.nix", "{ hello }: hello\n")),
+    ("extra-recipe", write(".flox/pkgs/below/hello.nix", "{ hello }: hello\n")),
+    ("no-magma-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", "")),
+    ("no-nightly-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", "")),
+    ("no-avx-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", "")),
+    ("gpu-pattern-lines", replace(GPU, 'version = "2.10.0";', 'version = "2.9.1";')),
+    ("gpu-pattern-lines", replace(GPU, "let\n", "let\n  # not cudaPackages_13 here\n")),
+    ("gpu-pattern-lines", replace(GPU, "final.cudaPackages_13;", "final.cudaPackages_12;")),
+    ("cpu-pattern-lines", replace(CPU, 'version = "2.10.0";', 'version = "2.9.1";')),
+    ("cpu-pattern-lines", replace(CPU, "let\n", "let\n  # final.cudaPackages_13\n")),
+    (
+        "retired-pin",
+        replace(GPU, "let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n"),
+    ),
+    ("nixpkgs-pin", replace(CPU, "6a030d535719", "6a030d535710")),
+    (
+        "nixpkgs-pin",
+        replace(
+            CPU, '    url = "https://github.com/NixOS', '    # url = "https://github.com/NixOS'
+        ),
+    ),
+    ("magma-patch", replace(GPU, "cuda-13.0-clockrate-fix.patch", "clockrate.patch")),
+    ("magma-patch", replace(GPU, "235aefb7b064", "235aefb7b065")),
+    ("magma-enabled", replace(GPU, '"-DCUDA_VERSION=13.0"', '"-DUSE_MAGMA=OFF"')),
+    ("magma-enabled", replace(CPU, "export USE_CUDA=0", "export USE_CUDA=0 USE_MAGMA=0")),
+    ("magma-enabled", replace(GPU, "let\n", "let\n  filterMagma = x: x;\n")),
+    ("gpu-arch", replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')),
+    ("gpu-arch", replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "sm_90"')),
+    ("gpu-arch", replace(GPU, 'gpuArchNum = "90"', 'gpuArchNum = "9.0"')),
+    ("gpu-arch", replace(GPU, '  gpuArchSM = "9.0"', '  # gpuArchSM = "9.0"')),
+    ("pname", replace(GPU, 'pname = "pytorch210-', 'pname = "pytorch29-')),
+    ("pname", replace(CPU, "  pname = ", "  # pname = ")),
+    (
+        "platforms",
+        replace(GPU, 'platforms = [ "x86_64-linux" ]', 'platforms = [ "aarch64-linux" ]'),
+    ),
+    ("platforms", replace(CPU, "platforms = [", "plattforms = [")),
+    ("platforms", replace(CPU, 'system = "x86_64-linux"', 'system = "aarch64-linux"')),
+    ("cpu-flags", replace(GPU, '"-mavx512f"', '"-mavx512bf16"')),
+    ("cpu-flags", replace(GPU, ' "-mfma" ]', ' "-mfma" ] ++ [ "-mavx512bf16" ]')),
+    ("cpu-flags", replace("cuda13_0-sm110-armv9", "-march=armv9-a+sve2", "-march=armv8.2-a")),
+    (
+        "two-stage-override",
+        replace(GPU, "cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu"),
+    ),
+    ("two-stage-override", replace(GPU, "torch.override {", "torch.overide {")),
+    ("two-stage-override", replace(GPU, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]')),
+    ("two-stage-override", replace(GPU, "  gpuTargets = [ gpuArchSM ];\n", "")),
+    ("two-stage-override", replace(CPU, "cudaSupport = false;", "cudaSupport = true;")),
+    ("torch-attribute", replace(GPU, "python3Packages.torch.", "python3Packages.pytorch.")),
+    ("generated-recipes", replace(GPU, "MAX_JOBS=32", "MAX_JOBS=16")),
+    ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
+    (
+        "docs-listing",
+        lambda p: p.edit("docs/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+    ),
+    ("docs-numbers", lambda p: p.edit("README.md", "## The variants", "All 45 variants:")),
+    (
+        "docs-numbers",
+        lambda p: p.edit("docs/pytorch-2.10-cuda13-build-notes.md", "## Memory", "41 GPU recipes"),
+    ),
+    ("generated-docs", lambda p: p.edit("README.md", "**44 variants**", "**43 variants**")),
+    ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
+    ("generated-docs", lambda p: p.edit("docs/variants.md", "36 buildable", "44 buildable")),
+    ("generated-docs", lambda p: p.edit("docs/matrix.schema.json", '"family"', '"famly"')),
+    ("generated-docs", remove("docs/variants.md")),
+    ("generated-docs", remove("README.md")),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "mutate"), MUTATIONS, ids=[f"{n}-{check}" for n, (check, _) in enumerate(MUTATIONS)]
+)
+def test_a_broken_tree_trips_the_check(
+    project: Project, check: str, mutate: Callable[[Project], None]
+) -> None:
+    mutate(project)
+    assert check in tripped(project)
+
+
+def test_every_check_has_a_tree_that_trips_it() -> None:
+    wanted = {check.id for check in checks.all_checks()} - {"nixpkgs-sha256"}
+    assert {check for check, _ in MUTATIONS} == wanted
+
+
+def test_checks_have_distinct_ids_and_tell_why_and_how_to_mend() -> None:
+    every = checks.all_checks()
+    assert len({check.id for check in every}) == len(every)
+    for check in every:
+        assert check.title
+        assert check.why.endswith(".")
+        assert check.mend
+        assert check.source
+
+
+def test_a_clean_tree_has_no_findings_but_the_missing_tarball_hash(project: Project) -> None:
+    result = verified(project)
+    assert [finding.check.id for finding in result.findings] == ["nixpkgs-sha256"]
+    assert result.exit_code == 0
+    sri = "sha256-" + "B" * 42 + "A="
+    with_hash = TEXT.replace("# sha256 =", f'sha256 = "{sri}"\n# sha256 =')
+    fleet = matrix.parse(with_hash)
+    findings = {finding.check.id for finding in verified(project, fleet).findings}
+    assert "nixpkgs-sha256" not in findings
+
+
+def test_the_hand_written_canonical_recipe_passes(project: Project) -> None:
+    name = "pytorch-python313-cuda13_0-sm120-avx512.nix"
+    (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())
+    assert tripped(project) == set()
+    project.edit(f".flox/pkgs/{name}", '"12.0"', '"9.0"')
+    assert tripped(project) == {"gpu-arch"}, "kept is not the same as not looked at"
+
+
+def test_comments_and_blank_lines_trip_only_the_digest(project: Project) -> None:
+    recipe = project.recipe(GPU)
+    text = recipe.read_text().replace("let\n", "let\n\n  # A note of our own\n", 1)
+    recipe.write_text(text)
+    assert tripped(project) == {"generated-recipes"}
+
+
+def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None:
+    empty = Project(tmp_path / "empty")
+    empty.root.mkdir()
+    result = verified(empty)
+    assert result.exit_code == 1
+    states = {outcome.check.id: outcome.state for outcome in result.outcomes}
+    assert states["missing-recipe"] == "failed"
+    assert states["pname"] == states["two-stage-override"] == "skipped"
+    assert "passed" not in states.values()
+
+
+def test_findings_say_file_line_found_expected_and_how_to_mend(project: Project) -> None:
+    replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')(project)
+    done = project.nox("-s", "verify", "--", "--json")
+    assert done.returncode == 1
+    findings = {f["check"]: f for f in json.loads(done.stdout)["findings"]}
+    line = project.recipe(GPU).read_text().split("gpuArchSM")[0].count("\n") + 1
+    assert findings["gpu-arch"] == {
+        "check": "gpu-arch",
+        "severity": "error",
+        "file": f".flox/pkgs/pytorch-python313-{GPU}.nix",
+        "line": line,
+        "found": 'gpuArchSM = "8.9"',
+        "expected": 'gpuArchSM = "9.0"',
+        "mend": "run `invoke phase2`, or: use the dotted capability for gpuArchSM, "
+        "its digits for gpuArchNum",
+    }
+    assert findings["generated-recipes"]["line"] > 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "\x00", '"', "''", "# only a comment", "}" * 1000, '"${' * 500, "/*", "🦊"]
+)
+def test_a_half_broken_file_gives_findings_and_no_crash(project: Project, text: str) -> None:
+    project.recipe(GPU).write_text(text)
+    assert "pname" in tripped(project)

@@ -1,0 +1,161 @@
+"""The two menus: what they list, their exit codes, and that a broken matrix breaks neither."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, Project, error_line
+
+from build_pytorch.console import Screen
+
+BREAK = ('capability = "12.1"', 'capability = "sm_121"')
+
+
+def test_invoke_lists_the_phases_with_a_line_each(project: Project) -> None:
+    listing = project.invoke("--list").stdout
+    for name in ("phase1", "phase2", "phase3", "phase4", "phase5", "all", "verify"):
+        assert any(line.split()[:1] == [name] for line in listing.splitlines())
+
+
+@pytest.mark.parametrize("task", ["phase1", "all", "verify"])
+def test_every_option_has_help(project: Project, task: str) -> None:
+    shown = project.invoke("--help", task).stdout
+    options = [line for line in shown.splitlines() if line.strip().startswith("--")]
+    assert options
+    # invoke prints help beside the option, or on the next line where the option is long
+    for line in options:
+        after = shown.splitlines()[shown.splitlines().index(line) + 1 :]
+        assert len(line.split()) > 2 or (after and after[0].startswith("      ")), line
+
+
+def test_nox_lists_its_sessions(project: Project) -> None:
+    listing = project.nox("-l").stdout
+    for name in ("tests", "lint", "verify", "bench"):
+        assert f" {name} -> " in listing
+
+
+def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_what_is_wrong(
+    project: Project,
+) -> None:
+    project.edit("matrix.toml", *BREAK)
+    before = project.snapshot()
+    assert project.nox("-l").returncode == 0
+    assert project.invoke("--list").returncode == 0
+    for run in (
+        project.invoke("phase1"),
+        project.invoke("all", "--force"),
+        project.invoke("verify"),
+        project.nox("-s", "verify"),
+    ):
+        assert run.returncode == 2
+        message = error_line(run)
+        assert message.startswith("matrix.toml:")
+        assert 'gpu.sm121.capability: found "sm_121"' in message
+    assert project.snapshot() == before
+
+
+def test_verify_is_the_same_by_both_names(project: Project) -> None:
+    by_nox = project.nox("-s", "verify", "--", "--json")
+    by_invoke = project.invoke("verify", "--json")
+    assert by_nox.returncode == by_invoke.returncode == 0
+    assert json.loads(by_nox.stdout) == json.loads(by_invoke.stdout)
+
+
+def test_verify_works_on_another_root(project: Project, legacy: Path) -> None:
+    done = project.nox("-s", "verify", "--", "--root", str(legacy))
+    assert done.returncode == 1
+    for check in ("no-magma-suffix", "retired-pin", "magma-enabled", "torch-attribute"):
+        assert f"error: {check}" in done.stdout
+
+
+def test_wrong_arguments_after_the_dashes_exit_with_2(project: Project) -> None:
+    done = project.nox("-s", "verify", "--", "--jsn")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_dependency_is_one_line(project: Project) -> None:
+    (project.root / "msgspec.py").write_text("raise ModuleNotFoundError(name='msgspec')")
+    done = project.invoke("all")
+    assert done.returncode == 2
+    assert "msgspec is missing; run `pip install -e .`" in error_line(done)
+
+
+def test_a_missing_template_is_one_line(project: Project) -> None:
+    (project.root / "templates/gpu.nix.j2").unlink()
+    done = project.invoke("phase2")
+    assert done.returncode == 2
+    assert "templates/gpu.nix.j2: missing; restore it from Git" in error_line(done)
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(project: Project) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m invoke all | head -n 1"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("Phase 1")
+
+
+def test_colour_is_for_terminals_only(project: Project) -> None:
+    assert "\x1b" not in project.invoke("all").stdout
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"  # type: ignore[arg-type]
+
+
+LAYERS = [
+    {"errors", "digest", "console", "fields"},
+    {"paths", "model", "nix", "proc", "guard"},
+    {"matrix_errors", "consistency"},
+    {"matrix", "recipes", "changes"},
+    {"docs", "applying"},
+    {"rendering"},
+    {"checks"},
+    {"phases"},
+]
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module, names = node.module, [alias.name for alias in node.names]
+            if module == "build_pytorch":
+                found.update(names)
+            elif module.startswith("build_pytorch."):
+                found.add(module.split(".")[1])
+    return found
+
+
+def test_imports_run_downhill_only() -> None:
+    rank = {name: number for number, layer in enumerate(LAYERS) for name in layer}
+    package = PROJECT / "build_pytorch"
+    modules = [path for path in package.rglob("*.py") if path.name != "__init__.py"]
+    for path in modules:
+        parts = path.relative_to(package).with_suffix("").parts
+        for name in imports_of(path):
+            if parts[0] in rank and name != parts[0]:
+                assert rank[name] < rank[parts[0]], f"{'/'.join(parts)} imports {name}"
+    assert {path.relative_to(package).with_suffix("").parts[0] for path in modules} <= set(rank)
+
+
+def test_the_menus_hold_no_logic() -> None:
+    for menu in ("tasks.py", "noxfile.py"):
+        for node in ast.walk(ast.parse((PROJECT / menu).read_text())):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                nested = [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
+                body = (node.end_lineno or 0) - node.body[0].lineno + 1
+                assert body <= 25 or len(nested) > 1, f"{menu}: {node.name} has {body} lines"

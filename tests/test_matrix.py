@@ -1,0 +1,263 @@
+"""matrix.toml: what it says, what it may not say, and how the reader explains the difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conftest import PROJECT
+
+from build_pytorch import matrix
+from build_pytorch.errors import MatrixError
+from build_pytorch.model import Matrix
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+
+
+def error_of(old: str, new: str) -> str:
+    """The one line that the reader says once `old` in matrix.toml is `new`."""
+    assert old in TEXT, f"{old!r} is not in matrix.toml"
+    with pytest.raises(MatrixError) as caught:
+        matrix.parse(TEXT.replace(old, new, 1))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def line_of(fragment: str) -> int:
+    return TEXT[: TEXT.index(fragment)].count("\n") + 1
+
+
+def test_the_matrix_makes_44_variants_in_the_order_of_the_plan(fleet: Matrix) -> None:
+    ids = [variant.id for variant in fleet.variants]
+    assert len(ids) == len(set(ids)) == 44
+    assert ids[:5] == [
+        "sm120-avx2",
+        "sm120-avx512",
+        "sm120-avx512bf16",
+        "sm120-avx512vnni",
+        "sm121-avx2",
+    ]
+    assert ids[36:] == [
+        "sm110-armv8_2",
+        "sm110-armv9",
+        "sm121-armv8_2",
+        "sm121-armv9",
+        "cpu-avx2",
+        "cpu-avx512",
+        "cpu-avx512bf16",
+        "cpu-avx512vnni",
+    ]
+    assert [sum(v.phase.number == n for v in fleet.variants) for n in (2, 3, 4)] == [36, 4, 4]
+
+
+def test_names_follow_the_release(fleet: Matrix) -> None:
+    by_id = {variant.id: variant for variant in fleet.variants}
+    gpu, cpu = by_id["sm120-avx512"], by_id["cpu-avx2"]
+    assert gpu.path == ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix"
+    assert gpu.pname == "pytorch210-python313-cuda13_0-sm120-avx512"
+    assert cpu.path == ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+    assert cpu.pname == "pytorch210-python313-cpu-avx2"
+
+
+def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> None:
+    impossible = {v.id: v.impossible for v in fleet.variants if v.status == "impossible-host"}
+    isas = ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    assert set(impossible) == {f"{gpu}-{isa}" for gpu in ("sm110", "sm121") for isa in isas}
+    assert impossible["sm121-avx2"] == (
+        "no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only"
+    )
+    moved = TEXT.replace('hosts.aarch64-linux = ["GB10', 'hosts.x86_64-linux = ["GB10', 1)
+    statuses = {v.id: v.status for v in matrix.parse(moved).variants}
+    assert statuses["sm121-avx2"] == "buildable"
+    assert statuses["sm121-armv9"] == "impossible-host"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "says"),
+    [
+        # misspelled, missing and mistyped
+        (
+            'capability = "12.1"',
+            'capabilty = "12.1"',
+            "gpu.sm121.capabilty",
+            'did you mean "capability"?',
+        ),
+        ('capability = "12.1"\n', "\n", "gpu.sm121.capability", "missing"),
+        ('capability = "12.1"', "capability = 12.1", "gpu.sm121.capability", "found 12.1"),
+        ("submodules = true", "submodules = 1", "torch.submodules", "true or false"),
+        (
+            "[release.cuda13_0.torch]",
+            "[release.cuda13_0.trch]",
+            "release.cuda13_0.trch",
+            '"torch"?',
+        ),
+        ('kind = "cpu-only"', 'kind = "cpuonly"', "group[2].kind", 'did you mean "cpu-only"?'),
+        ("max_jobs = 32", "max_jobs = 0", "build.max_jobs", "from 1 to 1024"),
+        ("hosts.x86_64-linux = [", "hosts.x86-64-linux = [", "x86-64-linux", '"x86_64-linux"?'),
+        ('cpu = ["armv8_2", "armv9"]', "cpu = []", "group[1].cpu", "found []"),
+        # values of the wrong form
+        ('"12.1"', '"sm_121"', "gpu.sm121.capability", "never sm_120"),
+        ('"12.1"', '"121"', "gpu.sm121.capability", 'found "121"'),
+        ('rev = "v2.10.0"', 'rev = "main"', "torch.rev", "never a branch"),
+        ('rev = "6a030d5', 'rev = "6a030d', "nixpkgs.rev", "40 hex digits"),
+        ('hash = "sha256-RKi', 'hash = "sha256-RK', "torch.hash", "an SRI hash"),
+        ('hash = "sha256-RKi', 'hash = "sha512-RKi', "torch.hash", "an SRI hash"),
+        ("[cpu.armv8_2]", '[cpu."armv8.2"]', 'cpu."armv8.2"', "a dot breaks Flox"),
+        ('gpu = "python313-cuda13_0"', 'gpu = "python313-cuda13.0"', "names.gpu", "a dot breaks"),
+        # values that contradict each other
+        ('"sm120", "sm121"', '"sm120", "sm212"', "group[0].gpu[1]", 'did you mean "sm121"?'),
+        ('"sm110", "sm121"]', '"sm110", "sm110"]', "group[1]", "sm110-armv8_2 twice"),
+        ('["armv8_2", "armv9"]', '["armv8_2", "avx2"]', "group[1].cpu[1]", "for x86_64-linux"),
+        ('capability = "12.1"', 'capability = "12.0"', "gpu.sm121.capability", "the same digits"),
+        ('first_cuda = "11.0"', 'first_cuda = "13.1"', "group[0].gpu[8]", "CUDA 13.1 or newer"),
+        (
+            'first_cuda = "11.0"',
+            'first_cuda = "11.0"\nlast_cuda = "12.9"',
+            "group[0].gpu[8]",
+            "CUDA 11.0 to 12.9",
+        ),
+        ('version = "2.10.0"', 'version = "2.11.0"', "torch.rev", '"v2.11.0"'),
+        ('pname = "pytorch210"', 'pname = "pytorch29"', "names.pname", '"210"'),
+        ('gpu = "python313-cuda13_0"', 'gpu = "python313-cuda12_8"', "names.gpu", "cuda13_0"),
+        ('version = "3.13"', 'version = "3.12"', "names.gpu", "python312"),
+        ('"cudaPackages_13"', '"cudaPackages_12_8"', "cuda.package_set", "cudaPackages_13_0"),
+        (
+            'retired = ["fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3"]',
+            'retired = ["6a030d535719c5190187c4cec156f335e95e3211"]',
+            "nixpkgs.rev",
+            "retired",
+        ),
+        ('action = "keep"', 'action = "delete"', "cleanup[5].file", "the recipe of a variant"),
+        (
+            'sm120-avx.nix"\naction = "delete"',
+            'sm120-avx.nix"\naction = "keep"',
+            "cleanup[1]",
+            "no v",
+        ),
+        ('kind = "cpu-only"', 'kind = "cpu-only"\ngpu = ["sm90"]', "group[2].gpu", "no gpu at all"),
+        ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
+        ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
+        (
+            'notes = "docs/pytorch-2.10-cuda13-build-notes.md"',
+            'notes = "docs/variants.md"',
+            "n",
+            "whole",
+        ),
+    ],
+)
+def test_each_mistake_is_one_line_with_place_found_and_allowed(
+    old: str, new: str, where: str, says: str
+) -> None:
+    message = error_of(old, new)
+    assert message.startswith("matrix.toml:")
+    assert where in message
+    assert says in message
+
+
+def test_a_fake_hash_is_refused() -> None:
+    message = error_of(
+        "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=", "sha256-" + "A" * 43 + "="
+    )
+    assert "torch.hash: found a fake hash" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('capability = "12.1"', 'capability = "12"'),
+        ('rev = "v2.10.0"', 'rev = "main"'),
+        ('title = "ARMv9 with SVE2"', "title = 9"),
+        ('"armv8_2", "armv9"]', '"armv8_2", "armv9000"]'),
+        ('action = "keep"', 'action = "kept"'),
+    ],
+)
+def test_the_line_is_the_one_to_mend(old: str, new: str) -> None:
+    assert error_of(old, new).startswith(f"matrix.toml:{line_of(old)}: ")
+
+
+def test_broken_toml_gives_line_and_column() -> None:
+    message = error_of("[release.cuda13_0.python]", "[release.cuda13_0.python")
+    assert message.startswith(f"matrix.toml:{line_of('[release.cuda13_0.python]')}:")
+    assert "not valid TOML" in message
+
+
+@pytest.mark.parametrize("text", ["", "a" * 10, "[" * 5000, "x = " + "9" * 5000, "release = 3"])
+def test_what_is_no_matrix_at_all_is_one_error(text: str) -> None:
+    with pytest.raises(MatrixError, match=r"^matrix\.toml"):
+        matrix.parse(text)
+
+
+def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(MatrixError, match="No such file"):
+        matrix.load(tmp_path / "none.toml")
+    with pytest.raises(MatrixError, match="Is a directory"):
+        matrix.load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
+    with pytest.raises(MatrixError, match="not UTF-8"):
+        matrix.load(tmp_path / "latin.toml")
+
+
+HOSTILE = [
+    "${builtins.abort}",
+    "''",
+    '\\"; rm -rf /; \\"',
+    "a\\nb",
+    "../../etc",
+    "-rf",
+    "a b;c",
+    "`id`",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(
+    "field",
+    [
+        'version = "2.10.0"',
+        'owner = "pytorch"',
+        'rev = "v2.10.0"',
+        'package_set = "cudaPackages_13"',
+        'driver = "580.65.06"',
+        'name = "cuda-13.0-clockrate-fix.patch"',
+        'pname = "pytorch210"',
+        'folder = ".flox/pkgs"',
+        'file = "pytorch-python313-cuda13_0-sm120-avx.nix"',
+        'notes = "docs/pytorch-2.10-cuda13-build-notes.md"',
+        'system_features = ["big-parallel"]',
+        'flags = ["-march=armv9-a+sve2"]',
+        'capability = "12.1"',
+        'gpu = ["allowUnfree", "allowBroken", "cudaSupport"]',
+    ],
+)
+def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(
+    field: str, value: str
+) -> None:
+    key, _, old = field.partition(" = ")
+    new = f'["{value}"]' if old.startswith("[") else f'"{value}"'
+    assert f".{key}" in error_of(field, f"{key} = {new}")
+
+
+@pytest.mark.parametrize("value", ["a\\nb", "a\\u0000", "a\\u202eb", "", "a\\u2028b", "a\\rb"])
+def test_text_for_comments_is_one_visible_line(value: str) -> None:
+    assert "one line of text" in error_of('title = "AVX2"', f'title = "{value}"')
+
+
+def test_the_schema_is_valid_takes_the_matrix_and_refuses_a_misspelled_key() -> None:
+    import tomllib
+
+    schema = json.loads((PROJECT / "docs/matrix.schema.json").read_text())
+    validator = jsonschema.validators.validator_for(schema)
+    validator.check_schema(schema)
+    document = tomllib.loads(TEXT)
+    assert list(validator(schema).iter_errors(document)) == []
+    document["gpu"]["sm121"]["capabilty"] = "12.1"
+    assert len(list(validator(schema).iter_errors(document))) == 1
+
+
+def test_the_first_line_points_editors_at_the_schema() -> None:
+    first = TEXT.partition("\n")[0]
+    assert first == "#:schema docs/matrix.schema.json"
+    assert (PROJECT / first.removeprefix("#:schema ")).is_file()

@@ -1,0 +1,276 @@
+"""The five phases: what they write, what they refuse, and what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import LEGACY, PROJECT, Project, error_line
+
+from build_pytorch import digest
+
+BROKEN = ("sm120-avx512-magma", "sm120-avx", "sm121-armv9-nightly")
+PREFIX = "pytorch-python313-cuda13_0-"
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in (root / ".flox/pkgs").iterdir()}
+
+
+# --- the plan's way: from six legacy files to 44 recipes ---
+
+
+def test_the_phases_turn_the_legacy_checkout_into_the_44(project: Project, legacy: Path) -> None:
+    canonical = (LEGACY / f"{PREFIX}sm120-avx512.nix").read_bytes()
+
+    done = project.invoke("all", "--root", str(legacy))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert names(legacy) == names(PROJECT)
+    assert len(names(legacy)) == 44
+    for name in names(legacy):
+        written = (legacy / ".flox/pkgs" / name).read_bytes()
+        if name == f"{PREFIX}sm120-avx512.nix":
+            assert written == canonical, "the clean-up list says keep"
+        else:
+            assert written == (PROJECT / ".flox/pkgs" / name).read_bytes()
+    again = project.invoke("all", "--root", str(legacy))
+    assert "Total: 50 unchanged, 1 kept, 2 skipped" in again.stdout
+    assert again.returncode == 0
+
+
+def test_phases_run_alone_and_in_any_order(project: Project, legacy: Path) -> None:
+    for phase in ("phase4", "phase3", "phase5", "phase2", "phase1"):
+        done = project.invoke(phase, "--root", str(legacy))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert names(legacy) == names(PROJECT)
+
+
+def test_phase1_deletes_only_what_the_list_names(project: Project, legacy: Path) -> None:
+    stranger = legacy / ".flox/pkgs/my-own-package.nix"
+    stranger.write_text("{ hello }: hello\n")
+    nested = legacy / ".flox/pkgs/lib/helper.nix"
+    nested.parent.mkdir()
+    nested.write_text("{ }\n")
+    before = names(legacy)
+
+    done = project.invoke("phase1", "--root", str(legacy))
+
+    assert before - names(legacy) == {f"{PREFIX}{name}.nix" for name in BROKEN}
+    assert stranger.read_text() == "{ hello }: hello\n"
+    assert nested.exists()
+    assert done.stdout.count("unknown") >= 2
+    assert "my-own-package.nix: not in matrix.toml; left alone" in done.stdout
+    assert "left to phase 3 (rewrite)" in done.stdout
+    assert done.returncode == 0
+
+
+# --- what a run may be asked ---
+
+
+def test_a_second_run_says_unchanged(project: Project) -> None:
+    before = project.snapshot()
+    done = project.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Total: 54 unchanged" in done.stdout
+    assert project.snapshot() == before
+
+
+def test_check_is_quiet_on_a_clean_tree_and_fails_when_something_would_change(
+    project: Project,
+) -> None:
+    assert project.invoke("all", "--check").returncode == 0
+    project.recipe("cuda13_0-sm90-avx2").unlink()
+    before = project.snapshot()
+    done = project.invoke("all", "--check")
+    assert done.returncode == 1
+    assert "(nothing written)" in done.stdout
+    assert "Verification not run" in done.stdout
+    assert project.snapshot() == before
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(project: Project, legacy: Path) -> None:
+    before = {name: (legacy / ".flox/pkgs" / name).read_bytes() for name in names(legacy)}
+    done = project.invoke("all", "--dry-run", "--root", str(legacy))
+    assert done.returncode == 0
+    assert {name: (legacy / ".flox/pkgs" / name).read_bytes() for name in names(legacy)} == before
+    assert sorted(path.name for path in legacy.iterdir()) == [".flox"]
+    for word in ("create", "rewrite", "delete", "kept"):
+        assert word in done.stdout
+
+
+def test_diff_shows_what_changes(project: Project) -> None:
+    project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
+    done = project.invoke("phase2", "--dry-run", "--diff")
+    assert done.stdout.count("+      Driver: NVIDIA 590.44.01 or newer") == 36
+    assert "--- a/.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix" in done.stdout
+
+
+def test_json_is_one_document_on_stdout(project: Project) -> None:
+    project.recipe("cpu-avx2").unlink()
+    done = project.invoke("all", "--json")
+    document = json.loads(done.stdout)
+    assert [phase["phase"] for phase in document["phases"]] == [1, 2, 3, 4, 5]
+    assert document["totals"] == {"unchanged": 53, "create": 1}
+    assert document["written"] is True
+    assert document["exit_code"] == done.returncode == 0
+    created = [c for p in document["phases"] for c in p["changes"] if c["action"] == "create"]
+    assert created == [
+        {
+            "path": ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
+            "action": "create",
+            "reason": "missing",
+        }
+    ]
+    assert document["verification"]["exit_code"] == 0
+
+
+def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
+    project.commit()
+    project.edit("matrix.toml", '"RTX 5090 to 5050"', '"RTX 5090"')
+    done = project.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SM120 rewrite" in done.stdout
+    assert "7 rewrite, 47 unchanged" in done.stdout  # 4 recipes, README, notes, variants.md
+    # Ours to rewrite again, committed or not: the digest proves that no hand was in it.
+    project.edit("matrix.toml", '"RTX 5090"', '"RTX 5090 to 5050"')
+    assert "7 rewrite" in project.invoke("all").stdout
+
+
+@pytest.mark.parametrize("root", ["none", "matrix.toml"])
+def test_a_root_that_is_no_folder_is_bad_input(project: Project, root: str) -> None:
+    done = project.invoke("phase1", "--root", root)
+    assert done.returncode == 2
+    assert "no such folder" in error_line(done)
+
+
+# --- whose file is it? ---
+
+
+def test_a_recipe_edited_by_hand_is_refused_with_its_diff_and_the_others_are_done(
+    project: Project,
+) -> None:
+    edited = project.recipe("cuda13_0-sm90-avx512")
+    text = edited.read_text().replace("MAX_JOBS=32", "MAX_JOBS=16")
+    edited.write_text(text)
+    project.recipe("cuda13_0-sm80-avx2").unlink()
+
+    done = project.invoke("phase2")
+
+    assert done.returncode == 1
+    assert "refused" in done.stdout
+    assert "edited by hand; --force overwrites it" in done.stdout
+    assert "-    export MAX_JOBS=16\n+    export MAX_JOBS=32" in done.stdout
+    assert edited.read_text() == text
+    assert project.recipe("cuda13_0-sm80-avx2").exists()
+
+    forced = project.invoke("phase2", "--force")
+    assert forced.returncode == 0
+    assert "forced: edited by hand" in forced.stdout
+    assert digest.is_intact(edited.read_text())
+
+
+def test_a_copy_of_another_recipe_is_refused(project: Project) -> None:
+    shutil.copy(project.recipe("cuda13_0-sm90-avx2"), project.recipe("cuda13_0-sm80-avx2"))
+    done = project.invoke("phase2")
+    assert done.returncode == 1
+    assert "generated for another file and copied here" in done.stdout
+
+
+def test_a_hand_written_recipe_where_a_variant_belongs_is_refused(project: Project) -> None:
+    recipe = project.recipe("cuda13_0-sm90-avx2")
+    recipe.write_text("{ hello }: hello\n")
+    done = project.invoke("phase2")
+    assert done.returncode == 1
+    assert "written by hand; --force overwrites it" in done.stdout
+    assert "-{ hello }: hello" in done.stdout
+    assert recipe.read_text() == "{ hello }: hello\n"
+    assert project.invoke("phase2", "--force").returncode == 0
+    assert digest.is_intact(recipe.read_text())
+
+
+def test_the_kept_recipe_is_replaced_only_by_force(project: Project, legacy: Path) -> None:
+    canonical = legacy / f".flox/pkgs/{PREFIX}sm120-avx512.nix"
+    kept = project.invoke("phase2", "--root", str(legacy))
+    assert kept.returncode == 0
+    assert "kept" in kept.stdout
+    project.invoke("phase2", "--root", str(legacy), "--force")
+    assert digest.is_intact(canonical.read_text())
+
+
+@pytest.mark.parametrize(("name", "phase"), [("sm120-avx", "phase1"), ("sm110-armv9", "phase3")])
+def test_listed_files_with_uncommitted_changes_are_refused(
+    project: Project, legacy: Path, name: str, phase: str
+) -> None:
+    checkout = Project(legacy)
+    checkout.commit()
+    changed = legacy / f".flox/pkgs/{PREFIX}{name}.nix"
+    changed.write_text(changed.read_text() + "# not committed\n")
+
+    done = project.invoke(phase, "--root", str(legacy))
+
+    assert done.returncode == 1
+    assert "uncommitted changes in Git" in done.stdout
+    assert "# not committed" in changed.read_text()
+    assert "delete   " in done.stdout or "create" in done.stdout  # the others are done
+    assert project.invoke(phase, "--root", str(legacy), "--force").returncode == 0
+    assert not changed.exists() or digest.is_intact(changed.read_text())
+
+
+def test_a_root_within_a_larger_repository_asks_git_for_the_right_files(
+    project: Project, legacy: Path
+) -> None:
+    outer = Project(legacy.parent / "outer")
+    shutil.copytree(legacy, outer.root / "inner")
+    outer.commit()
+    changed = outer.root / f"inner/.flox/pkgs/{PREFIX}sm120-avx.nix"
+    changed.write_text("# changed\n")
+    done = project.invoke("phase1", "--root", str(outer.root / "inner"))
+    assert done.returncode == 1
+    assert changed.exists()
+
+
+def test_the_mode_of_a_file_stays(project: Project) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.chmod(0o640)
+    project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
+    assert project.invoke("phase4").returncode == 0
+    assert recipe.stat().st_mode & 0o777 == 0o640
+
+
+# --- the plan's own verification, pasted into Bash ---
+
+
+def test_the_plans_bash_block_prints_what_its_comments_say(project: Project) -> None:
+    block = r"""
+ls .flox/pkgs/pytorch-python313-cuda13_0-*.nix | wc -l  # Should be 40 (36 x86 + 4 ARM)
+ls .flox/pkgs/pytorch-python313-cpu-*.nix | wc -l       # Should be 4
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-magma.nix 2>/dev/null  # Should be empty
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-nightly.nix 2>/dev/null  # Should be empty
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-avx.nix 2>/dev/null  # Should be empty
+for f in .flox/pkgs/pytorch-python313-cuda13_0-*.nix; do
+  count=$(grep -c 'cudaPackages_13\|cuda-13.0-clockrate-fix.patch\|version = "2.10.0"' "$f")
+  if [ "$count" -ne 3 ]; then
+    echo "BROKEN: $f (expected 3 patterns, found $count)"
+  fi
+done
+for f in .flox/pkgs/pytorch-python313-cpu-*.nix; do
+  count=$(grep -c 'version = "2.10.0"' "$f")
+  cuda=$(grep -c 'cudaPackages_13' "$f")
+  if [ "$count" -ne 1 ] || [ "$cuda" -ne 0 ]; then
+    echo "BROKEN: $f"
+  fi
+done
+grep -l 'fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3' .flox/pkgs/pytorch-python313-*.nix
+grep -c 'gpuArchSM = "9.0"' .flox/pkgs/pytorch-python313-cuda13_0-sm90-*.nix | wc -l
+grep -h 'gpuArchSM = "8.6"' .flox/pkgs/pytorch-python313-cuda13_0-sm86-*.nix | wc -l
+grep -h 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix | wc -l
+"""
+    done = subprocess.run(
+        ["bash"], input=block, cwd=project.root, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["40", "4", "4", "4", "6"]
+    assert done.stderr == ""

@@ -1,0 +1,245 @@
+"""Recipes: what they hold, that they are Nix, and that no value of the matrix can become code."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, needs_nix
+
+from build_pytorch import digest, matrix, nix, paths, recipes, rendering
+from build_pytorch.errors import TemplateError
+from build_pytorch.model import Matrix, Variant
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+
+
+@pytest.fixture(scope="module")
+def texts(fleet: Matrix) -> dict[str, str]:
+    return {variant.id: recipes.render_one(variant) for variant in fleet.variants}
+
+
+def variants(fleet: Matrix, *, gpu: bool) -> list[Variant]:
+    return [variant for variant in fleet.variants if bool(variant.gpu) == gpu]
+
+
+def test_committed_recipes_are_the_rendered_ones(fleet: Matrix, texts: dict[str, str]) -> None:
+    for variant in fleet.variants:
+        committed = (PROJECT / variant.path).read_text()
+        assert committed == texts[variant.id], "run `invoke all` and commit"
+
+
+def test_rendering_is_deterministic_across_processes() -> None:
+    script = (
+        "import hashlib; from build_pytorch import matrix, recipes;"
+        "t = ''.join(recipes.render(matrix.load()).values());"
+        "print(hashlib.sha256(t.encode()).hexdigest())"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed},
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> None:
+    for variant in variants(fleet, gpu=True):
+        assert variant.gpu
+        text = texts[variant.id]
+        for part in (
+            "{ pkgs ? import <nixpkgs> {}",
+            "nixpkgs_pinned ? import (builtins.fetchTarball {",
+            "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz",
+            f'system = "{variant.cpu.platform}";',
+            "allowUnfree = true;",
+            "allowBroken = true;",
+            "(final: prev: { cudaPackages = final.cudaPackages_13; })",
+            "patches = (oldAttrs.patches or []) ++ [",
+            'hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";',
+            'hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";',
+            "fetchSubmodules = true;",
+            f'gpuArchNum = "{variant.gpu.capability.replace(".", "")}";',
+            f'gpuArchSM = "{variant.gpu.capability}";',
+            "cudaSupport = true;\n  gpuTargets = [ gpuArchSM ];\n}).overrideAttrs (oldAttrs: {",
+            f'pname = "{variant.pname}";',
+            'ninjaFlags = [ "-j32" ];',
+            'requiredSystemFeatures = [ "big-parallel" ];',
+            '"-DTORCH_BUILD_VERSION=2.10.0"',
+            '"-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat"',
+            '"-DCUDA_VERSION=13.0"',
+            "export MAX_JOBS=32",
+            "export NIX_BUILD_CORES=",
+            "export PYTORCH_BUILD_VERSION=2.10.0",
+            'echo "2.10.0" > version.txt',
+            "cat > cmake/Modules/FindCUDAToolkit.cmake",
+            "passthru = (oldAttrs.passthru or {}) // {",
+            f'cpuISA = "{variant.cpu_key}";',
+            'blasProvider = "cublas";',
+            "Driver: NVIDIA 580.65.06 or newer",
+            f'platforms = [ "{variant.cpu.platform}" ];',
+        ):
+            assert part in text, f"{variant.id} lacks {part}"
+        assert re.findall(r"-m[\w.+=-]+", re.search(r"cpuFlags = (.*);", text)[1]) == list(  # type: ignore[index]
+            variant.cpu.flags
+        )
+
+
+def test_cpu_only_recipes_have_no_cuda(fleet: Matrix, texts: dict[str, str]) -> None:
+    for variant in variants(fleet, gpu=False):
+        text = texts[variant.id]
+        code = nix.without_comments(text)
+        for part in ("cudaSupport = false;", '"-DUSE_CUDA=OFF"', "export USE_CUDA=0", "openblas"):
+            assert part in text
+        for part in ("cudaPackages", "magma", "cccl", "FindCUDAToolkit", "gpuTargets"):
+            assert part not in code
+
+
+def test_nothing_that_was_ever_a_mistake_is_in_a_recipe(texts: dict[str, str]) -> None:
+    never = re.compile(
+        r"USE_MAGMA=|filterMagma|python3Packages\.pytorch|buildInputs|postFixup|addDriverRunpath"
+        r"|/home/|result-|sha256-A{43}|hash = \"\"|rev = \"main\"|sm_\d"
+    )
+    for text in texts.values():
+        assert never.search(nix.without_comments(text)) is None
+
+
+def test_the_header_names_package_source_and_phase_and_carries_a_digest(
+    fleet: Matrix, texts: dict[str, str]
+) -> None:
+    for variant in fleet.variants:
+        text = texts[variant.id]
+        template = "gpu.nix.j2" if variant.gpu else "cpu.nix.j2"
+        header = text.partition("\n\n")[0]
+        assert header.startswith(f"# {variant.package}\n")
+        assert f"Generated from matrix.toml by templates/{template}" in header
+        assert f"`invoke phase{variant.phase.number}`" in header
+        assert digest.is_intact(text)
+        assert not digest.is_intact(text.replace("-mfma", "-mfmb").replace("armv", "armw"))
+
+
+def test_recipes_read_well(texts: dict[str, str]) -> None:
+    for text in texts.values():
+        assert text.endswith("})\n")
+        assert "\n\n\n" not in text
+        assert not re.search(r"[ \t]\n", text)
+        assert "\t" not in text
+
+
+@needs_nix
+def test_nix_parses_all_recipes() -> None:
+    files = sorted((PROJECT / ".flox/pkgs").glob("*.nix"))
+    assert len(files) == 44
+    subprocess.run(
+        ["nix-instantiate", "--parse", *files], check=True, capture_output=True, text=True
+    )
+
+
+STRINGS = ["plain", "${x}", "$${x}", "''", '"', "\\", "\\${", "a\nb", "'", "'''", "$", "é", "''${"]
+
+
+@needs_nix
+def test_quoted_strings_evaluate_to_what_they_were() -> None:
+    literals = " ".join(f"({nix.literal(text)})" for text in STRINGS)
+    blocks = " ".join(f"(''\n{nix.indented(text)}\n'')" for text in STRINGS)
+    done = subprocess.run(
+        [
+            "nix-instantiate",
+            "--eval",
+            "--strict",
+            "--json",
+            "-E",
+            f"[ [ {literals} ] [ {blocks} ] ]",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == [STRINGS, [f"{text}\n" for text in STRINGS]]
+
+
+@needs_nix
+def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
+    hostile = "A ${builtins.abort \\\"x\\\"} '' \\\\ # */ `id` $(id)"
+    text = TEXT.replace('title = "AVX2"', f'title = "{hostile}"')
+    text = text.replace('family = "Blackwell"', f'family = "{hostile}"')
+    fleet = matrix.parse(text)
+    files = []
+    for path, recipe in recipes.render(fleet).items():
+        file = tmp_path / Path(path).name
+        file.write_text(recipe)
+        files.append(file)
+    subprocess.run(["nix-instantiate", "--parse", *files], check=True, capture_output=True)
+    gpu = next(variant for variant in fleet.variants if variant.id == "sm120-avx2")
+    recipe = (tmp_path / f"{gpu.package}.nix").read_text()
+    description = re.search(r"description = (.*);", recipe)
+    assert description
+    done = subprocess.run(
+        ["nix-instantiate", "--eval", "--json", "-E", description[1]],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert gpu.cpu.title in json.loads(done.stdout)
+
+
+def test_a_value_without_a_quoting_filter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bare.j2").write_text("x = {{ value }};")
+    (tmp_path / "wrong.j2").write_text("x = {{ value | name }};")
+    (tmp_path / "misspelled.j2").write_text("x = {{ valu | nix }};")
+    (tmp_path / "broken.j2").write_text("\n{% if %}")
+    monkeypatch.setattr(paths, "TEMPLATES", tmp_path)
+    recipes._environment.cache_clear()  # noqa: SLF001 - the one cache between tests
+    try:
+        for name, says in {
+            "bare.j2": "without a quoting filter",
+            "wrong.j2": "not a name",
+            "misspelled.j2": "'valu' is undefined",
+            "broken.j2": r"templates/broken\.j2:2",
+            "none.j2": "missing; restore it",
+        }.items():
+            with pytest.raises(TemplateError, match=says):
+                recipes.render_template(name, value='"; evil')
+    finally:
+        recipes._environment.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.usefixtures("own_memory")
+def test_rendered_texts_are_remembered_until_something_they_depend_on_changes(
+    fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendering.texts.cache_clear()
+    first = rendering.texts(fleet)
+    assert rendering.MEMORY.exists()
+
+    rendering.texts.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(recipes, "render", lambda _: pytest.fail("rendered again"))
+        assert rendering.texts(fleet) == first
+
+    other = matrix.parse(TEXT.replace('title = "AVX2"', 'title = "AVX two"'))
+    assert "AVX two" in rendering.texts(other)[fleet.variants[0].path]
+
+
+@pytest.mark.usefixtures("own_memory")
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff", None])
+def test_a_damaged_memory_is_as_good_as_none(fleet: Matrix, damage: bytes | None) -> None:
+    rendering.texts.cache_clear()
+    first = rendering.texts(fleet)
+    whole = rendering.MEMORY.read_bytes()
+    rendering.MEMORY.write_bytes(whole.replace(b"12.0", b"12.1") if damage is None else damage)
+    rendering.texts.cache_clear()
+    assert rendering.texts(fleet) == first
+    assert rendering.MEMORY.read_bytes() == whole

@@ -1,0 +1,120 @@
+"""A second release is data: no code knows a release by name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from conftest import PROJECT, Project, needs_nix
+
+SECOND = (PROJECT / "tests/second-release.toml").read_text()
+EIGHT = {
+    "sm120-avx512",
+    "sm120-avx2",
+    "sm120-avx512vnni",
+    "sm120-avx512bf16",
+    "sm120-armv9",
+    "sm120-armv8_2",
+    "sm86-avx2",
+    "sm90-avx512",
+}
+
+
+@pytest.fixture
+def two(project: Project) -> Project:
+    """The project with the second release beside the first."""
+    matrix = project.root / "matrix.toml"
+    matrix.write_text(matrix.read_text() + SECOND)
+    return project
+
+
+@pytest.fixture
+def alone(project: Project) -> Project:
+    """The project with the second release only."""
+    matrix = project.root / "matrix.toml"
+    text = matrix.read_text()
+    axes = text[text.index("[gpu.sm121]") :]
+    matrix.write_text(SECOND + "\n" + axes)
+    for recipe in project.pkgs.iterdir():
+        recipe.unlink()
+    return project
+
+
+def written(project: Project) -> dict[str, str]:
+    folder = project.root / "cuda12/.flox/pkgs"
+    return {path.stem: path.read_text() for path in folder.glob("*.nix")}
+
+
+def test_it_renders_beside_the_first_and_verifies(two: Project) -> None:
+    done = two.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "52 of 52 recipes" in done.stdout
+    assert set(written(two)) == {f"pytorch-python312-cuda12_8-{variant}" for variant in EIGHT}
+    for committed in (PROJECT / ".flox/pkgs").iterdir():
+        assert (two.pkgs / committed.name).read_text() == committed.read_text()
+
+
+def test_it_renders_alone_and_verifies(alone: Project) -> None:
+    done = alone.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 of 8 recipes" in done.stdout
+    readme = (alone.root / "README.md").read_text()
+    assert "**8 variants** of PyTorch 2.8.0 on CUDA 12.8, Python 3.12" in readme
+
+
+def test_its_recipes_say_what_its_tables_say(two: Project) -> None:
+    two.invoke("all")
+    for text in written(two).values():
+        for part in (
+            "archive/0123456789abcdef0123456789abcdef01234567.tar.gz",
+            'sha256 = "sha256-CCCCLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";',
+            "cudaPackages = final.cudaPackages_12_8;",
+            'rev = "v2.8.0";',
+            'ninjaFlags = [ "-j16" ];',
+            'requiredSystemFeatures = [ "big-parallel" "kvm" ];',
+            '"-DCUDA_VERSION=12.8"',
+            "Driver: NVIDIA 570.26 or newer",
+            'pname = "pytorch28-python312-cuda12_8-',
+        ):
+            assert part in text
+        for part in ("magma.overrideAttrs", "cccl", "FindCUDAToolkit", "2.10", "allowBroken"):
+            assert part not in text
+
+
+def test_a_missing_recipe_of_it_is_found(two: Project) -> None:
+    two.invoke("all")
+    (two.root / "cuda12/.flox/pkgs/pytorch-python312-cuda12_8-sm86-avx2.nix").unlink()
+    done = two.invoke("verify")
+    assert done.returncode == 1
+    assert "found:    7 files pytorch-python312-cuda12_8-*.nix" in done.stdout
+
+
+@needs_nix
+def test_its_recipes_are_nix(two: Project) -> None:
+    two.invoke("all")
+    folder = two.root / "cuda12/.flox/pkgs"
+    subprocess.run(
+        ["nix-instantiate", "--parse", *folder.glob("*.nix")], check=True, capture_output=True
+    )
+
+
+def test_two_releases_do_not_share_a_file(project: Project) -> None:
+    matrix = project.root / "matrix.toml"
+    text = SECOND.replace("python312", "python313").replace('"3.12"', '"3.13"')
+    text = text.replace("cuda12/.flox/pkgs", ".flox/pkgs")
+    text += '\n[[release.cuda12_8.group]]\ntitle = "c"\nkind = "cpu-only"\n'
+    text += 'platform = "x86_64-linux"\ncpu = ["avx2"]\n'
+    matrix.write_text(matrix.read_text() + text)
+    done = project.invoke("phase4")
+    assert done.returncode == 2
+    assert "which release.cuda13_0 writes as well" in done.stderr
+
+
+def test_no_code_and_no_template_knows_a_release() -> None:
+    known = re.compile(r"cuda13_0|2\.10|pytorch210|python313|6a030d5|v2\.1|CUDA 13\.0|235aefb7")
+    allowed = re.compile(r"such as|seed 0|docs: |FACTS")
+    sources = [*(PROJECT / "build_pytorch").rglob("*.py"), *(PROJECT / "templates").rglob("*.j2")]
+    for path in sources:
+        for line in path.read_text().splitlines():
+            assert not known.search(line) or allowed.search(line), f"{path.name}: {line.strip()}"
