@@ -32,9 +32,13 @@ def _version_line(release: Release) -> str:
     return f'version = "{release.torch.version}"'
 
 
-def _lines_with(recipe: Recipe, words: list[str]) -> list[int]:
-    """Numbers of the lines that hold one of the words. Comments count, as they do for grep."""
-    lines = enumerate(recipe.text.splitlines(), start=1)
+def _lines_with(recipe: Recipe, words: list[str], *, aside: str = "") -> list[int]:
+    """Numbers of the lines that hold one of the words. Comments count, as they do for grep.
+
+    `aside` is a text that may hold a word without meaning it, such as a URL.
+    """
+    text = recipe.text.replace(aside, "") if aside else recipe.text
+    lines = enumerate(text.splitlines(), start=1)
     return [number for number, line in lines if any(word in line for word in words)]
 
 
@@ -45,7 +49,7 @@ def _gpu_pattern(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
         words.append(release.cuda.package_set)
     if release.magma_patch:
         words.append(release.magma_patch.name)
-    found = _lines_with(recipe, words)
+    found = _lines_with(recipe, words, aside=release.magma_patch.url if release.magma_patch else "")
     if len(found) != len(words):
         yield Problem(
             line=found[-1] if found else 1,

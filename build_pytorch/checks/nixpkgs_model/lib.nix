@@ -38,8 +38,7 @@ let
       __functor = _: f;
       __functionArgs = args;
     };
-    mirrorFunctionArgs = f: setFunctionArgs' (functionArgs f);
-    setFunctionArgs' = args: f: setFunctionArgs f args;
+    mirrorFunctionArgs = f: g: setFunctionArgs g (functionArgs f);
 
     warn = message: builtins.trace "evaluation warning: ${message}";
     warnIf = condition: message: if condition then warn message else id;
@@ -149,7 +148,7 @@ let
       output: pkg:
       if !(pkg ? outputSpecified) || !pkg.outputSpecified then pkg.${output} or pkg.out or pkg else pkg;
     getBin = getOutput "bin";
-    getLib = pkg: if pkg ? lib then getOutput "lib" pkg else getOutput "out" pkg;
+    getLib = getOutput "lib";
     getDev = getOutput "dev";
   };
 
@@ -184,7 +183,7 @@ let
     splitString =
       separator: text: filter isString (split (escapeRegex separator) (toString text));
     escape = characters: replaceStrings characters (map (c: "\\${c}") characters);
-    escapeRegex = escape (filter isString (split "" "\\[{()^$?*+|."));
+    escapeRegex = escape [ "\\" "[" "{" "(" ")" "^" "$" "?" "*" "+" "|" "." ];
     escapeShellArg =
       arg:
       if match "[[:alnum:],._+:@%/-]+" (toString arg) != null then

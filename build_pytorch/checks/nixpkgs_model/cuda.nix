@@ -1,0 +1,132 @@
+# One set of CUDA packages: cudaPackages_12_8, cudaPackages_13_0 and so on. All that matters about
+# a member here is which CUDA it is of, and its name says that: cuda13.0-cuda_cccl-13.0.x.
+{
+  lib,
+  config,
+  newScope,
+  stdenv,
+  cudaMajorMinorVersion,
+}:
+let
+  inherit (lib) optionalAttrs versionAtLeast versionOlder;
+
+  # The capabilities that are built for when nobody names any: those of this CUDA that are neither
+  # of embedded boards nor of a single chip. An approximation of nixpkgs' own table.
+  defaultCapabilities = lib.filter (c: versionAtLeast cudaMajorMinorVersion c.first) [
+    {
+      capability = "7.5";
+      first = "10.0";
+    }
+    {
+      capability = "8.0";
+      first = "11.2";
+    }
+    {
+      capability = "8.6";
+      first = "11.2";
+    }
+    {
+      capability = "8.9";
+      first = "11.8";
+    }
+    {
+      capability = "9.0";
+      first = "11.8";
+    }
+    {
+      capability = "10.0";
+      first = "12.8";
+    }
+    {
+      capability = "10.3";
+      first = "12.9";
+    }
+    {
+      capability = "12.0";
+      first = "12.8";
+    }
+    {
+      capability = "12.1";
+      first = "12.9";
+    }
+  ];
+
+  cudaCapabilities =
+    if config.cudaCapabilities or [ ] != [ ] then
+      config.cudaCapabilities
+    else
+      map (c: c.capability) defaultCapabilities;
+
+  # Header-only packages have one output, the others several, as nixpkgs splits them.
+  redistributable =
+    outputs: pname:
+    stdenv.mkDerivation {
+      inherit pname outputs;
+      name = "cuda${cudaMajorMinorVersion}-${pname}-${cudaMajorMinorVersion}.x";
+      version = "${cudaMajorMinorVersion}.x";
+      passthru = { inherit cudaMajorMinorVersion; };
+      meta = {
+        description = "Stand-in for ${pname} of CUDA ${cudaMajorMinorVersion}";
+        license = lib.licenses.nvidiaCudaRedist;
+        platforms = [
+          "aarch64-linux"
+          "x86_64-linux"
+        ];
+      };
+    };
+
+  headers = redistributable [ "out" ];
+  libraries = redistributable [
+    "out"
+    "dev"
+    "include"
+    "lib"
+  ];
+in
+lib.makeScope newScope (
+  self:
+  {
+    inherit cudaMajorMinorVersion;
+    cudaVersion = cudaMajorMinorVersion;
+    cudaMajorVersion = lib.versions.major cudaMajorMinorVersion;
+    cudaAtLeast = versionAtLeast cudaMajorMinorVersion;
+    cudaOlder = versionOlder cudaMajorMinorVersion;
+
+    flags = {
+      inherit cudaCapabilities;
+      cudaForwardCompat = config.cudaForwardCompat or true;
+      isJetsonBuild = false;
+    };
+    backendStdenv = stdenv;
+  }
+  // lib.genAttrs [
+    "cuda_cccl"
+    "cuda_crt"
+    "cuda_profiler_api"
+  ] headers
+  // lib.genAttrs [
+    "cuda_cudart"
+    "cuda_cupti"
+    "cuda_nvcc"
+    "cuda_nvml_dev"
+    "cuda_nvrtc"
+    "cuda_nvtx"
+    "cudatoolkit"
+    "cudnn"
+    "cusparselt"
+    "libcublas"
+    "libcudss"
+    "libcufft"
+    "libcufile"
+    "libcurand"
+    "libcusolver"
+    "libcusparse"
+    "libcusparse_lt"
+    "libnvjitlink"
+    "nccl"
+  ] libraries
+  # CUDA 13 took out what had been replaced long before.
+  // optionalAttrs (versionOlder cudaMajorMinorVersion "13.0") {
+    cuda_nvprof = libraries "cuda_nvprof";
+  }
+)

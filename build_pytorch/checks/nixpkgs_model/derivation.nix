@@ -1,0 +1,189 @@
+# stdenv.mkDerivation: attributes in, a real derivation out, by nixpkgs' rules. Real, because
+# then Nix itself refuses what cannot be handed to a builder, and a recipe has a .drv path.
+{
+  lib,
+  config,
+  # The platform that is built for and built on; the model knows no cross compilation.
+  system,
+  # Where the caller says that this nixpkgs was fetched from.
+  source,
+}:
+let
+  inherit (lib)
+    any
+    elem
+    isDerivation
+    isFunction
+    isList
+    optionalAttrs
+    toList
+    ;
+
+  # Not nixpkgs' builder: it fills every output with the name of the package, with nothing but
+  # a shell, so that what depends on this package can be built as well.
+  standInBuilder = {
+    builder = "/bin/sh";
+    args = [
+      "-c"
+      ''for output in $outputs; do eval "echo \"$name\" > \"\''$$output\""; done''
+    ];
+  };
+
+  # Why nixpkgs refuses to build a package of this name and meta, or null (its check-meta.nix).
+  refusalOf =
+    meta:
+    let
+      licenses = toList (meta.license or [ ]);
+      unfree = builtins.filter (license: !(license.free or true)) licenses;
+      listed = values: "[ ${lib.concatMapStringsSep " " builtins.toJSON values} ]";
+    in
+    if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate meta) then
+      "has an unfree license (‘${lib.concatMapStringsSep ", " (license: license.shortName) unfree}’)"
+    else if meta.broken or false && !config.allowBroken then
+      "is marked as broken"
+    else if isUnsupported meta && !config.allowUnsupportedSystem then
+      ''
+        is not available on the requested hostPlatform:
+          hostPlatform.system = "${system}"
+          package.meta.platforms = ${listed (meta.platforms or [ ])}
+          package.meta.badPlatforms = ${listed (meta.badPlatforms or [ ])}
+      ''
+    else
+      null;
+
+  isUnsupported =
+    meta: (meta ? platforms && !elem system meta.platforms) || elem system (meta.badPlatforms or [ ]);
+
+  # `env` is for the environment only: a name in both places is refused, not merged.
+  checkedEnv =
+    env: arguments:
+    let
+      overlapping = builtins.attrNames (builtins.intersectAttrs env arguments);
+      allowed =
+        value:
+        builtins.isString value || builtins.isBool value || builtins.isInt value || isDerivation value;
+    in
+    assert lib.assertMsg (builtins.isAttrs env && !isDerivation env)
+      "`env` must be an attribute set of environment variables. Set `env.env` or pick a more specific name.";
+    assert lib.assertMsg (overlapping == [ ])
+      "The `env` attribute set cannot contain any attributes passed to derivation. The following attributes are overlapping: ${toString overlapping}";
+    builtins.mapAttrs (
+      name: value:
+      assert lib.assertMsg (allowed value)
+        "The `env` attribute set can only contain derivation, string, boolean or integer attributes. The `${name}` attribute is of type ${builtins.typeOf value}.";
+      value
+    ) env;
+
+  checkDependencies =
+    kind: package:
+    lib.imap1 (
+      index: dependency:
+      if isList dependency then
+        checkDependencies "element ${toString index} of ${kind}" package dependency
+      else if dependency == null || isDerivation dependency || builtins.isString dependency || builtins.isPath dependency then
+        dependency
+      else
+        throw "Dependency is not of a valid type: element ${toString index} of ${kind} for ${package}"
+    );
+
+  # Headers are what a build wants of its inputs, so the dev output stands for a package.
+  dependencyKinds = [
+    "nativeBuildInputs"
+    "buildInputs"
+    "propagatedNativeBuildInputs"
+    "propagatedBuildInputs"
+  ];
+
+  mkDerivationSimple =
+    overrideAttrs: attrs:
+    let
+      name = lib.sanitizeDerivationName (attrs.name or "${attrs.pname}-${attrs.version}");
+      dependencies = lib.genAttrs dependencyKinds (
+        kind: map lib.getDev (lib.flatten (checkDependencies kind name (attrs.${kind} or [ ])))
+      );
+      arguments =
+        removeAttrs attrs [
+          "meta"
+          "passthru"
+          "pos"
+          "env"
+        ]
+        // dependencies
+        // {
+          inherit name system;
+          builder = attrs.builder or standInBuilder.builder;
+          args = attrs.args or standInBuilder.args;
+          outputs = attrs.outputs or [ "out" ];
+          __ignoreNulls = true;
+        };
+      passthru = attrs.passthru or { };
+
+      position =
+        if attrs ? pos then
+          attrs.pos
+        else if attrs.meta.description or null != null then
+          builtins.unsafeGetAttrPos "description" attrs.meta
+        else
+          builtins.unsafeGetAttrPos (if attrs ? version then "version" else "name") attrs;
+      meta = {
+        inherit name;
+      }
+      // optionalAttrs (position != null) {
+        position = "${position.file}:${toString position.line}";
+      }
+      // attrs.meta or { }
+      // {
+        broken = attrs.meta.broken or false;
+        unfree = any (license: !(license.free or true)) (toList (attrs.meta.license or [ ]));
+        unsupported = isUnsupported (attrs.meta or { });
+        available = refusal == null;
+      };
+
+      reason = refusalOf (attrs.meta or { } // optionalAttrs (attrs ? pname) { inherit (attrs) pname; });
+      refusal =
+        if reason == null then
+          null
+        else
+          "Package ‘${name}’ in ${meta.position or "«unknown-file»"} ${reason}, refusing to evaluate.";
+      handled = if refusal == null then true else throw refusal;
+    in
+    lib.extendDerivation handled (
+      {
+        inherit meta passthru overrideAttrs;
+        # Not in nixpkgs: what an observer wants to know and a thrown message would lose.
+        model = {
+          inherit refusal source;
+          inputs = builtins.concatLists (builtins.attrValues dependencies);
+        };
+      }
+      // passthru
+    ) (derivation (arguments // checkedEnv (attrs.env or { }) arguments));
+
+  makeDerivationExtensible =
+    rattrs:
+    let
+      args = rattrs (args // { inherit finalPackage overrideAttrs; });
+      finalPackage = mkDerivationSimple overrideAttrs args;
+      overrideAttrs =
+        change:
+        makeDerivationExtensible (
+          final:
+          let
+            prev = rattrs final;
+            changed = lib.toExtension change final prev;
+            # The source that Nix has under the old hash would be built and called the new version.
+            staleSource =
+              changed ? version
+              && prev ? version
+              && !(changed ? src)
+              && !(changed.__intentionallyOverridingVersion or false);
+          in
+          lib.warnIf staleSource
+            "${prev.pname or prev.name} was overridden with `version` but not `src`. This is most likely not what you want."
+            (prev // removeAttrs changed [ "__intentionallyOverridingVersion" ])
+        );
+    in
+    finalPackage;
+in
+attrsOrFunction:
+makeDerivationExtensible (if isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction)

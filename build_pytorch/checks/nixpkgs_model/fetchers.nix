@@ -1,0 +1,210 @@
+# What fetches sources. Nothing is fetched: each gives a fixed-output derivation, so Nix checks
+# the form of the hash, and keeps what it was called with readable on the result.
+{ lib, mkDerivation }:
+let
+  # nixpkgs takes the hash under three names, at most one at a time. An empty one is let through
+  # to Nix, which assumes a hash of zeros and warns; a missing one is a hash of zeros at once.
+  normalizedHash =
+    fetcher: args:
+    let
+      given = builtins.filter (name: args ? ${name}) [
+        "hash"
+        "sha256"
+        "outputHash"
+      ];
+      value = args.${builtins.head given};
+    in
+    if builtins.length given > 1 then
+      throw "${fetcher}: multiple hashes passed: ${toString given}"
+    else if given == [ ] then
+      {
+        outputHashAlgo = null;
+        outputHash = lib.fakeHash;
+      }
+    else if given == [ "hash" ] && value != "" then
+      {
+        outputHashAlgo = null;
+        outputHash = value;
+      }
+    else
+      {
+        outputHashAlgo = args.outputHashAlgo or "sha256";
+        outputHash = value;
+      };
+
+  shownHash = args: args.hash or args.sha256 or args.outputHash or "";
+
+  fixedOutput =
+    fetcher: name: recursive: args: passthru:
+    mkDerivation (
+      {
+        inherit name;
+        outputHashMode = if recursive then "recursive" else "flat";
+        preferLocalBuild = true;
+        passthru = {
+          hash = shownHash args;
+        }
+        // passthru;
+      }
+      // normalizedHash fetcher args
+    );
+
+  fetchurl = lib.makeOverridable (
+    {
+      url ? "",
+      urls ? [ ],
+      name ? baseNameOf (builtins.head (urls ++ [ url ])),
+      hash ? "",
+      sha256 ? "",
+      outputHash ? "",
+      outputHashAlgo ? "",
+      recursiveHash ? false,
+      curlOpts ? "",
+      curlOptsList ? [ ],
+      downloadToTemp ? false,
+      executable ? false,
+      meta ? { },
+      nativeBuildInputs ? [ ],
+      netrcImpureEnvVars ? [ ],
+      netrcPhase ? null,
+      passthru ? { },
+      postFetch ? "",
+      preferLocalBuild ? true,
+      showURLs ? false,
+    }@args:
+    assert lib.assertMsg (url != "" || urls != [ ])
+      "fetchurl requires either `url` or `urls` to be set: ${builtins.toJSON (builtins.attrNames args)}";
+    assert lib.assertMsg (args ? hash || args ? sha256 || args ? outputHash)
+      "fetchurl requires a hash for fixed-output derivation: ${lib.concatStringsSep ", " (urls ++ [ url ])}";
+    fixedOutput "fetchurl" name recursiveHash args (
+      { url = builtins.head (urls ++ [ url ]); } // passthru
+    )
+  );
+
+  # The hash is of the patch without what a server may change (index lines, order of files), so
+  # it differs from that of the file. Whatever is not about patches goes on to fetchurl.
+  fetchpatch =
+    {
+      relative ? "",
+      stripLen ? 0,
+      decode ? "cat",
+      extraPrefix ? null,
+      excludes ? [ ],
+      includes ? [ ],
+      revert ? false,
+      postFetch ? "",
+      nativeBuildInputs ? [ ],
+      ...
+    }@args:
+    assert lib.assertMsg (excludes == [ ] || includes == [ ])
+      "fetchpatch: cannot use excludes and includes simultaneously";
+    fetchurl (
+      removeAttrs args [
+        "relative"
+        "stripLen"
+        "decode"
+        "extraPrefix"
+        "excludes"
+        "includes"
+        "revert"
+      ]
+    );
+
+  # The further names are for hashes and for what fetchgit and fetchzip take.
+  fetchFromForge = fetcher: host: lib.makeOverridable (
+    {
+      owner,
+      repo,
+      tag ? null,
+      rev ? null,
+      name ? "source",
+      fetchSubmodules ? false,
+      leaveDotGit ? false,
+      deepClone ? false,
+      forceFetchGit ? false,
+      fetchLFS ? false,
+      sparseCheckout ? null,
+      passthru ? { },
+      ...
+    }@args:
+    assert lib.assertMsg ((tag == null) != (rev == null))
+      "${fetcher} requires one of either `rev` or `tag` to be provided (not both).";
+    fixedOutput fetcher name true args (
+      {
+        inherit
+          owner
+          repo
+          tag
+          fetchSubmodules
+          ;
+        rev = if tag == null then rev else "refs/tags/${tag}";
+        gitRepoUrl = "https://${host}/${owner}/${repo}.git";
+      }
+      // passthru
+    )
+  );
+in
+{
+  inherit fetchurl fetchpatch;
+  fetchpatch2 = fetchpatch;
+  fetchFromGitHub = fetchFromForge "fetchFromGitHub" "github.com";
+  fetchFromGitLab = fetchFromForge "fetchFromGitLab" "gitlab.com";
+
+  fetchzip =
+    {
+      url ? "",
+      urls ? [ ],
+      name ? "source",
+      stripRoot ? true,
+      extension ? null,
+      ...
+    }@args:
+    fetchurl (
+      removeAttrs args [
+        "stripRoot"
+        "extension"
+        "extraPostFetch"
+      ]
+      // {
+        inherit name;
+        recursiveHash = true;
+      }
+    );
+
+  fetchgit = lib.makeOverridable (
+    {
+      url,
+      tag ? null,
+      rev ? null,
+      name ? "source",
+      hash ? "",
+      sha256 ? "",
+      outputHash ? "",
+      outputHashAlgo ? "",
+      branchName ? null,
+      deepClone ? false,
+      fetchLFS ? false,
+      fetchSubmodules ? true,
+      leaveDotGit ? false,
+      postFetch ? "",
+      preFetch ? "",
+      sparseCheckout ? [ ],
+      nonConeMode ? false,
+      nativeBuildInputs ? [ ],
+      preferLocalBuild ? true,
+      netrcPhase ? null,
+      netrcImpureEnvVars ? [ ],
+      allowedRequisites ? null,
+      passthru ? { },
+      meta ? { },
+    }@args:
+    fixedOutput "fetchgit" name true args (
+      {
+        inherit url tag fetchSubmodules;
+        rev = if tag == null then rev else "refs/tags/${tag}";
+        gitRepoUrl = url;
+      }
+      // passthru
+    )
+  );
+}

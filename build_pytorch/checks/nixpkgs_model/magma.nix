@@ -1,0 +1,75 @@
+# MAGMA, the linear algebra on GPUs that torch links. Which CUDA it is built with is decided by
+# the `cudaPackages` that callPackage finds, hence by the overlays.
+{
+  lib,
+  stdenv,
+  config,
+  fetchurl,
+  cmake,
+  ninja,
+  gfortran,
+  blas,
+  lapack,
+  cudaPackages,
+  rocmPackages,
+  python3,
+  cudaSupport ? config.cudaSupport,
+  # At least one back end has to be there, and CUDA cannot be it by default: it is unfree.
+  rocmSupport ? !cudaSupport,
+  gpuTargets ? [ ],
+  static ? false,
+}:
+stdenv.mkDerivation (finalAttrs: {
+  pname = "magma";
+  version = "2.9.0";
+
+  src = fetchurl {
+    name = "magma-${finalAttrs.version}.tar.gz";
+    url = "https://icl.cs.utk.edu/projectsfiles/magma/downloads/magma-${finalAttrs.version}.tar.gz";
+    hash = lib.fakeHash;
+  };
+
+  # No `patches` here: a recipe that appends to them has to do without (`old.patches or [ ]`).
+
+  nativeBuildInputs = [
+    cmake
+    gfortran
+    ninja
+  ]
+  ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
+
+  buildInputs = [
+    blas
+    lapack
+  ]
+  ++ lib.optionals cudaSupport [
+    cudaPackages.cuda_cccl
+    cudaPackages.cuda_cudart
+    cudaPackages.libcublas
+    cudaPackages.libcusparse
+  ];
+
+  cmakeFlags = [
+    (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
+    (lib.cmakeBool "MAGMA_ENABLE_CUDA" cudaSupport)
+    (lib.cmakeBool "MAGMA_ENABLE_HIP" rocmSupport)
+  ];
+
+  passthru = {
+    inherit
+      cudaPackages
+      cudaSupport
+      gpuTargets
+      rocmSupport
+      static
+      ;
+  };
+
+  meta = {
+    description = "Matrix Algebra on GPU and Multicore Architectures";
+    license = lib.licenses.bsd3;
+    platforms = lib.platforms.linux;
+    # Exactly one of the two back ends
+    broken = cudaSupport == rocmSupport;
+  };
+})

@@ -1,0 +1,171 @@
+"""Docs: numbers and tables come from the matrix, prose is never touched."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from build_pytorch.model import Matrix
+from conftest import PROJECT, Project
+
+NOTES = "docs/pytorch-2.10-cuda13-build-notes.md"
+
+
+@pytest.mark.parametrize("page", ["README.md", NOTES])
+def test_the_projects_own_pages_have_their_regions(project: Project, page: str) -> None:
+    done = project.invoke("phase5", "--json")
+    assert f'"path": "{page}",\n          "action": "unchanged"' in done.stdout
+
+
+def test_text_outside_the_markers_is_never_touched(project: Project) -> None:
+    readme = project.root / "README.md"
+    before = readme.read_text()
+    ours = before.replace("## Things that bite", "## Thongs that bite  \n\n<!-- mine -->")
+    readme.write_text(ours)
+    project.edit("matrix.toml", '"H100", "H200"', '"H100"')
+    assert project.invoke("phase5").returncode == 0
+    after = readme.read_text()
+    assert "H100, GH200" in after
+    assert re.sub(r"(?s)<!-- begin.*?<!-- end", "", after) == re.sub(
+        r"(?s)<!-- begin.*?<!-- end", "", ours
+    )
+
+
+def test_a_region_edited_by_hand_is_refused(project: Project) -> None:
+    project.edit("README.md", "| SM90 | H100, H200, GH200 |", "| SM90 | H100 and friends |")
+    done = project.invoke("phase5")
+    assert done.returncode == 1
+    assert "edited by hand between the markers of variants; --force overwrites it" in done.stdout
+    assert "-| SM90 | H100 and friends |" in done.stdout
+    assert "H100 and friends" in (project.root / "README.md").read_text()
+    assert project.invoke("phase5", "--force").returncode == 0
+    assert "H100 and friends" not in (project.root / "README.md").read_text()
+
+
+def test_new_markers_are_filled(project: Project) -> None:
+    readme = project.root / "README.md"
+    text = re.sub(
+        r"(?s)(<!-- begin generated: \w+)[^\n]*-->\n.*?(<!-- end)", r"\1 -->\n\2", readme.read_text()
+    )
+    assert "44 variants" not in text
+    wanted = readme.read_text()
+    readme.write_text(text)
+    assert project.invoke("phase5").returncode == 0
+    assert readme.read_text() == wanted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("<!-- end generated: counts -->", "", "lacks `<!-- begin generated: counts -->`"),
+        ("<!-- begin generated: counts", "<!-- begin: counts", "lacks `<!-- begin generated"),
+    ],
+)
+def test_half_a_pair_of_markers_is_refused(
+    project: Project, old: str, new: str, says: str
+) -> None:
+    project.edit("README.md", old, new)
+    before = (project.root / "README.md").read_text()
+    done = project.invoke("phase5")
+    assert done.returncode == 1
+    assert says in done.stdout
+    assert (project.root / "README.md").read_text() == before
+
+
+def test_variants_md_has_every_variant_with_status_and_reason(fleet: Matrix) -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in (PROJECT / "docs/variants.md").read_text().splitlines()
+        if line.startswith("| sm") or line.startswith("| cpu")
+    ]
+    assert [row[0] for row in rows] == [variant.id for variant in fleet.variants]
+    for row, variant in zip(rows, fleet.variants, strict=True):
+        assert row[1] == f"`{variant.package}`"
+        assert row[5] == variant.status
+        if variant.impossible:
+            assert row[6] == variant.impossible
+
+
+def test_the_readmes_example_is_the_matrix_and_the_recipe(fleet: Matrix) -> None:
+    readme = (PROJECT / "README.md").read_text()
+    example = readme[readme.index("<table>") : readme.index("</table>")]
+    assert '[gpu.sm120]\ncapability = "12.0"' in example
+    assert 'gpuArchSM = "12.0";' in example
+    recipe = (PROJECT / fleet.variants[0].path).read_text()
+    for line in example.split("<pre>")[2].split("</pre>")[0].split("\n"):
+        assert line.strip() in recipe
+
+
+def test_the_notes_have_the_five_fixes_with_their_signatures() -> None:
+    notes = (PROJECT / NOTES).read_text()
+    for signature in (
+        "has no member named 'clockRate'",
+        "cccl/cuda/std/utility: No such file or directory",
+        "TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
+        "file INSTALL cannot find",
+        "PyTorch: CUDA cannot be found.",
+    ):
+        assert signature in notes
+    assert len(re.findall(r"(?m)^### \d\. ", notes)) == 5
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in (PROJECT / "README.md", PROJECT / NOTES, PROJECT / "docs/variants.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readmes_map_names_every_module() -> None:
+    readme = (PROJECT / "README.md").read_text()
+    modules = (PROJECT / "build_pytorch").glob("[a-z]*.py")
+    for name in (path.stem for path in modules):
+        assert re.search(rf"(?m)^  (?:\w+  )*{name}\b", readme), f"README's map lacks {name}"
+
+
+# --- the Flox environment ---
+
+
+def test_the_flox_manifest_is_what_flox_reads() -> None:
+    manifest = tomllib.loads((PROJECT / ".flox/env/manifest.toml").read_text())
+    assert manifest["version"] == 1
+    assert {"python3", "git", "nix-prefetch", "nurl"} <= set(manifest["install"])
+    assert all(set(package) == {"pkg-path"} for package in manifest["install"].values())
+    assert manifest["options"]["systems"] == ["x86_64-linux", "aarch64-linux"]
+
+
+def test_the_activation_hook_makes_a_working_environment_once(project: Project) -> None:
+    """The hook itself, with pip replaced by a script that records and installs nothing."""
+    manifest = tomllib.loads((project.root / ".flox/env/manifest.toml").read_text())
+    cache = project.root.parent / "cache"
+    cache.mkdir()
+    tools = project.root.parent / "tools"
+    tools.mkdir()
+    (tools / "python3").write_text(
+        f'#!/bin/sh\nset -e\n"{sys.executable}" -m venv --without-pip "$3"\n'
+        'printf "#!/bin/sh\\necho pip \\"\\$@\\"\\n" > "$3/bin/pip"\nchmod +x "$3/bin/pip"\n'
+    )
+    (tools / "python3").chmod(0o755)
+    script = manifest["hook"]["on-activate"] + '\ncommand -v python; echo "end"'
+
+    def activate() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-eu", "-c", script],
+            env={
+                "PATH": f"{tools}:/usr/bin:/bin",
+                "FLOX_ENV_CACHE": str(cache),
+                "FLOX_ENV_PROJECT": str(project.root),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    first = activate()
+    assert f"pip install --quiet --editable {project.root}" in first.stdout
+    assert f"{cache}/venv/bin/python\nend" in first.stdout
+    assert "pip install" not in activate().stdout
+    (project.root / "pyproject.toml").write_text("# changed\n")
+    assert "pip install" in activate().stdout

@@ -1,0 +1,210 @@
+"""For any valid matrix and any single mistake in it, not only for the ones we thought of."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import string
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import tomlkit
+from build_pytorch import checks, digest, matrix, recipes, rendering
+from build_pytorch.errors import MatrixError
+from conftest import needs_nix
+from hypothesis import HealthCheck, assume, given, settings
+
+TEXTS = st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "),
+    min_size=1,
+    max_size=20,
+)
+WORDS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
+SRI = st.binary(min_size=32, max_size=32).filter(any).map(
+    lambda data: "sha256-" + __import__("base64").b64encode(data).decode()
+)
+REVS = st.text("0123456789abcdef", min_size=40, max_size=40)
+PLATFORMS = ("x86_64-linux", "aarch64-linux")
+FLAGS = st.lists(st.sampled_from(["-mavx2", "-mfma", "-march=armv9-a+sve2"]), min_size=1, max_size=3)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid matrix with one release."""
+    capabilities = draw(
+        st.lists(
+            st.tuples(st.integers(1, 99), st.integers(0, 9)), min_size=1, max_size=3, unique=True
+        )
+    )
+    assume(len({f"{major}{minor}" for major, minor in capabilities}) == len(capabilities))
+    gpus = {
+        f"sm{major}{minor}": {
+            "capability": f"{major}.{minor}",
+            "family": draw(TEXTS),
+            "hosts": {
+                platform: draw(st.lists(TEXTS, min_size=1, max_size=2))
+                for platform in draw(st.lists(st.sampled_from(PLATFORMS), min_size=1, unique=True))
+            },
+            "first_cuda": "11.0",
+        }
+        for major, minor in capabilities
+    }
+    cpus = {
+        name: {
+            "title": draw(TEXTS),
+            "platform": draw(st.sampled_from(PLATFORMS)),
+            "flags": draw(FLAGS),
+            "cpuinfo": draw(st.lists(WORDS, min_size=1, max_size=3)),
+            "cpus": draw(st.lists(TEXTS, min_size=1, max_size=2)),
+        }
+        for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
+    }
+    groups = []
+    for platform in PLATFORMS:
+        isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]
+        if isas:
+            common = {"title": draw(TEXTS), "platform": platform, "cpu": isas}
+            groups.append({**common, "kind": "gpu", "gpu": list(gpus)})
+            groups.append({**common, "kind": "cpu-only"})
+    release: dict[str, Any] = {
+        "folder": ".flox/pkgs",
+        "notes": "docs/notes.md",
+        "torch": {
+            "version": "2.11.0",
+            "owner": "pytorch",
+            "repo": "pytorch",
+            "rev": draw(st.one_of(st.just("v2.11.0"), REVS)),
+            "hash": draw(SRI),
+            "submodules": draw(st.booleans()),
+        },
+        "nixpkgs": {"rev": draw(REVS), "config": {"gpu": ["allowUnfree"], "cpu": []}},
+        "cuda": {
+            "version": "13.1",
+            "package_set": draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_1"])),
+            "driver": "580.65.06",
+            "fixes": draw(
+                st.lists(st.sampled_from(["cccl-shim", "find-cuda-toolkit-stub"]), unique=True)
+            ),
+        },
+        "python": {"version": "3.13"},
+        "names": {
+            "package": "pytorch",
+            "pname": "pytorch211",
+            "gpu": "python313-cuda13_1",
+            "cpu": "python313-cpu",
+        },
+        "build": {"max_jobs": draw(st.integers(1, 1024)), "system_features": ["big-parallel"]},
+        "group": groups,
+    }
+    if draw(st.booleans()):
+        release["magma_patch"] = {
+            "reason": draw(TEXTS),
+            "name": "fix.patch",
+            "url": "https://example.org/fix.patch",
+            "hash": draw(SRI),
+        }
+    return {"release": {"next": release}, "gpu": gpus, "cpu": cpus}
+
+
+@pytest.fixture(autouse=True)
+def no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(rendering, "MEMORY", tmp_path / "rendered.json")
+    yield
+    rendering.texts.cache_clear()
+
+
+relaxed = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@relaxed
+@given(document=matrices())
+def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
+    document: dict[str, Any],
+) -> None:
+    fleet = matrix.parse(tomlkit.dumps(document))
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in recipes.render(fleet).items():
+            assert digest.is_intact(text)
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / path).write_text(text)
+        result = checks.verify(fleet, Path(folder))
+    errors = [
+        (finding.check.id, finding.problem.found, finding.problem.expected)
+        for finding in result.findings
+        if finding.problem.severity == "error" and "doc" not in finding.check.id
+    ]
+    assert errors == []
+
+
+@needs_nix
+@settings(relaxed, max_examples=25)
+@given(document=matrices())
+def test_any_valid_matrix_renders_to_nix(document: dict[str, Any]) -> None:
+    fleet = matrix.parse(tomlkit.dumps(document))
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for number, text in enumerate(recipes.render(fleet).values()):
+            files.append(Path(folder) / f"{number}.nix")
+            files[-1].write_text(text)
+        done = subprocess.run(
+            [shutil.which("nix-instantiate") or "", "--parse", *files],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a document, tables and lists included."""
+    if trail:
+        yield trail
+    if isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, value in items:
+            yield from places(value, (*trail, key))
+
+
+WRONG: list[Any] = [None, 7, True, "", "a\nb", "${x}", "../..", "-rf", "''", [], {}, 1.5, [[]], {"a": 1}]
+
+
+@settings(relaxed, max_examples=300)
+@given(data=st.data())
+def test_any_single_broken_value_is_one_clear_error_or_still_valid(data: st.DataObject) -> None:
+    """Replace or remove one value anywhere: either it is still a matrix, or one line says why not."""
+    import tomllib
+
+    from conftest import PROJECT
+
+    document = tomllib.loads((PROJECT / "matrix.toml").read_text())
+    trail = data.draw(st.sampled_from(list(places(document))))
+    wrong = data.draw(st.sampled_from(WRONG))
+    broken = copy.deepcopy(document)
+    parent = broken
+    for step in trail[:-1]:
+        parent = parent[step]
+    if wrong is None:
+        del parent[trail[-1]]
+    else:
+        parent[trail[-1]] = wrong
+    text = tomlkit.dumps(broken)
+    try:
+        fleet = matrix.parse(text)
+    except MatrixError as error:
+        message = str(error)
+        assert message.startswith("matrix.toml:")
+        assert "\n" not in message
+        lines = len(text.splitlines())
+        assert 1 <= int(message.split(":")[1]) <= lines
+        assert any(word in message for word in ("allowed", "missing", "unknown key"))
+    else:
+        assert len(fleet.variants) >= 1
