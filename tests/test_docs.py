@@ -8,8 +8,9 @@ import sys
 import tomllib
 
 import pytest
-from build_pytorch.model import Matrix
 from conftest import PROJECT, Project
+
+from build_pytorch.model import Matrix
 
 NOTES = "docs/pytorch-2.10-cuda13-build-notes.md"
 
@@ -48,7 +49,9 @@ def test_a_region_edited_by_hand_is_refused(project: Project) -> None:
 def test_new_markers_are_filled(project: Project) -> None:
     readme = project.root / "README.md"
     text = re.sub(
-        r"(?s)(<!-- begin generated: \w+)[^\n]*-->\n.*?(<!-- end)", r"\1 -->\n\2", readme.read_text()
+        r"(?s)(<!-- begin generated: \w+)[^\n]*-->\n.*?(<!-- end)",
+        r"\1 -->\n\2",
+        readme.read_text(),
     )
     assert "44 variants" not in text
     wanted = readme.read_text()
@@ -64,9 +67,7 @@ def test_new_markers_are_filled(project: Project) -> None:
         ("<!-- begin generated: counts", "<!-- begin: counts", "lacks `<!-- begin generated"),
     ],
 )
-def test_half_a_pair_of_markers_is_refused(
-    project: Project, old: str, new: str, says: str
-) -> None:
+def test_half_a_pair_of_markers_is_refused(project: Project, old: str, new: str, says: str) -> None:
     project.edit("README.md", old, new)
     before = (project.root / "README.md").read_text()
     done = project.invoke("phase5")

@@ -14,10 +14,11 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import tomlkit
-from build_pytorch import checks, digest, matrix, recipes, rendering
-from build_pytorch.errors import MatrixError
 from conftest import needs_nix
 from hypothesis import HealthCheck, assume, given, settings
+
+from build_pytorch import checks, digest, matrix, recipes, rendering
+from build_pytorch.errors import MatrixError
 
 TEXTS = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "),
@@ -25,12 +26,16 @@ TEXTS = st.text(
     max_size=20,
 )
 WORDS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
-SRI = st.binary(min_size=32, max_size=32).filter(any).map(
-    lambda data: "sha256-" + __import__("base64").b64encode(data).decode()
+SRI = (
+    st.binary(min_size=32, max_size=32)
+    .filter(any)
+    .map(lambda data: "sha256-" + __import__("base64").b64encode(data).decode())
 )
 REVS = st.text("0123456789abcdef", min_size=40, max_size=40)
 PLATFORMS = ("x86_64-linux", "aarch64-linux")
-FLAGS = st.lists(st.sampled_from(["-mavx2", "-mfma", "-march=armv9-a+sve2"]), min_size=1, max_size=3)
+FLAGS = st.lists(
+    st.sampled_from(["-mavx2", "-mfma", "-march=armv9-a+sve2"]), min_size=1, max_size=3
+)
 
 
 @st.composite
@@ -174,7 +179,22 @@ def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from places(value, (*trail, key))
 
 
-WRONG: list[Any] = [None, 7, True, "", "a\nb", "${x}", "../..", "-rf", "''", [], {}, 1.5, [[]], {"a": 1}]
+WRONG: list[Any] = [
+    None,
+    7,
+    True,
+    "",
+    "a\nb",
+    "${x}",
+    "../..",
+    "-rf",
+    "''",
+    [],
+    {},
+    1.5,
+    [[]],
+    {"a": 1},
+]
 
 
 @settings(relaxed, max_examples=300)

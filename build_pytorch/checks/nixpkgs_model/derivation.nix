@@ -25,19 +25,20 @@ let
     builder = "/bin/sh";
     args = [
       "-c"
-      ''for output in $outputs; do eval "echo \"$name\" > \"\''$$output\""; done''
+      ''for output in $outputs; do eval "echo \"\$name\" > \"\$$output\""; done''
     ];
   };
 
-  # Why nixpkgs refuses to build a package of this name and meta, or null (its check-meta.nix).
+  # Why nixpkgs refuses to build a package of these attributes, or null (its check-meta.nix).
   refusalOf =
-    meta:
+    attrs:
     let
+      meta = attrs.meta or { };
       licenses = toList (meta.license or [ ]);
       unfree = builtins.filter (license: !(license.free or true)) licenses;
       listed = values: "[ ${lib.concatMapStringsSep " " builtins.toJSON values} ]";
     in
-    if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate meta) then
+    if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate attrs) then
       "has an unfree license (‘${lib.concatMapStringsSep ", " (license: license.shortName) unfree}’)"
     else if meta.broken or false && !config.allowBroken then
       "is marked as broken"
@@ -139,7 +140,7 @@ let
         available = refusal == null;
       };
 
-      reason = refusalOf (attrs.meta or { } // optionalAttrs (attrs ? pname) { inherit (attrs) pname; });
+      reason = refusalOf attrs;
       refusal =
         if reason == null then
           null

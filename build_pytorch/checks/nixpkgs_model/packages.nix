@@ -1,0 +1,136 @@
+# The top level of the package set, before any overlay.
+{
+  lib,
+  config,
+  system,
+  source,
+}:
+final:
+let
+  mkDerivation = import ./derivation.nix {
+    inherit
+      lib
+      config
+      system
+      source
+      ;
+  };
+
+  platform = {
+    inherit system;
+    isLinux = lib.hasSuffix "-linux" system;
+    isDarwin = lib.hasSuffix "-darwin" system;
+    isAarch64 = lib.hasPrefix "aarch64-" system;
+    isx86_64 = lib.hasPrefix "x86_64-" system;
+    isStatic = false;
+  };
+
+  # Packages of which nothing but the name matters
+  standIn =
+    pname:
+    mkDerivation {
+      inherit pname;
+      version = "0";
+      meta.description = "Stand-in for ${pname}";
+    };
+
+  cudaPackagesOf =
+    cudaMajorMinorVersion:
+    final.callPackage (
+      { newScope, stdenv, cudaMajorMinorVersion }:
+      import ./cuda.nix {
+        inherit
+          lib
+          config
+          newScope
+          stdenv
+          cudaMajorMinorVersion
+          ;
+      }
+    ) { inherit cudaMajorMinorVersion; };
+in
+import ./fetchers.nix { inherit lib mkDerivation; }
+// lib.genAttrs [
+  "autoAddDriverRunpath"
+  "bash"
+  "cmake"
+  "coreutils"
+  "gcc"
+  "gfortran"
+  "git"
+  "git-unroll"
+  "lapack"
+  "ninja"
+  "numactl"
+  "openblas"
+  "openssl"
+  "patchelf"
+  "removeReferencesTo"
+  "shaderc"
+  "vulkan-headers"
+  "vulkan-loader"
+  "which"
+] standIn
+// {
+  inherit lib config system;
+  path = ./.;
+
+  stdenv = {
+    inherit mkDerivation system;
+    buildPlatform = platform;
+    hostPlatform = platform;
+    targetPlatform = platform;
+    inherit (platform) isLinux isDarwin isAarch64;
+    shell = "/bin/sh";
+    cc = final.gcc;
+  };
+  stdenvNoCC = final.stdenv;
+
+  callPackage = final.newScope { };
+  newScope = scope: lib.callPackageWith (final // scope);
+
+  runCommand =
+    name: env: buildCommand:
+    mkDerivation ({ inherit name buildCommand; } // env);
+  writeShellScript = name: text: mkDerivation { inherit name text; };
+  symlinkJoin =
+    { name, paths, ... }:
+    mkDerivation { inherit name paths; };
+
+  blas = mkDerivation {
+    pname = "blas";
+    version = "3";
+    passthru.provider = final.openblas;
+  };
+  mpi = standIn "openmpi";
+
+  # Which 12.x is the default changes from one nixpkgs to the next; that it is no 13 is what counts.
+  cudaPackages = final.cudaPackages_12;
+  cudaPackages_12 = final.cudaPackages_12_8;
+  cudaPackages_12_8 = cudaPackagesOf "12.8";
+  cudaPackages_12_9 = cudaPackagesOf "12.9";
+  cudaPackages_13 = final.cudaPackages_13_0;
+  cudaPackages_13_0 = cudaPackagesOf "13.0";
+  rocmPackages = { };
+
+  # Every other MAGMA is this one with other arguments: a patch put on it reaches them all.
+  magma = final.callPackage ./magma.nix { };
+  magma-cuda = final.magma.override {
+    cudaSupport = true;
+    rocmSupport = false;
+  };
+  magma-cuda-static = final.magma-cuda.override { static = true; };
+  magma-hip = final.magma.override {
+    cudaSupport = false;
+    rocmSupport = true;
+  };
+  effectiveMagma = if config.cudaSupport then final.magma-cuda-static else final.magma;
+
+  # Three ways to the same packages, until an overlay replaces one of them: then the other two
+  # still give what nixpkgs ships.
+  pythonPackagesExtensions = [ ];
+  python313 = final.callPackage ./python.nix { self = final.python313; };
+  python313Packages = lib.recurseIntoAttrs final.python313.pkgs;
+  python3 = final.python313;
+  python3Packages = lib.dontRecurseIntoAttrs final.python3.pkgs;
+}

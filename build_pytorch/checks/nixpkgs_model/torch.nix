@@ -1,0 +1,299 @@
+# python3Packages.torch 2.9.1 as far as a recipe can see or change it. The formals are exact, so
+# that an argument which torch does not have is the same error as in nixpkgs.
+{
+  lib,
+  stdenv,
+  config,
+  callPackage,
+  fetchFromGitHub,
+  fetchFromGitLab,
+  runCommand,
+  writeShellScript,
+  symlinkJoin,
+  buildPythonPackage,
+  python,
+
+  # What is chosen
+  cudaSupport ? config.cudaSupport,
+  cudaPackages,
+  rocmSupport ? config.rocmSupport,
+  rocmPackages ? { },
+  gpuTargets ? [ ],
+  # For CUDA it is this one: `magma` itself is an argument but not linked.
+  effectiveMagma ?
+    if cudaSupport then
+      magma-cuda-static
+    else if rocmSupport then
+      magma-hip
+    else
+      magma,
+  magma,
+  magma-hip,
+  magma-cuda-static,
+  useSystemNccl ? (cudaSupport && !cudaPackages.nccl.meta.unsupported) || rocmSupport,
+  MPISupport ? cudaSupport,
+  mpi,
+  buildDocs ? false,
+  mklDnnSupport ? true,
+  blas,
+  tritonSupport ? true,
+  triton,
+  triton-cuda,
+  _tritonEffective ? if cudaSupport then triton-cuda else triton,
+  vulkanSupport ? false,
+  vulkan-headers,
+  vulkan-loader,
+  shaderc,
+
+  # Tools and libraries
+  autoAddDriverRunpath,
+  cmake,
+  git-unroll,
+  ninja,
+  numactl,
+  openssl,
+  pybind11,
+  removeReferencesTo,
+  which,
+
+  # Python packages
+  astunparse,
+  expecttest,
+  filelock,
+  fsspec,
+  hypothesis,
+  jinja2,
+  networkx,
+  packaging,
+  pillow,
+  protobuf,
+  psutil,
+  pyyaml,
+  requests,
+  setuptools,
+  six,
+  sympy,
+  tensorboard,
+  types-dataclasses,
+  typing-extensions,
+}:
+let
+  inherit (lib) optionals optionalString;
+  inherit (cudaPackages) flags;
+  setBool = value: if value then "1" else "0";
+
+  # What torch's own build script knows. gpuTargets is never compared with it.
+  torchCapabilities = [
+    "7.5"
+    "8.0"
+    "8.6"
+    "8.7"
+    "8.9"
+    "9.0"
+    "9.0a"
+    "10.0"
+    "10.0a"
+    "10.1"
+    "10.3"
+    "11.0"
+    "12.0"
+    "12.0a"
+    "12.1"
+  ];
+  supportedCapabilities = lib.intersectLists torchCapabilities flags.cudaCapabilities;
+
+  gpuTargetString = lib.concatStringsSep ";" (
+    if gpuTargets != [ ] then
+      gpuTargets
+    else
+      lib.throwIf (supportedCapabilities == [ ])
+        "No supported GPU targets specified. Requested GPU targets: ${lib.concatStringsSep ", " flags.cudaCapabilities}"
+        supportedCapabilities
+  );
+
+  brokenConditions = lib.filterAttrs (_: broken: broken) {
+    "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
+    # 13 is newer than this version of torch knows: whoever builds with it says allowBroken.
+    "Unsupported CUDA version" =
+      cudaSupport
+      && !(lib.elem cudaPackages.cudaMajorVersion [
+        "11"
+        "12"
+      ]);
+    "Magma cudaPackages does not match cudaPackages" =
+      cudaSupport
+      && effectiveMagma.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
+  };
+in
+# `rec` binds every use of `version` below to the one written here, whatever overrideAttrs says.
+buildPythonPackage.override { stdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv; } rec {
+  pname = "torch";
+  version = "2.9.1";
+  pyproject = true;
+
+  outputs = [
+    "out"
+    "dev"
+    "lib"
+    "cxxdev"
+  ];
+
+  # Put together from some sixty repositories, each with its own hash.
+  src = runCommand "pytorch-v2.9.1-with-submodules" { } "";
+
+  patches = [ ./torch-2.9.1-stand-in.patch ];
+
+  postPatch = ''
+    substituteInPlace torch/_inductor/codecache.py \
+      --replace-fail '"openssl"' '"${lib.getBin openssl}/bin/openssl"'
+  ''
+  # CMake has a module of this name, and a newer one.
+  + optionalString cudaSupport ''
+    rm cmake/Modules/FindCUDAToolkit.cmake
+  '';
+
+  preConfigure = optionalString cudaSupport ''
+    export TORCH_CUDA_ARCH_LIST="${gpuTargetString}"
+    export CUPTI_INCLUDE_DIR=${lib.getDev cudaPackages.cuda_cupti}/include
+    export CUPTI_LIBRARY_DIR=${lib.getLib cudaPackages.cuda_cupti}/lib
+    export CUDNN_INCLUDE_DIR=${lib.getLib cudaPackages.cudnn}/include
+    export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
+  '';
+
+  # setup.py runs CMake, with what it finds in the environment; cmakeFlags does not reach it.
+  dontUseCmakeConfigure = true;
+
+  cmakeFlags = [
+    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six.src or six}")
+    (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
+  ]
+  ++ optionals cudaSupport [
+    (lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion)
+  ];
+
+  # Comes after preConfigure, so a MAX_JOBS from there is gone by now.
+  preBuild = ''
+    export MAX_JOBS=$NIX_BUILD_CORES
+    ${python.interpreter} setup.py build --cmake-only
+    ${lib.getBin cmake}/bin/cmake build
+  '';
+
+  BUILD_NAMEDTENSOR = setBool true;
+  BUILD_DOCS = setBool buildDocs;
+  BUILD_TEST = setBool false;
+  CMAKE_GENERATOR = "Ninja";
+  USE_MKLDNN = setBool mklDnnSupport;
+  USE_MKLDNN_CBLAS = setBool mklDnnSupport;
+  USE_SYSTEM_PYBIND11 = true;
+  USE_NNPACK = 1;
+  USE_DISTRIBUTED = setBool true;
+  PYTORCH_BUILD_VERSION = version;
+  PYTORCH_BUILD_NUMBER = 0;
+  USE_NCCL = setBool useSystemNccl;
+  USE_SYSTEM_NCCL = USE_NCCL;
+  USE_STATIC_NCCL = USE_NCCL;
+
+  env = {
+    NIX_CFLAGS_COMPILE = "-Wno-error";
+    USE_VULKAN = setBool vulkanSupport;
+  };
+
+  build-system = [ setuptools ];
+
+  nativeBuildInputs = [
+    cmake
+    which
+    ninja
+    pybind11
+    removeReferencesTo
+  ]
+  ++ optionals cudaSupport [
+    autoAddDriverRunpath
+    cudaPackages.cuda_nvcc
+  ];
+
+  buildInputs = [
+    blas
+    blas.provider
+  ]
+  ++ optionals cudaSupport (
+    with cudaPackages;
+    [
+      cuda_cccl
+      cuda_cudart
+      cuda_cupti
+      cuda_nvcc
+      cuda_nvml_dev
+      cuda_nvrtc
+      cuda_nvtx
+      cuda_profiler_api
+      cudnn
+      libcublas
+      libcufft
+      libcufile
+      libcurand
+      libcusolver
+      libcusparse
+      libcusparse_lt
+    ]
+    ++ optionals useSystemNccl [ nccl ]
+  )
+  ++ optionals (cudaSupport || rocmSupport) [ effectiveMagma ]
+  ++ optionals stdenv.hostPlatform.isLinux [ numactl ]
+  ++ optionals tritonSupport [ _tritonEffective ]
+  ++ optionals MPISupport [ mpi ];
+
+  dependencies = [
+    astunparse
+    expecttest
+    filelock
+    fsspec
+    hypothesis
+    jinja2
+    networkx
+    ninja
+    packaging
+    pillow
+    protobuf
+    psutil
+    pybind11
+    pyyaml
+    requests
+    six
+    sympy
+    tensorboard
+    types-dataclasses
+    typing-extensions
+  ]
+  ++ optionals tritonSupport [ _tritonEffective ]
+  ++ optionals vulkanSupport [
+    vulkan-headers
+    vulkan-loader
+  ];
+
+  doCheck = false;
+  requiredSystemFeatures = [ "big-parallel" ];
+
+  passthru = {
+    inherit
+      brokenConditions
+      cudaPackages
+      cudaSupport
+      gpuTargets
+      rocmPackages
+      rocmSupport
+      ;
+    cudaCapabilities = if cudaSupport then supportedCapabilities else [ ];
+    # A derivation, not the name of one
+    blasProvider = blas.provider;
+  };
+
+  meta = {
+    changelog = "https://github.com/pytorch/pytorch/releases/tag/v${version}";
+    description = "PyTorch: Tensors and Dynamic neural networks in Python with strong GPU acceleration";
+    homepage = "https://pytorch.org/";
+    license = lib.licenses.bsd3;
+    platforms = lib.platforms.linux ++ optionals (!cudaSupport && !rocmSupport) lib.platforms.darwin;
+    broken = brokenConditions != { };
+  };
+}

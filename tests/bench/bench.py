@@ -1,0 +1,237 @@
+"""Whole-process times of our commands as ratios against bare baselines, taken in the same run.
+
+Every command is a fresh process; the two sides of a ratio take turns, so that a machine that
+becomes slower does so for both. `python tests/bench/bench.py --runs 9`, or `nox -s bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+BARE = """
+import sys; sys.path.insert(0, ".")
+import invoke, jinja2, msgspec, tomllib
+from pathlib import Path
+from build_pytorch import matrix, recipes
+for path, text in recipes.render(matrix.load()).items():
+    target = Path("bare") / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+"""
+
+EMPTY_SESSION = """
+import nox
+@nox.session(venv_backend="none")
+def empty(session): pass
+"""
+
+SEED_VERIFICATION = r"""
+ls .flox/pkgs/pytorch-python313-cuda13_0-*.nix | wc -l
+ls .flox/pkgs/pytorch-python313-cpu-*.nix | wc -l
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-magma.nix 2>/dev/null
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-nightly.nix 2>/dev/null
+ls .flox/pkgs/pytorch-python313-cuda13_0-*-avx.nix 2>/dev/null
+for f in .flox/pkgs/pytorch-python313-cuda13_0-*.nix; do
+  count=$(grep -c 'cudaPackages_13\|cuda-13.0-clockrate-fix.patch\|version = "2.10.0"' "$f")
+  if [ "$count" -ne 3 ]; then echo "BROKEN: $f"; fi
+done
+for f in .flox/pkgs/pytorch-python313-cpu-*.nix; do
+  count=$(grep -c 'version = "2.10.0"' "$f")
+  cuda=$(grep -c 'cudaPackages_13' "$f")
+  if [ "$count" -ne 1 ] || [ "$cuda" -ne 0 ]; then echo "BROKEN: $f"; fi
+done
+grep -l 'fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3' .flox/pkgs/pytorch-python313-*.nix
+grep 'gpuArchSM = "9.0"' .flox/pkgs/pytorch-python313-cuda13_0-sm90-*.nix
+grep 'gpuArchSM = "8.6"' .flox/pkgs/pytorch-python313-cuda13_0-sm86-*.nix
+grep 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix
+"""
+
+Command = tuple[list[str], Path]
+
+
+class Row(NamedTuple):
+    """One comparison: median seconds of both sides and the median of their ratios."""
+
+    name: str
+    ours: float
+    baseline: float
+    ratio: float
+    aim: str
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=9, help="counted runs of each command")
+    parser.add_argument("--variants", type=int, default=1000, help="size of the synthetic matrix")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(Path(folder), options.runs, options.variants)
+    if options.json:
+        print(json.dumps([row._asdict() for row in rows], indent=2))
+        return
+    title = f"whole processes, seconds, median of {options.runs}"
+    width = max(len(title), *(len(row.name) for row in rows))
+    print(f"{title:{width}}    ours  baseline  ratio  aim")
+    for row in rows:
+        times = f"{row.ours:6.3f}  {row.baseline:8.3f}  {row.ratio:5.2f}"
+        print(f"{row.name:{width}}  {times}  {row.aim}")
+
+
+def measure(folder: Path, runs: int, variants: int) -> list[Row]:
+    """Take every comparison below a temporary folder."""
+    small = copy_project(folder / "small")
+    large = copy_project(folder / "large")
+    releases = -(-variants // 44)
+    (large / "matrix.toml").write_text(synthetic((PROJECT / "matrix.toml").read_text(), releases))
+    shutil.rmtree(large / ".flox/pkgs")
+    empty = folder / "empty"
+    empty.mkdir()
+    (empty / "noxfile.py").write_text(EMPTY_SESSION)
+    for root in (small, large):
+        (root / "bare.py").write_text(BARE)
+        run(invoke(root, "all"))
+    made = sum(1 for _ in large.rglob(".flox/pkgs/*.nix"))
+    session: Command = (python("nox", "-s", "empty"), empty)
+    bare = "a bare script that renders and writes 44"
+    bare_large = f"a bare script that renders and writes {made}"
+    return [
+        compare(
+            "invoke all (nothing to do) / " + bare,
+            invoke(small, "all"),
+            script(small),
+            runs,
+            aim="1.5",
+        ),
+        compare(
+            "invoke all (all 44 to write) / " + bare,
+            invoke(small, "all"),
+            script(small),
+            runs,
+            before=lambda: forget(small),
+            aim="1.5",
+        ),
+        compare("nox -s verify / an empty session", nox(small, "verify"), session, runs, aim="1.5"),
+        compare(
+            "nox -s verify / the plan's Bash verification",
+            nox(small, "verify"),
+            (["bash", "-c", SEED_VERIFICATION], small),
+            runs,
+        ),
+        compare(
+            f"invoke all, {made} variants / {bare_large}",
+            invoke(large, "all"),
+            script(large),
+            max(3, runs // 3),
+            aim="1.5",
+        ),
+        compare(
+            f"nox -s verify, {made} variants / 44 variants",
+            nox(large, "verify"),
+            nox(small, "verify"),
+            max(3, runs // 3),
+            aim=f"below {made / 44:.0f}",
+        ),
+    ]
+
+
+def compare(  # noqa: PLR0913 - a row has that many columns
+    name: str,
+    ours: Command,
+    baseline: Command,
+    runs: int,
+    *,
+    before: Callable[[], None] = lambda: None,
+    aim: str = "",
+) -> Row:
+    """Time two commands in turns."""
+    pairs = []
+    for number in range(runs + 1):
+        before()
+        first = run(ours)
+        second = run(baseline)
+        if number:  # the first pair warms the disk cache and is not counted
+            pairs.append((first, second))
+    return Row(
+        name,
+        statistics.median(first for first, _ in pairs),
+        statistics.median(second for _, second in pairs),
+        statistics.median(first / second for first, second in pairs),
+        aim,
+    )
+
+
+def run(command: Command) -> float:
+    """Run a command to its end, which must be good, and return the seconds it took."""
+    argv, root = command
+    start = time.perf_counter()
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    if done.returncode and argv[0] != "bash":
+        sys.exit(f"{' '.join(argv)} failed:\n{done.stdout}{done.stderr}")
+    return seconds
+
+
+def python(*argv: str) -> list[str]:
+    """A command run by this Python."""
+    return [sys.executable, "-m", *argv]
+
+
+def invoke(root: Path, *argv: str) -> Command:
+    """An invoke command in a checkout."""
+    return python("invoke", *argv), root
+
+
+def nox(root: Path, session: str) -> Command:
+    """A nox session in a checkout."""
+    return python("nox", "-s", session), root
+
+
+def script(root: Path) -> Command:
+    """The bare script in a checkout."""
+    return [sys.executable, "bare.py"], root
+
+
+def forget(root: Path) -> None:
+    """Remove what `invoke all` writes, and what it remembers."""
+    shutil.rmtree(root / ".flox/pkgs")
+    shutil.rmtree(root / ".build-pytorch", ignore_errors=True)
+
+
+def copy_project(root: Path) -> Path:
+    """A copy of this checkout without what Git ignores."""
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", ".nox", ".build-pytorch", "__pycache__", ".*_cache", ".hypothesis"
+    )
+    shutil.copytree(PROJECT, root, ignore=ignored)
+    return root
+
+
+def synthetic(text: str, releases: int) -> str:
+    """A matrix with the release of `text` many times over, each in a folder of its own."""
+    start, end = text.index("[release."), text.index("[gpu.")
+    release = text[start:end]
+    copies = [
+        release.replace("release.cuda13_0", f"release.r{number}")
+        .replace('folder = "', f'folder = "r{number}/')
+        .replace('notes = "docs/', f'notes = "docs/r{number}-')
+        for number in range(releases)
+    ]
+    return text[:start] + "\n".join(copies) + text[end:]
+
+
+if __name__ == "__main__":
+    main()
