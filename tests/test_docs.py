@@ -80,7 +80,7 @@ def test_variants_md_has_every_variant_with_status_and_reason(fleet: Matrix) -> 
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
         for line in (PROJECT / "docs/variants.md").read_text().splitlines()
-        if line.startswith("| sm") or line.startswith("| cpu")
+        if line.startswith(("| sm", "| cpu"))
     ]
     assert [row[0] for row in rows] == [variant.id for variant in fleet.variants]
     for row, variant in zip(rows, fleet.variants, strict=True):

@@ -200,7 +200,7 @@ WRONG: list[Any] = [
 @settings(relaxed, max_examples=300)
 @given(data=st.data())
 def test_any_single_broken_value_is_one_clear_error_or_still_valid(data: st.DataObject) -> None:
-    """Replace or remove one value anywhere: either it is still a matrix, or one line says why not."""
+    """Replace or remove one value: it is still a matrix, or one line says why not."""
     import tomllib
 
     from conftest import PROJECT

@@ -6,10 +6,8 @@
 # guess. What it shows is what the recipe's Nix code does, not that the result can be built.
 {
   # Real nixpkgs asks the machine; a model that did would give each machine another answer.
-  localSystem ? {
-    system = system';
-  },
-  system ? null,
+  system ? modelSystem,
+  localSystem ? system,
   config ? { },
   overlays ? [ ],
   crossSystem ? null,
@@ -24,14 +22,14 @@
   ...
 }@args:
 let
-  system' = if system == null then modelSystem else system;
   platform = if builtins.isString localSystem then localSystem else localSystem.system;
 
   lib =
     let
       base = import ./lib.nix;
+      customisation = import ./overriding.nix base;
     in
-    base // { customisation = import ./overriding.nix base; } // import ./overriding.nix base;
+    base // customisation // { inherit customisation; };
 
   # nixpkgs' options with their defaults. Others are let through unread, as there.
   checkedConfig =
@@ -86,7 +84,7 @@ assert lib.assertMsg (args ? localSystem -> !(args ? system))
   "nixpkgs takes `system` or `localSystem`, not both";
 assert lib.assertMsg (crossSystem == null && crossOverlays == [ ])
   "the model of nixpkgs knows no cross compilation";
-lib.throwIfNot (lib.isList overlays) "The overlays argument to nixpkgs must be a list." lib.throwIfNot
-  (lib.all lib.isFunction overlays)
-  "All overlays passed to nixpkgs must be functions."
-  pkgs
+assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";
+assert lib.assertMsg (lib.all lib.isFunction overlays)
+  "All overlays passed to nixpkgs must be functions.";
+pkgs

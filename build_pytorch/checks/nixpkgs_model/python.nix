@@ -3,17 +3,18 @@
   lib,
   callPackage,
   pythonPackagesExtensions,
-  # The interpreter as others see it, after its own overrides
-  self,
   stdenv,
+  # The interpreter as others see it, after all overlays
+  self,
   packageOverrides ? (_: _: { }),
 }:
 let
-  inherit (lib) extends isFunction;
+  buildPythonPackageFor = import ./build-python-package.nix {
+    inherit lib;
+    python = self;
+  };
 
-  libPrefix = "python3.13";
-
-  # The rest of what torch asks for: names are enough.
+  # Packages of which nothing but the name matters
   standIns = [
     "astunparse"
     "expecttest"
@@ -39,81 +40,8 @@ let
     "wheel"
   ];
 
-  # buildPythonPackage consumes these; they are no attributes of the derivation.
-  consumed = [
-    "build-system"
-    "checkInputs"
-    "dependencies"
-    "disabled"
-    "doCheck"
-    "format"
-    "nativeCheckInputs"
-    "optional-dependencies"
-    "pyproject"
-    "stdenv"
-  ];
-
-  buildWith =
-    { stdenv }:
-    attrsOrFunction:
-    let
-      asFunction = if isFunction attrsOrFunction then attrsOrFunction else _: attrsOrFunction;
-
-      # An unsupported interpreter is refused where the package gets a path. The answer is read from
-      # passthru, so a recipe that replaces passthru instead of extending it fails for want of it.
-      refuseDisabled =
-        drv:
-        lib.extendDerivation (drv.disabled -> throw "${drv.name} not supported for interpreter ${libPrefix}") { } drv
-        // {
-          overrideAttrs = change: refuseDisabled (drv.overrideAttrs change);
-        };
-
-      package = stdenv.mkDerivation (
-        finalAttrs:
-        let
-          attrs = asFunction finalAttrs;
-        in
-        removeAttrs attrs consumed
-        // {
-          # From the final name and version, so that both can still be overridden
-          name = attrs.name or "${libPrefix}-${finalAttrs.pname}-${finalAttrs.version}";
-          outputs = attrs.outputs or [ "out" ] ++ [ "dist" ];
-          nativeBuildInputs = [ self ] ++ attrs.build-system or [ ] ++ attrs.nativeBuildInputs or [ ];
-          buildInputs = attrs.buildInputs or [ ];
-          propagatedBuildInputs =
-            attrs.propagatedBuildInputs or [ ] ++ attrs.dependencies or [ ] ++ [ self ];
-          doCheck = false;
-          doInstallCheck = attrs.doCheck or true;
-          passthru = {
-            disabled = attrs.disabled or false;
-            overridePythonAttrs =
-              change:
-              buildWith { inherit stdenv; } (
-                final:
-                let
-                  old = asFunction final;
-                in
-                old // (if isFunction change then change old else change)
-              );
-          }
-          // attrs.passthru or { };
-          meta = {
-            inherit (self.meta) platforms;
-          }
-          // attrs.meta or { };
-        }
-      );
-    in
-    refuseDisabled (
-      package.overrideAttrs (old: {
-        passthru = old.passthru // {
-          pythonModule = self;
-        };
-      })
-    );
-
   packages =
-    final: _:
+    stdenv: final: _:
     lib.genAttrs standIns (
       pname:
       final.buildPythonPackage {
@@ -123,16 +51,19 @@ let
     )
     // {
       python = self;
-      pythonPackages = final;
       pythonAtLeast = lib.versionAtLeast self.pythonVersion;
       pythonOlder = lib.versionOlder self.pythonVersion;
       inherit (self) sitePackages;
 
-      buildPythonPackage = lib.makeOverridable buildWith { inherit stdenv; };
+      buildPythonPackage = buildPythonPackageFor stdenv;
       buildPythonApplication = final.buildPythonPackage;
 
       triton = final.callPackage (
-        { config, cudaSupport ? config.cudaSupport, buildPythonPackage }:
+        {
+          config,
+          buildPythonPackage,
+          cudaSupport ? config.cudaSupport,
+        }:
         buildPythonPackage {
           pname = "triton";
           version = "0";
@@ -141,7 +72,7 @@ let
       ) { };
       triton-cuda = final.triton.override { cudaSupport = true; };
 
-      # There is no `pytorch` in this set.
+      # torch and nothing else: there is no `pytorch` in this set.
       torch = final.callPackage ./torch.nix { };
       torchWithCuda = final.torch.override {
         triton = final.triton-cuda;
@@ -151,8 +82,8 @@ let
       torchWithoutCuda = final.torch.override { cudaSupport = false; };
     };
 
-  # The formals are what python3Packages.override takes. `overrides` replaces what an earlier
-  # override gave under the same name; pythonPackagesExtensions is for those who want to add.
+  # The formals are what python3Packages.override takes. `overrides` takes the place of what an
+  # earlier override gave under that name; who wants to add uses pythonPackagesExtensions.
   packageSet =
     {
       pkgs,
@@ -161,17 +92,17 @@ let
       overrides,
     }:
     lib.makeScope pkgs.newScope (
-      extends (lib.composeManyExtensions (
-        [ packages ] ++ pythonPackagesExtensions ++ [ overrides ]
+      lib.extends (lib.composeManyExtensions (
+        [ (packages stdenv) ] ++ pythonPackagesExtensions ++ [ overrides ]
       )) (_: { })
     );
 in
 stdenv.mkDerivation {
   pname = "python3";
   version = "3.13.11";
-  passthru = {
-    inherit libPrefix;
+  passthru = rec {
     pythonVersion = "3.13";
+    libPrefix = "python${pythonVersion}";
     executable = libPrefix;
     interpreter = "${self}/bin/${libPrefix}";
     sitePackages = "lib/${libPrefix}/site-packages";

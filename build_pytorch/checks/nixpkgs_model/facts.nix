@@ -1,0 +1,120 @@
+# What is to be known of one evaluated recipe, read from the derivation itself wherever possible:
+# passthru says what was asked for, inputs and phases say what is built. Each fact is lazy, so one
+# that cannot be had leaves the others alone; what the package does not have is null.
+{ isDerivation }:
+drv:
+let
+  inherit (builtins)
+    concatMap
+    filter
+    isList
+    isString
+    ;
+
+  listOf = value: if isList value then value else if value == null then [ ] else [ value ];
+
+  inputs = filter isDerivation (
+    concatMap listOf [
+      (drv.buildInputs or [ ])
+      (drv.nativeBuildInputs or [ ])
+      (drv.propagatedBuildInputs or [ ])
+    ]
+  );
+  magmas = filter (input: input.pname or "" == "magma") inputs;
+  magma = builtins.head magmas;
+
+  cudaVersionOf = pkg: pkg.cudaMajorMinorVersion or null;
+  cudaPackagesVersion = pkg: (pkg.cudaPackages or { }).cudaMajorMinorVersion or null;
+
+  unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
+
+  patch = p: {
+    name = p.name or (baseNameOf p);
+    url = p.url or null;
+    hash = p.hash or null;
+  };
+
+  # The shell takes the last export of a name.
+  exported =
+    name: script:
+    let
+      values = filter isList (builtins.split "export ${name}=\"?([^\"\n]*)" script);
+    in
+    if values == [ ] then null else builtins.head (builtins.elemAt values (builtins.length values - 1));
+in
+{
+  name = drv.name or null;
+  pname = drv.pname or null;
+  version = drv.version or null;
+  system = drv.system or null;
+  drvPath = drv.drvPath;
+
+  # Which nixpkgs the package is from, as the recipe names it
+  nixpkgs = drv.model.source or null;
+
+  # What torch was asked for
+  cudaSupport = drv.cudaSupport or null;
+  gpuTargets = drv.gpuTargets or null;
+  # What its build gets to see
+  archList = exported "TORCH_CUDA_ARCH_LIST" (drv.preConfigure or "");
+  buildVersionEnv = drv.PYTORCH_BUILD_VERSION or null;
+
+  # The CUDA of torch itself, and every CUDA among the packages that it and its MAGMA link
+  cudaVersion = if drv.cudaSupport or false then cudaPackagesVersion drv else null;
+  cudaVersions = filter (version: version != null) (
+    unique (
+      map cudaVersionOf (
+        inputs ++ concatMap (m: filter isDerivation (m.buildInputs or [ ])) magmas
+      )
+    )
+  );
+
+  # The MAGMA that torch links, whatever the set calls it
+  magma =
+    if magmas == [ ] then
+      null
+    else
+      {
+        inherit (magma) name;
+        cudaVersion = cudaPackagesVersion magma;
+        static = magma.static or null;
+        patches = map patch (listOf (magma.patches or null));
+      };
+
+  src =
+    if drv.src or null == null then
+      null
+    else
+      {
+        owner = drv.src.owner or null;
+        repo = drv.src.repo or null;
+        rev = drv.src.rev or null;
+        tag = drv.src.tag or null;
+        hash = drv.src.hash or null;
+        fetchSubmodules = drv.src.fetchSubmodules or null;
+      };
+
+  patches = map patch (listOf (drv.patches or null));
+  buildInputs = map (input: input.pname or input.name or null) (
+    filter isDerivation (listOf (drv.buildInputs or null))
+  );
+  cmakeFlags = drv.cmakeFlags or null;
+  ninjaFlags = drv.ninjaFlags or null;
+  postPatch = drv.postPatch or null;
+  preConfigure = drv.preConfigure or null;
+  preBuild = drv.preBuild or null;
+  requiredSystemFeatures = drv.requiredSystemFeatures or null;
+
+  passthru = {
+    gpuArch = drv.passthru.gpuArch or null;
+    cpuISA = drv.passthru.cpuISA or null;
+    blasProvider = drv.passthru.blasProvider or null;
+  };
+
+  meta = {
+    description = drv.meta.description or null;
+    longDescription = drv.meta.longDescription or null;
+    platforms = drv.meta.platforms or null;
+    broken = drv.meta.broken or null;
+  };
+}

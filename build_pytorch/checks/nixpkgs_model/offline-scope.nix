@@ -1,0 +1,153 @@
+# The names that a recipe is evaluated with. Everything through which Nix code reaches the network,
+# the host or another nixpkgs answers with the model or throws, so that the result depends on the
+# recipe alone. To be given to scopedImport; files that the recipe imports get it as well.
+{
+  model,
+  # What builtins.currentSystem says, and for which platform a nixpkgs without `system` is.
+  system,
+}:
+let
+  inherit (builtins) isAttrs isString match;
+
+  root = toString model;
+  isModel = path: match "${escapedRoot}(/|/\\.|/default\\.nix)*" (toString path) != null;
+  isModelLib = path: match "${escapedRoot}/lib(/|/\\.|/default\\.nix)*" (toString path) != null;
+  isBelowModel = path: match "${escapedRoot}/.*" (toString path) != null;
+  escapedRoot = builtins.replaceStrings [ "." "+" "(" ")" "[" "{" ] [ "\\." "\\+" "\\(" "\\)" "\\[" "\\{" ] root;
+
+  unavailable =
+    what: throw "${what}: not available here, recipes are evaluated without network and host";
+
+  # The model, wherever a nixpkgs is asked for. A set, so that `import` can tell where the recipe
+  # believes it to be from; in a string it turns into a path.
+  fetched =
+    fetcher: url: sha256: more:
+    if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
+      unavailable "${fetcher} ${url}"
+    else
+      more
+      // {
+        outPath = root;
+        modelSource = { inherit url sha256; };
+      };
+
+  # Nix itself judges the form of a hash, once there is a derivation with it.
+  checkedSha256 =
+    sha256:
+    builtins.seq
+      (derivationStrict {
+        inherit system;
+        name = "source";
+        builder = "none";
+        outputHash = sha256;
+        outputHashAlgo = "sha256";
+        outputHashMode = "recursive";
+      }).drvPath
+      sha256;
+
+  fetchTarball =
+    args:
+    let
+      given = if isAttrs args then args else { url = args; };
+      unknown = builtins.attrNames (
+        removeAttrs given [
+          "url"
+          "sha256"
+          "name"
+        ]
+      );
+    in
+    if unknown != [ ] then
+      throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
+    else if !(given ? url) then
+      throw "'url' argument required"
+    else
+      fetched "fetchTarball" given.url (
+        if given ? sha256 then checkedSha256 given.sha256 else null
+      ) { };
+
+  fetchGit =
+    args:
+    let
+      given = if isAttrs args then args else { url = toString args; };
+    in
+    fetched "fetchGit" (toString given.url) null {
+      rev = given.rev or "0000000000000000000000000000000000000000";
+    };
+
+  findFile =
+    _: name:
+    if name == "nixpkgs" then
+      fetched "<nixpkgs>" "nixpkgs" null { }
+    else if match "nixpkgs/.*" name != null then
+      root + builtins.substring 7 (-1) name
+    else
+      throw "file '${name}' was not found in the Nix search path";
+
+  importAny =
+    path:
+    let
+      importModel =
+        args:
+        import model (
+          {
+            modelSystem = system;
+            modelSource =
+              path.modelSource or {
+                url = null;
+                sha256 = null;
+              };
+          }
+          // args
+        );
+    in
+    if isModel path then
+      importModel
+    else if isModelLib path then
+      (importModel { }).lib
+    else if isBelowModel path then
+      import path
+    else
+      scopedImport scope path;
+
+  # Known to Nix without `builtins.`
+  globals = {
+    import = importAny;
+    scopedImport = more: path: scopedImport (scope // more) path;
+    inherit fetchTarball fetchGit;
+    fetchMercurial = _: unavailable "fetchMercurial";
+    fetchTree = _: unavailable "fetchTree";
+  };
+
+  # Known as `builtins.name` and `__name`
+  others = {
+    currentSystem = system;
+    currentTime = unavailable "currentTime";
+    exec = _: unavailable "exec";
+    fetchurl = _: unavailable "builtins.fetchurl";
+    getEnv = _: "";
+    getFlake = _: unavailable "getFlake";
+    importNative = _: _: unavailable "importNative";
+    inherit findFile;
+    nixPath = [
+      {
+        prefix = "nixpkgs";
+        path = root;
+      }
+    ];
+    storePath = _: unavailable "storePath";
+  };
+
+  scope =
+    globals
+    // builtins.listToAttrs (
+      map (name: {
+        name = "__${name}";
+        value = others.${name};
+      }) (builtins.attrNames others)
+    )
+    // {
+      builtins = builtins // globals // others // { inherit (scope) builtins; };
+    };
+in
+scope
