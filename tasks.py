@@ -78,14 +78,36 @@ phase5 = _phases("phase5", {5}, "Bring docs, counts and the JSON schema up to da
 everything = _phases("all", {1, 2, 3, 4, 5}, "Run the five phases, then verify.", verify=True)
 
 
-@task(auto_shortflags=False, help={"root": _ROOT, "json": _JSON})
-def verify(_: Context, root: str = "", json: bool = False) -> None:
+@task(
+    auto_shortflags=False,
+    iterable=["only"],
+    help={
+        "variants": "which variants, as patterns: 'sm120-* cpu-avx2' (default: all)",
+        "root": _ROOT,
+        "only": "run this check only; may be given again",
+        "strict": "fail on warnings and on checks that were skipped, too (CI)",
+        "json": _JSON,
+    },
+)
+def verify(
+    _: Context,
+    variants: str = "",
+    root: str = "",
+    only: list[str] | None = None,
+    strict: bool = False,
+    json: bool = False,
+) -> None:
     """Run every check on recipes and docs; exit 1 when one finds an error."""
 
     def run() -> int:
-        from build_pytorch import paths
         from build_pytorch.checks import command
 
-        return command.run(Path(root) if root else paths.PROJECT, as_json=json)
+        return command.run(
+            variants=variants.split(),
+            root=Path(root) if root else None,
+            only=only or [],
+            strict=strict,
+            json=json,
+        )
 
     _hand_over(run)

@@ -79,6 +79,11 @@ class Screen:
             self.line(self.paint(line, colour))
 
 
+def visible(text: str) -> str:
+    """Text from a file with its control characters shown instead of obeyed."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
 def counted(number: int, noun: str) -> str:
     """`1 finding`, `2 findings`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

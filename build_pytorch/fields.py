@@ -140,6 +140,13 @@ Word = Annotated[
         description="a lower-case word such as avx512_vnni or big-parallel",
     ),
 ]
+Macro = Annotated[
+    str,
+    Meta(
+        pattern="^__[A-Z][A-Z0-9_]*" + END,
+        description="a predefined macro such as __AVX512BF16__",
+    ),
+]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
 
 
@@ -148,6 +155,9 @@ NonEmptyKeys = Annotated[
 ]
 NonEmptyWords = Annotated[
     tuple[Word, ...], Meta(min_length=1, description="a list with at least one word")
+]
+NonEmptyMacros = Annotated[
+    tuple[Macro, ...], Meta(min_length=1, description="a list with at least one macro")
 ]
 NonEmptyFlags = Annotated[
     tuple[Flag, ...], Meta(min_length=1, description="a list with at least one gcc flag")

@@ -47,7 +47,14 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
     variants = tuple(_variants(spec))
     for trail, problem in consistency.collisions(spec, variants):
         source.fail(trail, problem)
-    return Matrix(releases=spec.release, gpus=spec.gpu, cpus=spec.cpu, variants=variants, text=text)
+    return Matrix(
+        releases=spec.release,
+        gpus=spec.gpu,
+        cpus=spec.cpu,
+        variants=variants,
+        warnings=tuple(_warnings(source, spec)),
+        text=text,
+    )
 
 
 class _Source:
@@ -76,6 +83,17 @@ class _Source:
 
         line = line_of(self.text, trail)
         raise MatrixError(f"{self.name}:{line}: {dotted(trail) or 'top level'}: {problem}")
+
+
+def _warnings(source: _Source, spec: MatrixFile) -> Iterator[str]:
+    for name, release in spec.release.items():
+        if release.nixpkgs.sha256 is None:
+            table = f"release.{name}.nixpkgs"
+            line = source.text.partition(f"[{table}]")[0].count("\n") + 1
+            yield (
+                f"{source.name}:{line}: {table} has no sha256: Nix cannot tell a changed tarball "
+                "from the right one; take it with `nix-prefetch-url --unpack`"
+            )
 
 
 def _variants(spec: MatrixFile) -> Iterator[Variant]:

@@ -25,6 +25,7 @@ from build_pytorch.fields import (
     NixName,
     NonEmptyFlags,
     NonEmptyKeys,
+    NonEmptyMacros,
     NonEmptyTexts,
     NonEmptyWords,
     PatchName,
@@ -167,12 +168,17 @@ class Gpu(_Table, frozen=True, kw_only=True):
 
 
 class Cpu(_Table, frozen=True, kw_only=True):
-    """A CPU ISA. `cpuinfo` are the flags of /proc/cpuinfo that together prove it."""
+    """A CPU ISA.
+
+    `cpuinfo` are the flags of /proc/cpuinfo that together prove a CPU; `macros` are what a
+    compiler predefines once it generates code for the ISA.
+    """
 
     title: Text
     platform: Platform
     flags: NonEmptyFlags
     cpuinfo: NonEmptyWords
+    macros: NonEmptyMacros
     cpus: NonEmptyTexts
     lacking: tuple[Text, ...] = ()
 
@@ -277,6 +283,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     gpus: dict[str, Gpu]
     cpus: dict[str, Cpu]
     variants: tuple[Variant, ...]
+    warnings: tuple[str, ...]
+    """What is allowed and still worth mending, each with its place."""
     text: str
     """matrix.toml as it is written, for docs that quote it."""
 

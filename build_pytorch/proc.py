@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from build_pytorch.errors import ToolError
 
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
+    "nix-instantiate": "install Nix (Debian: apt-get install nix-bin)",
 }
 """What to do where a program is missing."""
 
@@ -31,21 +36,98 @@ class Result:
         return "\n".join(self.stderr.strip().splitlines()[-_KEPT_LINES:])
 
 
-def capture(argv: Sequence[str], *, cwd: Path | None = None, check: bool = True) -> Result:
-    """Run a program and return what it printed.
+class Running:
+    """A program that was started and works on its own until `finish`."""
 
-    Raises ToolError where it is missing, or where it fails and `check` is set.
-    """
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> None:
+        self.name = name
+        self._process = process
+        self._stdout = stdout
+        self._stderr = stderr
+
+    def finish(self, timeout: float | None = None) -> Result:
+        """Wait for its end, for so many seconds at most. Raises ToolError after that."""
+        # Popen.wait with a timeout polls, and sleeps up to 50 ms too long; a timer does not.
+        timer = threading.Timer(timeout, self._process.kill) if timeout else None
+        if timer:
+            timer.start()
+        try:
+            code = self._process.wait()
+        except BaseException:  # Ctrl-C reaches us first: leave no orphan behind
+            self.kill()
+            raise
+        finally:
+            expired = timer is not None and not timer.is_alive()
+            if timer:
+                timer.cancel()
+        if expired:
+            raise ToolError(f"{self.name}: no answer in {timeout:.0f} s")
+        texts = []
+        for stream in (self._stdout, self._stderr):
+            stream.seek(0)
+            texts.append(stream.read().decode("utf-8", errors="replace"))
+            stream.close()
+        return Result(code, *texts)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+def which(program: str) -> str | None:
+    """Where a program is, or None."""
+    return shutil.which(program)
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+) -> Running:
+    """Start a program without waiting. `env` is added to our own. Raises ToolError."""
+    # Files instead of pipes: a program never waits for us to read what it says.
+    stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+    source = tempfile.TemporaryFile() if stdin else None  # noqa: SIM115
+    if source:
+        source.write(stdin.encode())
+        source.seek(0)
     try:
-        done = subprocess.run(
-            argv, cwd=cwd, capture_output=True, text=True, errors="replace", check=False
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **env} if env else None,
+            stdin=source or subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
         )
     except FileNotFoundError:
         hint = INSTALL.get(argv[0], "put it on PATH")
         raise ToolError(f"{argv[0]}: not found; {hint}") from None
     except OSError as error:
         raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
-    result = Result(done.returncode, done.stdout, done.stderr)
+    finally:
+        if source:
+            source.close()
+    return Running(argv[0], process, stdout, stderr)
+
+
+def capture(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+) -> Result:
+    """Run a program and return what it printed.
+
+    Raises ToolError where it is missing, or where it fails and `check` is set.
+    """
+    result = start(argv, cwd=cwd, env=env).finish()
     if check and result.code:
         raise ToolError(f"{' '.join(argv)}: exit code {result.code}\n{result.tail}")
     return result

@@ -10,7 +10,7 @@ import pytest
 from conftest import LEGACY, PROJECT, Project
 
 from build_pytorch import checks, matrix
-from build_pytorch.checks.base import Result
+from build_pytorch.checks.report import Result
 from build_pytorch.model import Matrix
 
 GPU = "cuda13_0-sm90-avx512"

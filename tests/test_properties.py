@@ -65,6 +65,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "platform": draw(st.sampled_from(PLATFORMS)),
             "flags": draw(FLAGS),
             "cpuinfo": draw(st.lists(WORDS, min_size=1, max_size=3)),
+            "macros": ["__AVX2__"],
             "cpus": draw(st.lists(TEXTS, min_size=1, max_size=2)),
         }
         for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))

@@ -2,28 +2,105 @@
 
     inventory   which files there are, against which there should be
     text        what the recipes say, read as text
+    mistakes    what they must not say any more
+    syntax      whether they are Nix, and in the right order
+    assertions  what they evaluate to, against what the matrix says (evaluation asks Nix)
+    toolchain   whether real compilers take what the matrix promises
     generated   whether recipes and docs are what the matrix and the templates yield
 
-A new check is a value in the CHECKS of its module; a new road is a module in ROADS.
+A new check is a value in the CHECKS of its module; a new road is a module in `roads`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from build_pytorch.checks import generated, inventory, text
-from build_pytorch.checks.base import Context, RecipeCheck, Result, TreeCheck, run
-from build_pytorch.model import Matrix
+from build_pytorch.errors import BuildPytorchError, near_miss
+from build_pytorch.model import Matrix, Variant
 
-ROADS = (inventory, text, generated)
+if TYPE_CHECKING:
+    from build_pytorch.checks.base import Check
+    from build_pytorch.checks.report import Result
 
 
-def all_checks() -> list[RecipeCheck | TreeCheck]:
+def roads() -> dict[str, tuple[Check, ...]]:
+    """The checks of each road, in the order in which they are reported."""
+    from build_pytorch.checks import (
+        assertions,
+        generated,
+        inventory,
+        mistakes,
+        syntax,
+        text,
+        toolchain,
+    )
+
+    return {
+        "inventory": inventory.CHECKS,
+        "text": text.CHECKS,
+        "mistakes": mistakes.CHECKS,
+        "syntax": syntax.CHECKS,
+        "evaluation": assertions.CHECKS,
+        "toolchain": toolchain.CHECKS,
+        "generated": generated.CHECKS,
+    }
+
+
+def all_checks() -> list[Check]:
     """Every check, in the order in which they are reported."""
-    return [check for road in ROADS for check in road.CHECKS]
+    return [check for checks in roads().values() for check in checks]
 
 
-def verify(matrix: Matrix, root: Path) -> Result:
-    """Run every check on the recipes and docs below a root. Nothing is written, nothing raised."""
-    context = Context(matrix, root)
-    return Result(context, [run(check, context) for check in all_checks()])
+def chosen(names: Collection[str]) -> list[Check]:
+    """The checks of these ids and roads, or all. Raises BuildPytorchError for an unknown name."""
+    every = roads()
+    ids = [check.id for checks in every.values() for check in checks]
+    for name in names:
+        if name not in every and name not in ids:
+            hint = near_miss(name, [*ids, *every]) or "; --list names them"
+            raise BuildPytorchError(f'no check "{name}"{hint}')
+    return [
+        check
+        for road, checks in every.items()
+        for check in checks
+        if not names or check.id in names or road in names
+    ]
+
+
+def verify(
+    matrix: Matrix,
+    root: Path,
+    *,
+    variants: Sequence[Variant] | None = None,
+    only: Collection[str] = (),
+    strict: bool = False,
+) -> Result:
+    """Run checks on the recipes and docs below a root. Nothing is written there.
+
+    With a selection of variants, checks of the tree as a whole are left out.
+    Raises BuildPytorchError for an unknown check.
+    """
+    from build_pytorch.checks import evaluation, syntax
+    from build_pytorch.checks.base import Context
+
+    context = Context(matrix, root, variants)
+    # Nix takes longest: it works while the other roads are imported and look at the text.
+    if not only or "evaluation" in only:
+        evaluation.prepare(context)
+    if not only or "syntax" in only:
+        syntax.prepare(context)
+
+    from build_pytorch.checks import toolchain
+    from build_pytorch.checks.report import Result
+
+    wanted = [c for c in chosen(only) if context.is_whole or not c.needs_whole_tree]
+    for road, prepare in (
+        ("evaluation", evaluation.prepare),
+        ("syntax", syntax.prepare),
+        ("toolchain", toolchain.prepare),
+    ):
+        if any(check in wanted for check in roads()[road]):
+            prepare(context)
+    return Result(context, [check.run(context) for check in wanted], strict=strict)

@@ -1,29 +1,30 @@
-"""What a check is, what it looks at, and what comes of running all of them."""
+"""What a check is, what it looks at, and what comes of it."""
 
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from build_pytorch import nix
-from build_pytorch.console import Screen, counted
-from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch import nix, proc
 from build_pytorch.model import Matrix, Variant
 
 Severity = Literal["error", "warning"]
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One place where a rule is broken. `path` is filled in for problems of a recipe."""
+    """One place where a rule is broken. `path` is filled in for problems of a recipe.
+
+    Lines and columns count from 1.
+    """
 
     found: str
     expected: str
     line: int = 1
+    column: int = 1
     path: str = ""
     mend: str = ""
     severity: Severity = "error"
@@ -46,31 +47,43 @@ class Recipe:
         return nix.without_comments(self.text)
 
     def line_of(self, offset: int) -> int:
-        """The line, from 1, of an offset in text or code."""
+        """The line of an offset in text or code."""
         return self.text.count("\n", 0, offset) + 1
 
 
 class Context:
-    """What the checks look at: the matrix and the files below a root, each read once."""
+    """What the checks look at: the matrix and the files below a root, each read once.
 
-    def __init__(self, matrix: Matrix, root: Path) -> None:
+    `variants` are those asked for, `is_whole` says whether these are all.
+    """
+
+    def __init__(
+        self, matrix: Matrix, root: Path, variants: Sequence[Variant] | None = None
+    ) -> None:
         self.matrix = matrix
         self.root = root
+        self.variants = matrix.variants if variants is None else tuple(variants)
+        self.is_whole = len(self.variants) == len(matrix.variants)
         self.recipes: dict[str, Recipe] = {}
         self.unreadable: dict[str, str] = {}
-        for folder in dict.fromkeys(r.folder for r in self.matrix.releases.values()):
-            for path in sorted((self.root / folder).rglob("*.nix")):
-                name = path.relative_to(self.root).as_posix()
-                try:
-                    self.recipes[name] = Recipe(name, path.read_bytes().decode("utf-8"))
-                except UnicodeDecodeError as error:
-                    self.unreadable[name] = f"byte {error.start} is not UTF-8"
-                except OSError as error:
-                    self.unreadable[name] = str(error.strerror)
+        self.running: dict[str, proc.Running] = {}
+        """Programs that roads started ahead, so that they work while others look."""
+        for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
+            for path in sorted((root / folder).rglob("*.nix")):
+                self._read_recipe(path)
+
+    def _read_recipe(self, path: Path) -> None:
+        name = path.relative_to(self.root).as_posix()
+        try:
+            self.recipes[name] = Recipe(name, path.read_bytes().decode("utf-8"))
+        except UnicodeDecodeError as error:
+            self.unreadable[name] = f"byte {error.start} is not UTF-8"
+        except OSError as error:
+            self.unreadable[name] = str(error.strerror)
 
     def present(self) -> Iterator[tuple[Variant, Recipe]]:
-        """The variants whose recipe is there and readable."""
-        for variant in self.matrix.variants:
+        """The variants asked for whose recipe is there and readable."""
+        for variant in self.variants:
             if recipe := self.recipes.get(variant.path):
                 yield variant, recipe
 
@@ -99,18 +112,14 @@ class Check(Struct, frozen=True, kw_only=True):
     mend: str
     source: str
 
+    @property
+    def needs_whole_tree(self) -> bool:
+        """Whether the rule is about the files together, so that a selection cannot keep it."""
+        return False
 
-class RecipeCheck(Check, frozen=True, kw_only=True):
-    """A rule that each recipe (of one kind, or of all) keeps on its own."""
-
-    test: Callable[[Variant, Recipe], Iterable[Problem]]
-    kind: Literal["gpu", "cpu-only"] | None = None
-
-
-class TreeCheck(Check, frozen=True, kw_only=True):
-    """A rule about the files together. Its problems carry their own paths."""
-
-    test: Callable[[Context], Iterable[Problem]]
+    def run(self, context: Context) -> Outcome:
+        """Look, and say what was found."""
+        raise NotImplementedError
 
 
 class Finding(Struct, frozen=True):
@@ -119,147 +128,109 @@ class Finding(Struct, frozen=True):
     check: Check
     problem: Problem
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return {
-            "check": self.check.id,
-            "severity": self.problem.severity,
-            "file": self.problem.path,
-            "line": self.problem.line,
-            "found": self.problem.found,
-            "expected": self.problem.expected,
-            "mend": self.problem.mend or self.check.mend,
-        }
+    @property
+    def mend(self) -> str:
+        """How to mend this one, or anything that breaks the rule."""
+        return self.problem.mend or self.check.mend
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of one check: how many of its subjects passed and failed, or why it was skipped."""
+    """What came of one check, for each of its subjects (recipes, or the tree as one).
+
+    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` says why some
+    were not run, or why there were none at all.
+    """
 
     check: Check
-    passed: int = 0
-    failed: int = 0
-    skipped: str = ""
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
+    reason: str = ""
     findings: tuple[Finding, ...] = ()
 
     @property
-    def state(self) -> str:
-        """failed, warning, skipped or passed."""
+    def state(self) -> Literal["passed", "failed", "warning", "skipped"]:
+        """The worst that happened. A check that proved nothing was skipped."""
         if any(finding.problem.severity == "error" for finding in self.findings):
             return "failed"
         if self.findings:
             return "warning"
-        return "passed" if self.passed else "skipped"
+        return "skipped" if self.not_run or not self.passed else "passed"
 
 
-class Result:
-    """What came of all checks."""
+class TreeCheck(Check, frozen=True, kw_only=True):
+    """A rule about the files together. Its problems carry their own paths."""
 
-    def __init__(self, context: Context, outcomes: Sequence[Outcome]) -> None:
-        self.context = context
-        self.outcomes = outcomes
-        self.findings = [finding for outcome in outcomes for finding in outcome.findings]
-        self.states = Counter(outcome.state for outcome in outcomes)
-        self.severities = Counter(finding.problem.severity for finding in self.findings)
+    test: Callable[[Context], Iterable[Problem]]
 
     @property
-    def exit_code(self) -> int:
-        """1 where a finding is an error. Warnings alone do not fail."""
-        return EXIT_FINDINGS if self.severities["error"] else EXIT_OK
+    def needs_whole_tree(self) -> bool:
+        """Always."""
+        return True
 
-    @property
-    def summary(self) -> str:
-        """One line with all counts."""
-        wanted = len(self.context.matrix.variants)
-        present = sum(1 for _ in self.context.present())
-        states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
-        return (
-            f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
-            f"{counted(self.severities['error'], 'error')}, "
-            f"{counted(self.severities['warning'], 'warning')}"
-        )
+    def run(self, context: Context) -> Outcome:
+        """Look at the tree once."""
+        try:
+            problems = list(self.test(context))
+        except Skipped as reason:
+            return Outcome(check=self, not_run=("tree",), reason=str(reason))
+        if not problems:
+            return Outcome(check=self, passed=("tree",))
+        findings = tuple(Finding(self, problem) for problem in problems)
+        return Outcome(check=self, failed=("tree",), findings=findings)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return {
-            "root": str(self.context.root),
-            "variants": len(self.context.matrix.variants),
-            "checks": [
-                {
-                    "id": outcome.check.id,
-                    "title": outcome.check.title,
-                    "state": outcome.state,
-                    "passed": outcome.passed,
-                    "failed": outcome.failed,
-                    "skipped": outcome.skipped,
-                }
-                for outcome in self.outcomes
-            ],
-            "findings": [finding.as_dict() for finding in self.findings],
-            "exit_code": self.exit_code,
+
+class RecipeCheck(Check, frozen=True, kw_only=True):
+    """A rule that each recipe (of one kind, or of all) keeps on its own."""
+
+    test: Callable[[Variant, Recipe], Iterable[Problem]]
+    kind: Literal["gpu", "cpu-only"] | None = None
+
+    def run(self, context: Context) -> Outcome:
+        """Look at every recipe of the kind."""
+        tested = {
+            recipe.path: (variant, self.test(variant, recipe))
+            for variant, recipe in context.present()
+            if self.kind in {None, variant.group.kind}
         }
-
-    def print(self, screen: Screen) -> None:
-        """Print the table of checks, then the findings by file, then the summary."""
-        colours = {"failed": "red", "warning": "yellow", "skipped": "dim", "passed": "green"}
-        screen.line(screen.paint("Verification", "bold"))
-        width = max(len(outcome.check.id) for outcome in self.outcomes)
-        for outcome in self.outcomes:
-            state = screen.paint(f"{outcome.state:<8}", colours[outcome.state])
-            detail = outcome.skipped or (
-                f"{outcome.failed} of {outcome.passed + outcome.failed}" if outcome.failed else ""
-            )
-            title = outcome.check.title + (f" ({detail})" if detail else "")
-            screen.line(f"  {state}  {outcome.check.id:<{width}}  {title}")
-        for path in dict.fromkeys(finding.problem.path for finding in self.findings):
-            screen.line(screen.paint(path, "bold"))
-            for finding in self.findings:
-                if finding.problem.path == path:
-                    _print_finding(screen, finding)
-        screen.line(self.summary)
+        return outcome_by_recipe(self, tested)
 
 
-def run(check: RecipeCheck | TreeCheck, context: Context) -> Outcome:
-    """Run one check. A check that looked at nothing is skipped, never passed."""
-    if isinstance(check, RecipeCheck):
-        return _run_on_recipes(check, context)
-    try:
-        problems = list(check.test(context))
-    except Skipped as reason:
-        return Outcome(check=check, skipped=str(reason))
-    findings = tuple(Finding(check, problem) for problem in problems)
-    return Outcome(check=check, passed=not findings, failed=len(findings), findings=findings)
-
-
-def _run_on_recipes(check: RecipeCheck, context: Context) -> Outcome:
-    passed = failed = 0
-    found: list[Finding] = []
-    for variant, recipe in context.present():
-        if check.kind and check.kind != variant.group.kind:
-            continue
-        problems = list(check.test(variant, recipe))
-        passed, failed = passed + (not problems), failed + bool(problems)
-        mend = f"run `invoke phase{variant.phase.number}`, or: {check.mend}"
+def outcome_by_recipe(
+    check: Check,
+    tested: Mapping[str, tuple[Variant, Iterable[Problem]]],
+    not_run: Iterable[str] = (),
+    reason: str = "no such recipe to look at",
+) -> Outcome:
+    """The outcome of a check from the problems that it has with each recipe."""
+    passed: list[str] = []
+    failed: list[str] = []
+    findings: list[Finding] = []
+    for path, (variant, problems) in tested.items():
+        before = len(findings)
         for problem in problems:
-            complete = Problem(
-                path=recipe.path,
-                line=problem.line,
-                found=problem.found,
-                expected=problem.expected,
-                mend=problem.mend or mend,
-                severity=problem.severity,
+            mend = problem.mend or f"run `invoke phase{variant.phase.number}`, or: {check.mend}"
+            findings.append(
+                Finding(
+                    check,
+                    Problem(
+                        path=path,
+                        line=problem.line,
+                        column=problem.column,
+                        found=problem.found,
+                        expected=problem.expected,
+                        mend=mend,
+                        severity=problem.severity,
+                    ),
+                )
             )
-            found.append(Finding(check, complete))
-    skipped = "" if passed or failed else "no such recipe to look at"
+        (failed if len(findings) > before else passed).append(path)
+    skipped = tuple(not_run)
     return Outcome(
-        check=check, passed=passed, failed=failed, skipped=skipped, findings=tuple(found)
+        check=check,
+        passed=tuple(passed),
+        failed=tuple(failed),
+        not_run=skipped,
+        reason=reason if skipped or not tested else "",
+        findings=tuple(findings),
     )
-
-
-def _print_finding(screen: Screen, finding: Finding) -> None:
-    problem = finding.problem
-    colour = "red" if problem.severity == "error" else "yellow"
-    head = screen.paint(f"{problem.severity}: {finding.check.id}", colour)
-    screen.line(f"  line {problem.line}: {head}")
-    screen.line(f"    found:    {problem.found}")
-    screen.line(f"    expected: {problem.expected}")
-    screen.line(f"    mend:     {problem.mend or finding.check.mend}")

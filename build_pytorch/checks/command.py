@@ -3,30 +3,99 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from build_pytorch import checks, matrix, paths
+from build_pytorch.checks.report import github_annotations, write_junit, write_sarif
 from build_pytorch.console import Screen, print_json
+from build_pytorch.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.select import select
+
+HELP: Final = {
+    "variants": "which variants, as patterns (sm120-* cpu-avx2); default: all",
+    "root": "another checkout to verify, with this matrix.toml",
+    "only": "run this check only; may be given again",
+    "strict": "fail on warnings and on checks that were skipped, too (CI)",
+    "json": "print the result as JSON",
+    "sarif": "write the findings to this file as SARIF 2.1.0",
+    "junit": "write the checks to this file as JUnit XML",
+    "github": "print GitHub annotations (the default inside GitHub Actions)",
+    "list": "list the checks",
+    "explain": "say what a check is for and how to mend what it finds",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Parse the arguments after `--` and verify. Exits with 2 where they are wrong."""
     parser = argparse.ArgumentParser(prog="nox -s verify --", description="Verify the recipes.")
-    parser.add_argument(
-        "--root", type=Path, default=paths.PROJECT, help="another checkout (default: this one)"
+    parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
+    for option, metavar in {"root": "DIR", "sarif": "FILE", "junit": "FILE"}.items():
+        parser.add_argument(f"--{option}", type=Path, metavar=metavar, help=HELP[option])
+    parser.add_argument("--only", action="append", default=[], metavar="CHECK", help=HELP["only"])
+    parser.add_argument("--explain", metavar="CHECK", help=HELP["explain"])
+    for option in ("strict", "json", "github", "list"):
+        parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
+    return run(**vars(parser.parse_args(argv)))
+
+
+def run(  # noqa: PLR0913 - the options of the command
+    *,
+    variants: Sequence[str] = (),
+    root: Path | None = None,
+    only: Sequence[str] = (),
+    strict: bool = False,
+    json: bool = False,
+    sarif: Path | None = None,
+    junit: Path | None = None,
+    github: bool = False,
+    list: bool = False,  # noqa: A002 - named as the option is
+    explain: str | None = None,
+) -> int:
+    """Verify the recipes and docs below a root, print the result, return the exit code.
+
+    Raises BuildPytorchError for bad input, and for a report that cannot be written.
+    """
+    screen = Screen(sys.stdout)
+    if list or explain:
+        _describe(screen, explain)
+        return EXIT_OK
+    fleet = matrix.load()
+    result = checks.verify(
+        fleet,
+        paths.checked_root(root or paths.PROJECT),
+        variants=select(fleet, variants),
+        only=only,
+        strict=strict,
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args(argv)
-    return run(options.root, as_json=options.json)
-
-
-def run(root: Path, *, as_json: bool) -> int:
-    """Verify the recipes and docs below a root, print the result, return the exit code."""
-    result = checks.verify(matrix.load(), paths.checked_root(root))
-    if as_json:
+    for path, write in ((sarif, write_sarif), (junit, write_junit)):
+        if path:
+            try:
+                write(result, path)
+            except OSError as error:
+                raise BuildPytorchError(f"{path}: cannot be written: {error.strerror}") from None
+    if json:
         print_json(result.as_dict(), sys.stdout)
     else:
-        result.print(Screen(sys.stdout))
+        result.print(screen)
+        if github or os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in github_annotations(result):
+                screen.line(line)
     return result.exit_code
+
+
+def _describe(screen: Screen, name: str | None) -> None:
+    found = checks.chosen([name] if name else [])
+    width = max(len(check.id) for check in found)
+    for check in found:
+        screen.line(f"{check.id:<{width}}  {check.title}")
+    if name:
+        for label, text in (
+            ("Why", found[0].why),
+            ("To mend it", found[0].mend),
+            ("Asked for by", found[0].source),
+        ):
+            screen.line(f"  {label}: {text}")

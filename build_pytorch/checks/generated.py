@@ -12,7 +12,7 @@ from typing import Final
 
 from build_pytorch import digest, docs, paths, rendering
 from build_pytorch.changes import Action, Tree
-from build_pytorch.checks.base import Context, Problem, Skipped, TreeCheck
+from build_pytorch.checks.base import Check, Context, Problem, Skipped, TreeCheck
 from build_pytorch.errors import BuildPytorchError
 
 _NUMBER: Final = re.compile(
@@ -127,7 +127,7 @@ def _true_numbers(context: Context) -> set[int]:
     return numbers
 
 
-CHECKS: tuple[TreeCheck, ...] = (
+CHECKS: tuple[Check, ...] = (
     TreeCheck(
         id="generated-recipes",
         title="Committed recipes equal generated ones",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from build_pytorch import paths
-from build_pytorch.checks.base import Context, Problem, TreeCheck
+from build_pytorch.checks.base import Check, Context, Problem, TreeCheck
 
 
 def _count(kind: str) -> Callable[[Context], Iterator[Problem]]:
@@ -69,20 +68,7 @@ def _no_suffix(suffix: str) -> Callable[[Context], Iterator[Problem]]:
     return test
 
 
-def _tarball_hash(context: Context) -> Iterator[Problem]:
-    for name, release in context.matrix.releases.items():
-        if release.nixpkgs.sha256 is None:
-            before = context.matrix.text.partition(f"[release.{name}.nixpkgs]")[0]
-            yield Problem(
-                path=paths.MATRIX.name,
-                line=before.count("\n") + 1,
-                found=f"no sha256 in release.{name}.nixpkgs",
-                expected="the SRI hash of the unpacked tarball",
-                severity="warning",
-            )
-
-
-CHECKS: tuple[TreeCheck, ...] = (
+CHECKS: tuple[Check, ...] = (
     TreeCheck(
         id="gpu-count",
         title="As many GPU recipes as the matrix has GPU variants",
@@ -146,13 +132,5 @@ CHECKS: tuple[TreeCheck, ...] = (
         mend="run `invoke phase1`, or delete the file",
         source="seed 004, Verification: `ls *-avx.nix` is empty",
         test=_no_suffix("avx"),
-    ),
-    TreeCheck(
-        id="nixpkgs-sha256",
-        title="The pin's tarball has a hash",
-        why="Without it Nix cannot tell a changed tarball from the right one.",
-        mend="run `nix-prefetch-url --unpack` on the tarball and set sha256 in matrix.toml",
-        source="FACTS 1: an optional field; a missing one is a warning",
-        test=_tarball_hash,
     ),
 )

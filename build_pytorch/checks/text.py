@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.checks.base import Context, Problem, Recipe, RecipeCheck, TreeCheck
+from build_pytorch.checks.base import Check, Context, Problem, Recipe, RecipeCheck, TreeCheck
 from build_pytorch.model import Release, Variant
 
 # Each pattern begins with its name, and looks back from there: the regex engine can then skip to
@@ -38,8 +38,12 @@ def _lines_with(recipe: Recipe, words: list[str], *, aside: str = "") -> list[in
     `aside` is a text that may hold a word without meaning it, such as a URL.
     """
     text = recipe.text.replace(aside, "") if aside else recipe.text
-    lines = enumerate(text.splitlines(), start=1)
-    return [number for number, line in lines if any(word in line for word in words)]
+    lines = {
+        text.count("\n", 0, match.start()) + 1
+        for word in words
+        for match in re.finditer(re.escape(word), text)
+    }
+    return sorted(lines)
 
 
 def _gpu_pattern(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
@@ -222,7 +226,7 @@ def _attribute(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[RecipeCheck | TreeCheck, ...] = (
+CHECKS: tuple[Check, ...] = (
     RecipeCheck(
         id="gpu-pattern-lines",
         title="GPU recipes have the lines of their overlays, each once",

@@ -24,12 +24,7 @@
 let
   platform = if builtins.isString localSystem then localSystem else localSystem.system;
 
-  lib =
-    let
-      base = import ./lib.nix;
-      customisation = import ./overriding.nix base;
-    in
-    base // customisation // { inherit customisation; };
+  lib = import ./lib.nix;
 
   # nixpkgs' options with their defaults. Others are let through unread, as there.
   checkedConfig =
@@ -54,7 +49,10 @@ let
         value = given.${name} or default;
       in
       lib.throwIfNot (builtins.isBool value)
-        "A definition for option `${name}' is not of type `boolean'. Definition values:\n- In `nixpkgs.config': ${builtins.toJSON value}"
+        (
+          "A definition for option `${name}' is not of type `boolean'. "
+          + "Definition values:\n- In `nixpkgs.config': ${builtins.toJSON value}"
+        )
         value
     ) switches;
 
@@ -82,6 +80,7 @@ let
 in
 assert lib.assertMsg (args ? localSystem -> !(args ? system))
   "nixpkgs takes `system` or `localSystem`, not both";
+assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (crossSystem == null && crossOverlays == [ ])
   "the model of nixpkgs knows no cross compilation";
 assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";

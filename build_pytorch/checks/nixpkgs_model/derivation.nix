@@ -65,13 +65,22 @@ let
         builtins.isString value || builtins.isBool value || builtins.isInt value || isDerivation value;
     in
     assert lib.assertMsg (builtins.isAttrs env && !isDerivation env)
-      "`env` must be an attribute set of environment variables. Set `env.env` or pick a more specific name.";
+      (
+        "`env` must be an attribute set of environment variables. "
+        + "Set `env.env` or pick a more specific name."
+      );
     assert lib.assertMsg (overlapping == [ ])
-      "The `env` attribute set cannot contain any attributes passed to derivation. The following attributes are overlapping: ${toString overlapping}";
+      (
+        "The `env` attribute set cannot contain any attributes passed to derivation. "
+        + "The following attributes are overlapping: ${toString overlapping}"
+      );
     builtins.mapAttrs (
       name: value:
       assert lib.assertMsg (allowed value)
-        "The `env` attribute set can only contain derivation, string, boolean or integer attributes. The `${name}` attribute is of type ${builtins.typeOf value}.";
+        (
+          "The `env` attribute set can only contain derivation, string, boolean or integer attributes. "
+          + "The `${name}` attribute is of type ${builtins.typeOf value}."
+        );
       value
     ) env;
 
@@ -81,7 +90,12 @@ let
       index: dependency:
       if isList dependency then
         checkDependencies "element ${toString index} of ${kind}" package dependency
-      else if dependency == null || isDerivation dependency || builtins.isString dependency || builtins.isPath dependency then
+      else if
+        dependency == null
+        || isDerivation dependency
+        || builtins.isString dependency
+        || builtins.isPath dependency
+      then
         dependency
       else
         throw "Dependency is not of a valid type: element ${toString index} of ${kind} for ${package}"
@@ -145,7 +159,8 @@ let
         if reason == null then
           null
         else
-          "Package ‘${name}’ in ${meta.position or "«unknown-file»"} ${reason}, refusing to evaluate.";
+          "Package ‘${name}’ in ${meta.position or "«unknown-file»"} ${reason}"
+          + ", refusing to evaluate.";
       handled = if refusal == null then true else throw refusal;
     in
     lib.extendDerivation handled (
@@ -180,7 +195,10 @@ let
               && !(changed.__intentionallyOverridingVersion or false);
           in
           lib.warnIf staleSource
-            "${prev.pname or prev.name} was overridden with `version` but not `src`. This is most likely not what you want."
+            (
+              "${prev.pname or prev.name} was overridden with `version` but not `src`. "
+              + "This is most likely not what you want."
+            )
             (prev // removeAttrs changed [ "__intentionallyOverridingVersion" ])
         );
     in

@@ -111,38 +111,40 @@ let
     );
 
   # The further names are for hashes and for what fetchgit and fetchzip take.
-  fetchFromForge = fetcher: host: lib.makeOverridable (
-    {
-      owner,
-      repo,
-      tag ? null,
-      rev ? null,
-      name ? "source",
-      fetchSubmodules ? false,
-      leaveDotGit ? false,
-      deepClone ? false,
-      forceFetchGit ? false,
-      fetchLFS ? false,
-      sparseCheckout ? null,
-      passthru ? { },
-      ...
-    }@args:
-    assert lib.assertMsg ((tag == null) != (rev == null))
-      "${fetcher} requires one of either `rev` or `tag` to be provided (not both).";
-    fixedOutput fetcher name true args (
+  fetchFromForge =
+    fetcher: host:
+    lib.makeOverridable (
       {
-        inherit
-          owner
-          repo
-          tag
-          fetchSubmodules
-          ;
-        rev = if tag == null then rev else "refs/tags/${tag}";
-        gitRepoUrl = "https://${host}/${owner}/${repo}.git";
-      }
-      // passthru
-    )
-  );
+        owner,
+        repo,
+        tag ? null,
+        rev ? null,
+        name ? "source",
+        fetchSubmodules ? false,
+        leaveDotGit ? false,
+        deepClone ? false,
+        forceFetchGit ? false,
+        fetchLFS ? false,
+        sparseCheckout ? null,
+        passthru ? { },
+        ...
+      }@args:
+      assert lib.assertMsg ((tag == null) != (rev == null))
+        "${fetcher} requires one of either `rev` or `tag` to be provided (not both).";
+      fixedOutput fetcher name true args (
+        {
+          inherit
+            owner
+            repo
+            tag
+            fetchSubmodules
+            ;
+          rev = if tag == null then rev else "refs/tags/${tag}";
+          gitRepoUrl = "https://${host}/${owner}/${repo}.git";
+        }
+        // passthru
+      )
+    );
 in
 {
   inherit fetchurl fetchpatch;

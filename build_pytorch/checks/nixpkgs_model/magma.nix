@@ -26,7 +26,7 @@ stdenv.mkDerivation (finalAttrs: {
   src = fetchurl {
     name = "magma-${finalAttrs.version}.tar.gz";
     url = "https://icl.cs.utk.edu/projectsfiles/magma/downloads/magma-${finalAttrs.version}.tar.gz";
-    hash = lib.fakeHash;
+    hash = lib.fakeHash; # never fetched
   };
 
   # No `patches` here: a recipe that appends to them has to do without (`old.patches or [ ]`).

@@ -7,13 +7,23 @@
   system,
 }:
 let
-  inherit (builtins) isAttrs isString match;
+  inherit (builtins)
+    isAttrs
+    match
+    stringLength
+    substring
+    ;
 
   root = toString model;
-  isModel = path: match "${escapedRoot}(/|/\\.|/default\\.nix)*" (toString path) != null;
-  isModelLib = path: match "${escapedRoot}/lib(/|/\\.|/default\\.nix)*" (toString path) != null;
-  isBelowModel = path: match "${escapedRoot}/.*" (toString path) != null;
-  escapedRoot = builtins.replaceStrings [ "." "+" "(" ")" "[" "{" ] [ "\\." "\\+" "\\(" "\\)" "\\[" "\\{" ] root;
+  # What follows the model's folder in a path: "" for the folder itself, null for other places
+  below =
+    path:
+    let
+      whole = toString path;
+      rest = substring (stringLength root) (-1) whole;
+    in
+    if substring 0 (stringLength root) whole == root && match "(/.*)?" rest != null then rest else null;
+  isFolder = folder: rest: rest != null && match "${folder}(/|/\\.|/default\\.nix)*" rest != null;
 
   unavailable =
     what: throw "${what}: not available here, recipes are evaluated without network and host";
@@ -78,9 +88,9 @@ let
   findFile =
     _: name:
     if name == "nixpkgs" then
-      fetched "<nixpkgs>" "nixpkgs" null { }
+      fetched "findFile" "<nixpkgs>" null { }
     else if match "nixpkgs/.*" name != null then
-      root + builtins.substring 7 (-1) name
+      root + substring 7 (-1) name
     else
       throw "file '${name}' was not found in the Nix search path";
 
@@ -101,11 +111,11 @@ let
           // args
         );
     in
-    if isModel path then
+    if isFolder "" (below path) then
       importModel
-    else if isModelLib path then
+    else if isFolder "/lib" (below path) then
       (importModel { }).lib
-    else if isBelowModel path then
+    else if below path != null then
       import path
     else
       scopedImport scope path;

@@ -61,7 +61,10 @@ let
     if missing == [ ] then
       makeOverridable f allArgs
     else
-      abort "lib.customisation.callPackageWith: Function called without required argument \"${head missing}\"";
+      abort (
+        "lib.customisation.callPackageWith: Function called without required argument "
+        + "\"${head missing}\""
+      );
 
   # A set of packages whose members find each other first, and the outer set after that.
   makeScope =

@@ -25,15 +25,6 @@ let
     isStatic = false;
   };
 
-  # Packages of which nothing but the name matters
-  standIn =
-    pname:
-    mkDerivation {
-      inherit pname;
-      version = "0";
-      meta.description = "Stand-in for ${pname}";
-    };
-
   cudaPackagesOf =
     cudaMajorMinorVersion:
     final.callPackage (
@@ -50,27 +41,7 @@ let
     ) { inherit cudaMajorMinorVersion; };
 in
 import ./fetchers.nix { inherit lib mkDerivation; }
-// lib.genAttrs [
-  "autoAddDriverRunpath"
-  "bash"
-  "cmake"
-  "coreutils"
-  "gcc"
-  "gfortran"
-  "git"
-  "git-unroll"
-  "lapack"
-  "ninja"
-  "numactl"
-  "openblas"
-  "openssl"
-  "patchelf"
-  "removeReferencesTo"
-  "shaderc"
-  "vulkan-headers"
-  "vulkan-loader"
-  "which"
-] standIn
+// (import ./stand-ins.nix).${system}.general
 // {
   inherit lib config system;
   path = ./.;
@@ -102,7 +73,7 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     version = "3";
     passthru.provider = final.openblas;
   };
-  mpi = standIn "openmpi";
+  mpi = final.openmpi;
 
   # Which 12.x is the default changes from one nixpkgs to the next; that it is no 13 is what counts.
   cudaPackages = final.cudaPackages_12;
@@ -124,7 +95,6 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     cudaSupport = false;
     rocmSupport = true;
   };
-  effectiveMagma = if config.cudaSupport then final.magma-cuda-static else final.magma;
 
   # Three ways to the same packages, until an overlay replaces one of them: then the other two
   # still give what nixpkgs ships.

@@ -14,41 +14,9 @@ let
     python = self;
   };
 
-  # Packages of which nothing but the name matters
-  standIns = [
-    "astunparse"
-    "expecttest"
-    "filelock"
-    "fsspec"
-    "hypothesis"
-    "jinja2"
-    "networkx"
-    "numpy"
-    "packaging"
-    "pillow"
-    "protobuf"
-    "psutil"
-    "pybind11"
-    "pyyaml"
-    "requests"
-    "setuptools"
-    "six"
-    "sympy"
-    "tensorboard"
-    "types-dataclasses"
-    "typing-extensions"
-    "wheel"
-  ];
-
   packages =
     stdenv: final: _:
-    lib.genAttrs standIns (
-      pname:
-      final.buildPythonPackage {
-        inherit pname;
-        version = "0";
-      }
-    )
+    (import ./stand-ins.nix).${stdenv.system}.python
     // {
       python = self;
       pythonAtLeast = lib.versionAtLeast self.pythonVersion;

@@ -79,54 +79,29 @@
 }:
 let
   inherit (lib) optionals optionalString;
-  inherit (cudaPackages) flags;
   setBool = value: if value then "1" else "0";
 
-  # What torch's own build script knows. gpuTargets is never compared with it.
-  torchCapabilities = [
-    "7.5"
-    "8.0"
-    "8.6"
-    "8.7"
-    "8.9"
-    "9.0"
-    "9.0a"
-    "10.0"
-    "10.0a"
-    "10.1"
-    "10.3"
-    "11.0"
-    "12.0"
-    "12.0a"
-    "12.1"
-  ];
-  supportedCapabilities = lib.intersectLists torchCapabilities flags.cudaCapabilities;
-
-  gpuTargetString = lib.concatStringsSep ";" (
-    if gpuTargets != [ ] then
-      gpuTargets
-    else
-      lib.throwIf (supportedCapabilities == [ ])
-        "No supported GPU targets specified. Requested GPU targets: ${lib.concatStringsSep ", " flags.cudaCapabilities}"
-        supportedCapabilities
-  );
-
-  brokenConditions = lib.filterAttrs (_: broken: broken) {
-    "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
-    # 13 is newer than this version of torch knows: whoever builds with it says allowBroken.
-    "Unsupported CUDA version" =
-      cudaSupport
-      && !(lib.elem cudaPackages.cudaMajorVersion [
-        "11"
-        "12"
-      ]);
-    "Magma cudaPackages does not match cudaPackages" =
-      cudaSupport
-      && effectiveMagma.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
+  inherit
+    (import ./torch-targets.nix {
+      inherit
+        lib
+        cudaPackages
+        cudaSupport
+        effectiveMagma
+        gpuTargets
+        rocmSupport
+        ;
+    })
+    brokenConditions
+    gpuTargetString
+    supportedCapabilities
+    ;
+  buildPackage = buildPythonPackage.override {
+    stdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
   };
 in
 # `rec` binds every use of `version` below to the one written here, whatever overrideAttrs says.
-buildPythonPackage.override { stdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv; } rec {
+buildPackage rec {
   pname = "torch";
   version = "2.9.1";
   pyproject = true;
@@ -291,7 +266,7 @@ buildPythonPackage.override { stdenv = if cudaSupport then cudaPackages.backendS
 
   meta = {
     changelog = "https://github.com/pytorch/pytorch/releases/tag/v${version}";
-    description = "PyTorch: Tensors and Dynamic neural networks in Python with strong GPU acceleration";
+    description = "Stand-in for PyTorch ${version}";
     homepage = "https://pytorch.org/";
     license = lib.licenses.bsd3;
     platforms = lib.platforms.linux ++ optionals (!cudaSupport && !rocmSupport) lib.platforms.darwin;
