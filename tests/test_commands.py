@@ -119,7 +119,7 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 LAYERS = [
     {"errors", "digest", "console", "fields"},
     {"paths", "model", "nix", "proc", "guard"},
-    {"matrix_errors", "consistency"},
+    {"matrix_errors", "consistency", "select"},
     {"matrix", "recipes", "changes"},
     {"docs", "applying"},
     {"rendering"},

@@ -88,7 +88,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "hash": draw(SRI),
             "submodules": draw(st.booleans()),
         },
-        "nixpkgs": {"rev": draw(REVS), "config": {"gpu": ["allowUnfree"], "cpu": []}},
+        "nixpkgs": {"rev": draw(REVS), "config": {"gpu": ["allowUnfree", "allowBroken"], "cpu": []}},
         "cuda": {
             "version": "13.1",
             "package_set": draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_1"])),
@@ -142,7 +142,10 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
             assert digest.is_intact(text)
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / path).write_text(text)
-        result = checks.verify(fleet, Path(folder))
+        # All roads but the toolchain: no compiler knows an architecture that we made up.
+        result = checks.verify(
+            fleet, Path(folder), only=[road for road in checks.roads() if road != "toolchain"]
+        )
     errors = [
         (finding.check.id, finding.problem.found, finding.problem.expected)
         for finding in result.findings

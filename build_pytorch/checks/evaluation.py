@@ -84,9 +84,24 @@ def evaluated(context: Context) -> dict[str, Evaluated] | str:
     if running is None:
         return "Nix is not installed"
     try:
-        return _finished(context, recipes, running)
+        results = _finished(context, recipes, running)
     except ToolError as error:
         return str(error)
+    if isinstance(results, str):
+        return results
+    return {path: _without_root(context, result) for path, result in results.items()}
+
+
+def _without_root(context: Context, result: Evaluated) -> Evaluated:
+    """The same with paths below the root, and the line that nixpkgs' messages name."""
+    if result.problem is None:
+        return result
+    problem = result.problem.replace(f"{_place(context, '.')}/", "")
+    named = re.search(rf"(?: in)? {re.escape(result.id)}:(\d+)", problem)
+    line = int(named[1]) if named and result.line == 1 else result.line
+    return msgspec.structs.replace(
+        result, problem=problem.replace(named[0], "") if named else problem, line=line
+    )
 
 
 def _finished(

@@ -78,10 +78,13 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   # Which 12.x is the default changes from one nixpkgs to the next; that it is no 13 is what counts.
   cudaPackages = final.cudaPackages_12;
   cudaPackages_12 = final.cudaPackages_12_8;
+  cudaPackages_12_6 = cudaPackagesOf "12.6";
   cudaPackages_12_8 = cudaPackagesOf "12.8";
   cudaPackages_12_9 = cudaPackagesOf "12.9";
   cudaPackages_13 = final.cudaPackages_13_0;
   cudaPackages_13_0 = cudaPackagesOf "13.0";
+  cudaPackages_13_1 = cudaPackagesOf "13.1";
+  cudaPackages_13_2 = cudaPackagesOf "13.2";
   rocmPackages = { };
 
   # Every other MAGMA is this one with other arguments: a patch put on it reaches them all.
