@@ -62,19 +62,21 @@ class Running:
             expired = timer is not None and not timer.is_alive()
             if timer:
                 timer.cancel()
+            texts = [_drained(stream) for stream in (self._stdout, self._stderr)]
         if expired:
             raise ToolError(f"{self.name}: no answer in {timeout:.0f} s")
-        texts = []
-        for stream in (self._stdout, self._stderr):
-            stream.seek(0)
-            texts.append(stream.read().decode("utf-8", errors="replace"))
-            stream.close()
         return Result(code, *texts)
 
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+
+
+def _drained(stream: IO[bytes]) -> str:
+    with stream:
+        stream.seek(0)
+        return stream.read().decode("utf-8", errors="replace")
 
 
 def which(program: str) -> str | None:

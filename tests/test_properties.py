@@ -88,7 +88,10 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "hash": draw(SRI),
             "submodules": draw(st.booleans()),
         },
-        "nixpkgs": {"rev": draw(REVS), "config": {"gpu": ["allowUnfree", "allowBroken"], "cpu": []}},
+        "nixpkgs": {
+            "rev": draw(REVS),
+            "config": {"gpu": ["allowUnfree", "allowBroken"], "cpu": []},
+        },
         "cuda": {
             "version": "13.1",
             "package_set": draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_1"])),

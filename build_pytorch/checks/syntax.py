@@ -153,7 +153,7 @@ def _nix_problems(context: Context, paths: Sequence[str]) -> dict[str, Problem |
             expected="valid Nix",
         )
         rest = rest[failed + 1 :]
-        running = _parse(context, rest)
+        running = _parse(context, rest) if rest else None
     return answers
 
 

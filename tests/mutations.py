@@ -1,0 +1,208 @@
+"""Ways in which a recipe goes wrong, each as an edit of one that is right.
+
+`GPU`, `CPU` and `ARM` name the recipes that are edited. An edit replaces text that must be there;
+`gone` says that a whole line goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+GPU = "cuda13_0-sm120-avx512"
+CPU = "cpu-avx512"
+ARM = "cuda13_0-sm110-armv9"
+
+
+class Mutation(NamedTuple):
+    """A named mistake."""
+
+    name: str
+    recipe: str
+    edit: Callable[[str], str]
+
+
+def swap(old: str, new: str) -> Callable[[str], str]:
+    """Replace a text, which must be there."""
+
+    def edit(text: str) -> str:
+        assert old in text, f"{old!r} is not in the recipe"
+        return text.replace(old, new, 1)
+
+    return edit
+
+
+def gone(fragment: str) -> Callable[[str], str]:
+    """Remove the line that holds a fragment, which must be there."""
+
+    def edit(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        kept = [line for line in lines if fragment not in line]
+        assert len(kept) == len(lines) - 1, f"{fragment!r} is not on exactly one line"
+        return "".join(kept)
+
+    return edit
+
+
+def cut(pattern: str, new: str = "") -> Callable[[str], str]:
+    """Replace what a pattern matches, over lines, once."""
+
+    def edit(text: str) -> str:
+        changed, count = re.subn(pattern, lambda _: new, text, count=1, flags=re.DOTALL)
+        assert count, f"{pattern!r} matches nothing"
+        return changed
+
+    return edit
+
+
+def both(*edits: Callable[[str], str]) -> Callable[[str], str]:
+    """Edits one after the other."""
+
+    def edit(text: str) -> str:
+        for single in edits:
+            text = single(text)
+        return text
+
+    return edit
+
+
+def wrap_attrs(line: str) -> Callable[[str], str]:
+    """Add an attribute to what overrideAttrs sets."""
+    return swap('  ninjaFlags = [ "-j32" ];', f'  ninjaFlags = [ "-j32" ];\n  {line}')
+
+
+OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
+OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
+STUB = r"  postPatch = .*?CMAKE\n  '';\n"
+OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
+
+MUTATIONS = (
+    # --- overlays and nixpkgs ---
+    Mutation("CUDA overlay dropped", GPU, gone("final.cudaPackages_13;")),
+    Mutation("MAGMA overlay dropped", GPU, cut(OVERLAY_MAGMA)),
+    Mutation("torch overlay dropped", GPU, cut(OVERLAY_TORCH)),
+    Mutation("torch overlay dropped, CPU-only", CPU, cut(r"      # Overlay 1.*?\n      \}\)\n")),
+    Mutation("another CUDA package set", GPU, swap("final.cudaPackages_13;", "final.cudaPackages_12;")),
+    Mutation("the default CUDA kept", GPU, swap("final.cudaPackages_13;", "prev.cudaPackages;")),
+    Mutation("an overlay twice", GPU, swap("    overlays = [", "    overlays = [\n      (final: prev: { })")),
+    Mutation("CUDA overlay in a CPU-only recipe", CPU,
+             swap("    overlays = [", "    overlays = [\n      (final: prev: { cudaPackages = final.cudaPackages_13; })")),
+    Mutation("MAGMA patch commented out", GPU, cut(r"\(final\.fetchpatch \{.*?\}\)", "# no patch\n")),
+    Mutation("MAGMA patch of another commit", GPU, swap("commit/235aefb7", "commit/135aefb7")),
+    Mutation("MAGMA patch on a name that torch does not link", GPU,
+             swap("magma = prev.magma.overrideAttrs", "magma-patched = prev.magma.overrideAttrs")),
+    Mutation("MAGMA patch without its hash", GPU, gone("sha256-i9Inbx")),
+    Mutation("MAGMA patch with the hash of the source", GPU,
+             swap("sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=", "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=")),
+    Mutation("retired pin", GPU, swap("6a030d535719c5190187c4cec156f335e95e3211", "fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3")),
+    Mutation("pin with one digit off", CPU, swap("6a030d535719", "6a030d535718")),
+    Mutation("moving nixpkgs branch", GPU, swap("6a030d535719c5190187c4cec156f335e95e3211", "nixos-unstable")),
+    Mutation("nixpkgs of the caller", GPU, swap("(nixpkgs_pinned.python3Packages.torch", "(pkgs.python3Packages.torch")),
+    Mutation("allowBroken dropped", GPU, gone("allowBroken = true;")),
+    Mutation("allowUnfree dropped", GPU, gone("allowUnfree = true;")),
+    Mutation("system dropped from an ARM recipe", ARM, gone('system = "aarch64-linux";')),
+    Mutation("system of the other platform", ARM, swap('system = "aarch64-linux"', 'system = "x86_64-linux"')),
+    Mutation("tarball hash malformed", GPU, swap('.tar.gz";', '.tar.gz";\n    sha256 = "sha256-abc";')),
+    # --- the source ---
+    Mutation("version of the overlay left at 2.9.1", GPU, swap('version = "2.10.0"', 'version = "2.9.1"')),
+    Mutation("tag of the overlay left at 2.9.1", GPU, swap('rev = "v2.10.0"', 'rev = "v2.9.1"')),
+    Mutation("a branch instead of the tag", CPU, swap('rev = "v2.10.0"', 'rev = "main"')),
+    Mutation("source of a fork", GPU, swap('owner = "pytorch"', 'owner = "someone"')),
+    Mutation("empty source hash", GPU, swap('hash = "sha256-RKi', 'hash = ""; # "sha256-RKi')),
+    Mutation("fake source hash", CPU, cut(r"sha256-RKi[^\"]*", "sha256-" + "A" * 43 + "=")),
+    Mutation("stale source hash", GPU, swap("sha256-RKiZ", "sha256-SKiZ")),
+    Mutation("hash with a character missing", GPU, swap("sha256-RKiZ", "sha256-RKi")),
+    Mutation("submodules forgotten", GPU, swap("fetchSubmodules = true", "fetchSubmodules = false")),
+    Mutation("source not replaced with the version", CPU, cut(r"src = prev\.fetchFromGitHub \{.*?\};\n")),
+    Mutation("nixpkgs' patches kept", GPU, lambda text: text.replace("patches = [];", "")),
+    # --- override ---
+    Mutation("override dropped", GPU, cut(OVERRIDE, "nixpkgs_pinned.python3Packages.torch.overrideAttrs")),
+    Mutation("override dropped, CPU-only", CPU, cut(OVERRIDE, "nixpkgs_pinned.python3Packages.torch.overrideAttrs")),
+    Mutation("override after overrideAttrs", GPU, both(
+        cut(OVERRIDE, "(nixpkgs_pinned.python3Packages.torch.overrideAttrs"),
+        cut(r"\}\)\n$", "})).override { cudaSupport = true; gpuTargets = [ gpuArchSM ]; }\n"))),
+    Mutation("cudaSupport off", GPU, swap("  cudaSupport = true;\n  gpu", "  cudaSupport = false;\n  gpu")),
+    Mutation("cudaSupport left to the config", GPU, swap("  cudaSupport = true;\n  gpu", "  gpu")),
+    Mutation("cudaSupport on in a CPU-only recipe", CPU, swap("cudaSupport = false", "cudaSupport = true")),
+    Mutation("cudaPackages handed to override", GPU,
+             swap("  cudaSupport = true;\n  gpu", "  cudaSupport = true;\n  cudaPackages = nixpkgs_pinned.cudaPackages_12_9;\n  gpu")),
+    Mutation("the right cudaPackages handed to override", GPU,
+             swap("  cudaSupport = true;\n  gpu", "  cudaSupport = true;\n  inherit (nixpkgs_pinned) cudaPackages;\n  gpu")),
+    Mutation("an argument that torch does not take", GPU,
+             swap("  gpuTargets = [ gpuArchSM ];", '  gpuTargets = [ gpuArchSM ];\n  cudaArch = "12.0";')),
+    Mutation("a misspelled argument", GPU, swap("  gpuTargets = [", "  gpuTarget = [")),
+    Mutation("MAGMA argument of the wrong kind", GPU,
+             swap("  gpuTargets = [ gpuArchSM ];", "  gpuTargets = [ gpuArchSM ];\n  effectiveMagma = nixpkgs_pinned.magma;")),
+    Mutation("another Python's torch", GPU, swap("(nixpkgs_pinned.python3Packages", "(nixpkgs_pinned.python313Packages")),
+    Mutation("the attribute pytorch", GPU, swap("python3Packages.torch.override", "python3Packages.pytorch.override")),
+    # --- architecture ---
+    Mutation("capability of another architecture", GPU, swap('gpuArchSM = "12.0"', 'gpuArchSM = "9.0"')),
+    Mutation("capability written sm_120", GPU, swap('gpuArchSM = "12.0"', 'gpuArchSM = "sm_120"')),
+    Mutation("sm_120 written into gpuTargets", GPU, swap("gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_120" ]')),
+    Mutation("gpuTargets as a string", GPU, swap("gpuTargets = [ gpuArchSM ]", "gpuTargets = gpuArchSM")),
+    Mutation("gpuTargets dropped", GPU, gone("gpuTargets = [")),
+    Mutation("two architectures", GPU, swap("gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ gpuArchSM "9.0" ]')),
+    Mutation("gpuArchNum of another architecture", GPU, swap('gpuArchNum = "120"', 'gpuArchNum = "90"')),
+    # --- Nix ---
+    Mutation("a name out of scope", GPU, swap('echo "PyTorch 2.10.0,', 'echo "PyTorch ${version},')),
+    Mutation("a brace missing", GPU, cut(r"\}\)\n$", ")\n")),
+    Mutation("a semicolon missing", CPU, swap('"pytorch210-python313-cpu-avx512";', '"pytorch210-python313-cpu-avx512"')),
+    Mutation("quotes before ${ missing in the stub", GPU, swap("\"''${CMAKE_MODULE_PATH}\"", '"${CMAKE_MODULE_PATH}"')),
+    Mutation("quotes before ${ missing in the shell", CPU, swap("''${NIX_BUILD_CORES:-0}", "${NIX_BUILD_CORES:-0}")),
+    Mutation("an attribute twice", GPU, wrap_attrs('ninjaFlags = [ "-j8" ];')),
+    Mutation("the file cut off", GPU, cut(r"  passthru = .*")),
+    Mutation("the file empty", CPU, lambda _: ""),
+    Mutation("a set instead of a function", CPU, lambda text: "{ recipe = " + repr(len(text)) + "; }\n"),
+    Mutation("env and attribute of one name", GPU, wrap_attrs('env = { PYTORCH_BUILD_VERSION = "2.10.0"; };')),
+    # --- flags and hooks ---
+    Mutation("flags of another ISA", GPU, swap('"-mavx512bw" "-mfma"', '"-mavx512bw" "-mavx512bf16" "-mfma"')),
+    Mutation("a flag dropped", CPU, swap(' "-mavx512vl"', "")),
+    Mutation("a flag that no compiler takes", ARM, swap("-march=armv9-a+sve2", "-march=armv9-a+sve9")),
+    Mutation("CXXFLAGS not exported", GPU, gone('export CXXFLAGS="${lib')),
+    Mutation("CFLAGS not exported", ARM, gone('export CFLAGS="${lib')),
+    Mutation("CXXFLAGS replaced, not prefixed", CPU, swap(' cpuFlags} $CXXFLAGS"', ' cpuFlags}"')),
+    Mutation("MAX_JOBS of another machine", GPU, swap("export MAX_JOBS=32", "export MAX_JOBS=64")),
+    Mutation("the effective job limit dropped", CPU, gone("export NIX_BUILD_CORES")),
+    Mutation("ninjaFlags dropped", GPU, gone("ninjaFlags =")),
+    Mutation("build version left at 2.9.1", GPU, swap("PYTORCH_BUILD_VERSION=2.10.0", "PYTORCH_BUILD_VERSION=2.9.1")),
+    Mutation("build version not exported", CPU, gone("export PYTORCH_BUILD_VERSION")),
+    Mutation("version.txt forgotten", GPU, gone("> version.txt")),
+    Mutation("cmake flag of another version", GPU, swap("-DTORCH_BUILD_VERSION=2.10.0", "-DTORCH_BUILD_VERSION=2.9.1")),
+    Mutation("cmake flag of another CUDA", GPU, swap("-DCUDA_VERSION=13.0", "-DCUDA_VERSION=12.8")),
+    Mutation("cmake flags of nixpkgs lost", GPU, swap("cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [", "cmakeFlags = [")),
+    Mutation("CUDA not switched off in CMake", CPU, gone('"-DUSE_CUDA=OFF"')),
+    Mutation("CUDA not switched off in the environment", CPU, gone("export USE_CUDA=0")),
+    Mutation("MAGMA switched off in CMake", GPU, swap('"-DCUDA_VERSION=13.0"', '"-DCUDA_VERSION=13.0"\n    "-DUSE_MAGMA=OFF"')),
+    Mutation("MAGMA switched off in the environment", GPU, swap("export MAX_JOBS", "export USE_MAGMA=0\n    export MAX_JOBS")),
+    Mutation("MAGMA filtered out of the inputs", GPU,
+             wrap_attrs('buildInputs = builtins.filter (p: (p.pname or "") != "magma") oldAttrs.buildInputs;')),
+    Mutation("inputs replaced", GPU, wrap_attrs("buildInputs = [ nixpkgs_pinned.cudaPackages.cudatoolkit ];")),
+    Mutation("preConfigure replaced", GPU, swap('preConfigure = (oldAttrs.preConfigure or "") + ', "preConfigure = ")),
+    Mutation("postPatch replaced", GPU, swap('postPatch = (oldAttrs.postPatch or "") + ', "postPatch = ")),
+    Mutation("CCCL folder under another name", GPU, swap("mkdir -p /build/cccl-compat/cccl\n    for library in cuda cub thrust nv", "mkdir -p /build/cccl-compat/cccl\n    for library in cuda cub thrust")),
+    Mutation("CCCL links dropped", GPU, gone("ln -sfn")),
+    Mutation("CUDAFLAGS forgotten", GPU, gone("export CUDAFLAGS")),
+    Mutation("stub dropped", GPU, cut(STUB)),
+    Mutation("stub empty", GPU, cut(r"    if\(NOT CUDAToolkit_FOUND\).*?endif\(\)\n")),
+    Mutation("stub before nixpkgs removes the file", GPU, both(
+        swap("postPatch = (oldAttrs.postPatch or \"\") + ''", "postPatch = ''"),
+        swap("    CMAKE\n  '';", "    CMAKE\n  '' + (oldAttrs.postPatch or \"\");"))),
+    Mutation("stub that does not restore the path", GPU, gone("set(CMAKE_MODULE_PATH")),
+    Mutation("postFixup with addDriverRunpath", GPU,
+             wrap_attrs("postFixup = ''${nixpkgs_pinned.hello or \"\"}/bin/x'';")),
+    Mutation("addDriverRunpath called", GPU, swap("export MAX_JOBS", '${lib.addDriverRunpath or ""}/bin/addDriverRunpath\n    addDriverRunpath/bin\n    export MAX_JOBS')),
+    Mutation("a result link as an input", GPU, swap("export MAX_JOBS", "export CUDA_HOME=../build-cudatoolkit/result-cudatoolkit-13_0\n    export MAX_JOBS")),
+    Mutation("a path of a user's machine", CPU, swap("export MAX_JOBS", "export CUDA_HOME=/home/daedalus/dev/cuda\n    export MAX_JOBS")),
+    Mutation("big-parallel dropped", GPU, swap('requiredSystemFeatures = [ "big-parallel" ]', "requiredSystemFeatures = [ ]")),
+    # --- names and facts ---
+    Mutation("pname of another variant", GPU, swap('sm120-avx512";\n', 'sm120-avx2";\n')),
+    Mutation("pname of another release", CPU, swap('"pytorch210-', '"pytorch29-')),
+    Mutation("platform of another machine", ARM, swap('platforms = [ "aarch64-linux" ]', 'platforms = [ "x86_64-linux" ]')),
+    Mutation("passthru replaced", GPU, swap("passthru = (oldAttrs.passthru or {}) // {", "passthru = {")),
+    Mutation("passthru of another ISA", GPU, swap('cpuISA = "avx512"', 'cpuISA = "avx2"')),
+    Mutation("passthru without the architecture", GPU, swap("gpuArch = gpuArchSM;", "gpuArch = null;")),
+    Mutation("BLAS of a CPU-only build", GPU, swap('blasProvider = "cublas"', 'blasProvider = "openblas"')),
+    Mutation("driver of another CUDA", GPU, swap("Driver: NVIDIA 580.65.06", "Driver: NVIDIA 525.60.13")),
+    Mutation("description of another version", CPU, swap('description = "PyTorch 2.10.0', 'description = "PyTorch 2.9.1')),
+)  # fmt: skip
