@@ -87,7 +87,7 @@ def _sources(release: Release, at: Trail) -> Iterator[Problem]:
 def _places(release: Release, at: Trail) -> Iterator[Problem]:
     if ".git" in release.folder.split("/"):
         yield (*at, "folder"), f'found "{release.folder}"; allowed: a folder of recipes'
-    if release.notes == paths.VARIANTS_DOC:
+    if release.notes in {paths.VARIANTS_DOC, paths.CHECKS_DOC}:
         yield (
             (*at, "notes"),
             f'found "{release.notes}"; allowed: another page, this one is generated whole',

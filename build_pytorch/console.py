@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TextIO
+
+Clock = Callable[[], float]
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
@@ -77,6 +81,35 @@ class Screen:
         for line in text.splitlines():
             colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
             self.line(self.paint(line, colour))
+
+
+class Progress:
+    """How far a long work is and how long it may still take, on stderr where that is a terminal."""
+
+    def __init__(
+        self, what: str, total: int, stream: TextIO = sys.stderr, clock: Clock = time.monotonic
+    ) -> None:
+        self.what = what
+        self.total = total
+        self.stream = stream
+        self.clock = clock
+        self.start = clock()
+
+    def at(self, done: int) -> None:
+        """Show that so many are done."""
+        if not self.stream.isatty():
+            return
+        seconds = self.clock() - self.start
+        left = f", about {seconds / done * (self.total - done):.0f} s left" if done else ""
+        line = f"{self.what}: {done} of {self.total}, {seconds:.0f} s{left}"
+        self.stream.write(f"\r\x1b[K{line}")
+        self.stream.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self.stream.isatty():
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
 
 
 def visible(text: str) -> str:

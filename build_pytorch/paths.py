@@ -17,6 +17,7 @@ STATE: Final = ".build-pytorch"
 """Folder below the root for what a run needs to remember (today: the lock). Never in Git."""
 
 README: Final = "README.md"
+CHECKS_DOC: Final = "docs/checks.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"
 

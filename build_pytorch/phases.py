@@ -38,7 +38,9 @@ def plan(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
         case Phase.CLEAN_UP:
             return _plan_clean_up(fleet, tree)
         case Phase.DOCS:
-            return docs.plan(fleet, rendering.texts(fleet), tree)
+            from build_pytorch.checks import reference
+
+            return [*docs.plan(fleet, rendering.texts(fleet), tree), *reference.plan(tree)]
         case _:
             return _plan_recipes(phase, fleet, tree)
 

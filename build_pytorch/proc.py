@@ -23,12 +23,13 @@ _KEPT_LINES: Final = 20
 
 
 class Result:
-    """What a program answered."""
+    """What a program answered; `expired` says that it was ended because it took too long."""
 
-    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+    def __init__(self, code: int, stdout: str, stderr: str, *, expired: bool = False) -> None:
         self.code = code
         self.stdout = stdout
         self.stderr = stderr
+        self.expired = expired
 
     @property
     def tail(self) -> str:
@@ -40,15 +41,14 @@ class Running:
     """A program that was started and works on its own until `finish`."""
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]
+        self, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]
     ) -> None:
-        self.name = name
         self._process = process
         self._stdout = stdout
         self._stderr = stderr
 
     def finish(self, timeout: float | None = None) -> Result:
-        """Wait for its end, for so many seconds at most. Raises ToolError after that."""
+        """Wait for its end, and end it after so many seconds."""
         # Popen.wait with a timeout polls, and sleeps up to 50 ms too long; a timer does not.
         timer = threading.Timer(timeout, self._process.kill) if timeout else None
         if timer:
@@ -63,9 +63,20 @@ class Running:
             if timer:
                 timer.cancel()
             texts = [_drained(stream) for stream in (self._stdout, self._stderr)]
-        if expired:
-            raise ToolError(f"{self.name}: no answer in {timeout:.0f} s")
-        return Result(code, *texts)
+        return Result(code, *texts, expired=expired)
+
+    def is_running(self, seconds: float) -> bool:
+        """Whether it still runs after so many seconds; returns at once where it ends before."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def said(self) -> str:
+        """What it said on stderr so far."""
+        data = os.pread(self._stderr.fileno(), 1 << 24, 0)
+        return data.decode("utf-8", errors="replace")
 
     def kill(self) -> None:
         """End it at once."""
@@ -115,7 +126,7 @@ def start(
     finally:
         if source:
             source.close()
-    return Running(argv[0], process, stdout, stderr)
+    return Running(process, stdout, stderr)
 
 
 def capture(

@@ -69,23 +69,24 @@ def chosen(names: Collection[str]) -> list[Check]:
     ]
 
 
-def verify(
+def verify(  # noqa: PLR0913 - what a person may ask of a verification
     matrix: Matrix,
     root: Path,
     *,
     variants: Sequence[Variant] | None = None,
     only: Collection[str] = (),
     strict: bool = False,
+    pinned: bool = False,
 ) -> Result:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
     With a selection of variants, checks of the tree as a whole are left out.
-    Raises BuildPytorchError for an unknown check.
+    Raises BuildPytorchError for an unknown check, and for a pinned nixpkgs that cannot be had.
     """
     from build_pytorch.checks import evaluation, syntax
     from build_pytorch.checks.base import Context
 
-    context = Context(matrix, root, variants)
+    context = Context(matrix, root, variants, pinned=pinned)
     # Nix takes longest: it works while the other roads are imported and look at the text.
     if not only or "evaluation" in only:
         evaluation.prepare(context)

@@ -18,13 +18,13 @@ class Evaluates(Check, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         """Ask what came of each recipe."""
-        results = evaluated(context)
-        if isinstance(results, str):
-            return Outcome(check=self, not_run=_all(context), reason=results)
+        evaluation = evaluated(context)
+        if evaluation.reason:
+            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
         return outcome_by_recipe(
             self,
             {
-                recipe.path: (variant, failures(results[recipe.path]))
+                recipe.path: (variant, failures(evaluation.results[recipe.path]))
                 for variant, recipe in context.present()
             },
         )
@@ -38,13 +38,13 @@ class FactCheck(Check, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         """Look at every recipe that gave facts."""
-        results = evaluated(context)
-        if isinstance(results, str):
-            return Outcome(check=self, not_run=_all(context), reason=results)
+        evaluation = evaluated(context)
+        if evaluation.reason:
+            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
         tested: dict[str, tuple[Variant, Iterable[Problem]]] = {}
         unknown = []
         for variant, recipe in context.present():
-            facts = results[recipe.path].facts
+            facts = evaluation.results[recipe.path].facts
             if facts is None:
                 unknown.append(recipe.path)
             else:
@@ -69,14 +69,14 @@ class DistinctDerivations(Check, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         """Compare the derivation paths of all recipes."""
-        results = evaluated(context)
-        if isinstance(results, str):
-            return Outcome(check=self, not_run=_all(context), reason=results)
+        evaluation = evaluated(context)
+        if evaluation.reason:
+            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
         first: dict[str, str] = {}
         tested: dict[str, tuple[Variant, Iterable[Problem]]] = {}
         unknown = []
         for variant, recipe in context.present():
-            facts = results[recipe.path].facts
+            facts = evaluation.results[recipe.path].facts
             if facts is None or facts.drv_path is None:
                 unknown.append(recipe.path)
                 continue
@@ -85,6 +85,26 @@ class DistinctDerivations(Check, frozen=True, kw_only=True):
             same = [Problem(found=found, expected="a build of its own")]
             tested[recipe.path] = (variant, [] if other == recipe.path else same)
         return outcome_by_recipe(self, tested, unknown, "does not evaluate")
+
+
+class NoWarnings(Check, frozen=True, kw_only=True):
+    """Nix evaluates without a warning."""
+
+    def run(self, context: Context) -> Outcome:
+        """Look at what Nix said beside its answer."""
+        evaluation = evaluated(context)
+        if evaluation.reason:
+            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
+        said: dict[str, list[Problem]] = {path: [] for path in evaluation.results}
+        for warned in evaluation.warnings:
+            path = warned.path if warned.path in said else next(iter(said))
+            said[path].append(
+                Problem(severity="warning", found=warned.text, expected="no warning of Nix")
+            )
+        tested = {
+            recipe.path: (variant, said[recipe.path]) for variant, recipe in context.present()
+        }
+        return outcome_by_recipe(self, tested)
 
 
 def _all(context: Context) -> tuple[str, ...]:
@@ -115,9 +135,11 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Problem]:
 
 def _pin(variant: Variant, facts: Facts) -> Iterator[Problem]:
     pin = variant.release.nixpkgs
-    url = _text(_get(facts.nixpkgs, "url"))
+    url = _get(facts.nixpkgs, "url")
+    if url is None:
+        return  # only the model tells where a package comes from
     if pin.rev not in url:
-        yield Problem(found=f"nixpkgs from {url or 'nowhere'}", expected=f"nixpkgs {pin.rev}")
+        yield Problem(found=f"nixpkgs from {url}", expected=f"nixpkgs {pin.rev}")
     yield from _equal("sha256 of nixpkgs", _get(facts.nixpkgs, "sha256"), pin.sha256)
 
 
@@ -131,7 +153,8 @@ def _architectures(variant: Variant, facts: Facts) -> Iterator[Problem]:
     if variant.gpu is None:
         yield from _equal("TORCH_CUDA_ARCH_LIST", facts.arch_list, None)
         return
-    yield from _equal("gpuTargets", facts.gpu_targets, [variant.gpu.capability])
+    if facts.gpu_targets is not None:
+        yield from _equal("gpuTargets", facts.gpu_targets, [variant.gpu.capability])
     yield from _equal("TORCH_CUDA_ARCH_LIST", facts.arch_list, variant.gpu.capability)
 
 
@@ -149,10 +172,8 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Problem]:
 
     yield from _equal("CUDA of torch", reached(facts.cuda_version), wanted)
     yield from _equal("CUDA of MAGMA", reached(_get(facts.magma, "cudaVersion")), wanted)
-    versions = facts.cuda_versions if isinstance(facts.cuda_versions, list) else []
-    yield from _equal(
-        "CUDA versions among the inputs", sorted({reached(v) for v in versions}), [wanted]
-    )
+    for version in facts.cuda_versions if isinstance(facts.cuda_versions, list) else []:
+        yield from _equal("CUDA of an input", reached(version), wanted)
 
 
 def _magma(variant: Variant, facts: Facts) -> Iterator[Problem]:
@@ -504,7 +525,7 @@ CHECKS: tuple[Check, ...] = (
         title="Parallel compilation is limited, for real",
         why="CUDA compile jobs take up to 5 GiB each; too many and the kernel kills the build.",
         mend="ninjaFlags, MAX_JOBS and NIX_BUILD_CORES say the same number",
-        source="FACTS 2: what nixpkgs does with a recipe",
+        source="nixpkgs: preBuild of torch sets MAX_JOBS",
         test=_jobs,
         word="MAX_JOBS",
     ),
@@ -522,7 +543,7 @@ CHECKS: tuple[Check, ...] = (
         title="The build asks for a big machine",
         why="Without big-parallel Nix hands it to the smallest builder.",
         mend='requiredSystemFeatures = [ "big-parallel" ];',
-        source="FACTS 2",
+        source="seed 004, Key differences; what public builds of this matrix do",
         test=_features,
         word="requiredSystemFeatures",
     ),
@@ -531,7 +552,7 @@ CHECKS: tuple[Check, ...] = (
         title="passthru tells architecture, ISA and BLAS",
         why="Programs choose a package by them.",
         mend="(oldAttrs.passthru or {}) // { ... }",
-        source="FACTS 2",
+        source="seed 004, Key differences; what public builds of this matrix do",
         test=_passthru,
         word="passthru",
     ),
@@ -550,5 +571,12 @@ CHECKS: tuple[Check, ...] = (
         why="A copy with only its comment changed builds the same thing twice.",
         mend="give each recipe its own architecture and ISA",
         source="seed 002: copies of the canonical recipe",
+    ),
+    NoWarnings(
+        id="eval-warnings",
+        title="Nix evaluates every recipe without a warning",
+        why="A warning of today is an error of the next nixpkgs, or an override that does nothing.",
+        mend="do what the warning says",
+        source="nixpkgs: lib.warn, and overrideAttrs that changes a version without its source",
     ),
 )

@@ -54,14 +54,21 @@ class Recipe:
 class Context:
     """What the checks look at: the matrix and the files below a root, each read once.
 
-    `variants` are those asked for, `is_whole` says whether these are all.
+    `variants` are those asked for, `is_whole` says whether these are all; with `pinned`, recipes
+    are evaluated against the nixpkgs that they name instead of the model.
     """
 
     def __init__(
-        self, matrix: Matrix, root: Path, variants: Sequence[Variant] | None = None
+        self,
+        matrix: Matrix,
+        root: Path,
+        variants: Sequence[Variant] | None = None,
+        *,
+        pinned: bool = False,
     ) -> None:
         self.matrix = matrix
         self.root = root
+        self.pinned = pinned
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.is_whole = len(self.variants) == len(matrix.variants)
         self.recipes: dict[str, Recipe] = {}

@@ -19,6 +19,7 @@ HELP: Final = {
     "variants": "which variants, as patterns (sm120-* cpu-avx2); default: all",
     "root": "another checkout to verify, with this matrix.toml",
     "only": "run this check only; may be given again",
+    "pinned": "evaluate against the real pinned nixpkgs (network or a store that has it; minutes)",
     "strict": "fail on warnings and on checks that were skipped, too (CI)",
     "json": "print the result as JSON",
     "sarif": "write the findings to this file as SARIF 2.1.0",
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         parser.add_argument(f"--{option}", type=Path, metavar=metavar, help=HELP[option])
     parser.add_argument("--only", action="append", default=[], metavar="CHECK", help=HELP["only"])
     parser.add_argument("--explain", metavar="CHECK", help=HELP["explain"])
-    for option in ("strict", "json", "github", "list"):
+    for option in ("strict", "pinned", "json", "github", "list"):
         parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
     return run(**vars(parser.parse_args(argv)))
 
@@ -48,6 +49,7 @@ def run(  # noqa: PLR0913 - the options of the command
     root: Path | None = None,
     only: Sequence[str] = (),
     strict: bool = False,
+    pinned: bool = False,
     json: bool = False,
     sarif: Path | None = None,
     junit: Path | None = None,
@@ -70,6 +72,7 @@ def run(  # noqa: PLR0913 - the options of the command
         variants=select(fleet, variants),
         only=only,
         strict=strict,
+        pinned=pinned,
     )
     for path, write in ((sarif, write_sarif), (junit, write_junit)):
         if path:

@@ -1,14 +1,15 @@
-"""What recipes evaluate to, in one Nix process, offline, against a model of nixpkgs.
+"""What recipes evaluate to, in one Nix process: against a model of nixpkgs, or the pinned one.
 
-The recipes are read unchanged; only what would fetch nixpkgs is answered by nixpkgs_model/. This
-is the road that knows what a recipe does instead of what it says.
+The recipes are read unchanged. Offline, only what would fetch nixpkgs is answered, by
+nixpkgs_model/; with --pinned they get what they name. This is the road that knows what a recipe
+does instead of what it says.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import msgspec
 from build_pytorch import nix, proc
 from build_pytorch.checks import syntax
 from build_pytorch.checks.base import Context, Problem, Recipe
+from build_pytorch.console import Progress
 from build_pytorch.errors import ToolError
 
 MODEL: Final = Path(__file__).with_name("nixpkgs_model")
@@ -25,7 +27,12 @@ _MOST_CULPRITS: Final = 8
 """An error that Nix lets nobody catch ends the process; after so many, recipes go one by one."""
 
 _SECONDS: Final = 120.0
-"""A recipe may compute forever; all of ours together take a fraction of a second."""
+"""A recipe may compute forever; all of ours together take a fraction of a second offline."""
+
+_NO_NETWORK: Final = re.compile(
+    r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
+)
+_WARNING: Final = re.compile(r"(?m)^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
 class Facts(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,6 +74,22 @@ class Evaluated(msgspec.Struct, frozen=True):
     column: int = 1
 
 
+class Warned(msgspec.Struct, frozen=True):
+    """What Nix warned of while it evaluated a recipe."""
+
+    path: str
+    text: str
+
+
+class Evaluation:
+    """What came of all recipes: results by path and warnings, or the reason why there are none."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        self.results: dict[str, Evaluated] = {}
+        self.warnings: list[Warned] = []
+
+
 def prepare(context: Context) -> None:
     """Have Nix evaluate all recipes while other roads look at them."""
     recipes = [recipe for _, recipe in context.present()]
@@ -75,66 +98,70 @@ def prepare(context: Context) -> None:
 
 
 @functools.cache
-def evaluated(context: Context) -> dict[str, Evaluated] | str:
-    """What came of each recipe by its path, or why nothing could be evaluated."""
+def evaluated(context: Context) -> Evaluation:
+    """What came of each recipe. Asked once, by whichever check comes first.
+
+    Raises ToolError where the pinned nixpkgs was asked for and cannot be had.
+    """
     running = context.running.pop("evaluate", None)
     recipes = [recipe for _, recipe in context.present()]
     if not recipes:
-        return "no recipe to evaluate"
+        return Evaluation("no recipe to evaluate")
     if running is None:
-        return "Nix is not installed"
-    try:
-        results = _finished(context, recipes, running)
-    except ToolError as error:
-        return str(error)
-    if isinstance(results, str):
-        return results
-    return {path: _without_root(context, result) for path, result in results.items()}
+        if context.pinned:
+            raise ToolError("--pinned: nix-instantiate not found; install Nix")
+        return Evaluation("Nix is not installed")
+    return _finished(context, recipes, running)
 
 
-def _without_root(context: Context, result: Evaluated) -> Evaluated:
-    """The same with paths below the root, and the line that nixpkgs' messages name."""
-    if result.problem is None:
-        return result
-    problem = result.problem.replace(f"{_place(context, '.')}/", "")
-    named = re.search(rf"(?: in)? {re.escape(result.id)}:(\d+)", problem)
-    line = int(named[1]) if named and result.line == 1 else result.line
-    return msgspec.structs.replace(
-        result, problem=problem.replace(named[0], "") if named else problem, line=line
-    )
-
-
-def _finished(
-    context: Context, recipes: list[Recipe], running: proc.Running
-) -> dict[str, Evaluated] | str:
+def _finished(context: Context, recipes: list[Recipe], running: proc.Running) -> Evaluation:
     """The answers of a run, taking out one by one the recipes that end it."""
-    results: dict[str, Evaluated] = {}
+    done = Evaluation()
     share = True
     while True:
-        answer = running.finish(_SECONDS)
+        answer = _wait(context, running, len(recipes))
         if answer.code == 0:
+            done.warnings += _warnings(answer.stderr)
             for result in _decoded(answer.stdout):
-                results[result.id] = _with_message(context, result)
-            return results
+                done.results[result.id] = _described(context, result)
+            return done
+        if context.pinned and _NO_NETWORK.search(answer.stderr):
+            raise ToolError(
+                "--pinned: the pinned nixpkgs cannot be downloaded and is not in the store; "
+                "run this where there is a network"
+            )
         culprit = _culprit(answer.stderr, recipes)
         if culprit:
-            results[culprit.path] = _alone(context, culprit)
+            failed = _too_slow(culprit) if answer.expired else _alone(context, culprit)
+            done.results[culprit.path] = failed
             recipes = [recipe for recipe in recipes if recipe is not culprit]
         elif share:
             share = False  # what recipes have in common is itself at fault
         else:
-            return f"Nix cannot evaluate: {_message(answer.stderr)}"
-        if len(results) >= _MOST_CULPRITS:
-            return results | {recipe.path: _alone(context, recipe) for recipe in recipes}
+            return Evaluation(f"Nix cannot evaluate: {_message(answer.stderr)}")
+        if len(done.results) >= _MOST_CULPRITS and not context.pinned:
+            done.results |= {recipe.path: _alone(context, recipe) for recipe in recipes}
+            return done
         if not recipes:
-            return results
+            return done
         running = _start(context, recipes, share=share)
+
+
+def _wait(context: Context, running: proc.Running, total: int) -> proc.Result:
+    """Wait for Nix. The pinned nixpkgs takes minutes, so there people see how far it is."""
+    if not context.pinned:
+        return running.finish(_SECONDS)
+    progress = Progress("evaluating against the pinned nixpkgs", total)
+    while running.is_running(0.5):
+        progress.at(running.said().count("trace: evaluating "))
+    progress.end()
+    return running.finish()
 
 
 def _start(
     context: Context, recipes: Sequence[Recipe], *, share: bool = False, catch: bool = True
 ) -> proc.Running:
-    """Start Nix on recipes. The dummy store lets any user evaluate; nothing is written there."""
+    """Start Nix on recipes."""
     imports: dict[str, str] = {}
     items = []
     for recipe in recipes:
@@ -147,18 +174,21 @@ def _start(
     shared = " ".join(f"{name} = {expression};" for expression, name in imports.items())
     expression = (
         "import <model/evaluate.nix> {\n"
-        f"  announce = true; catch = {nix.literal(catch)};\n"
+        f"  announce = true; catch = {nix.literal(catch)};"
+        f" offline = {nix.literal(not context.pinned)};\n"
         # The scope shadows what would reach the outside, here as in the recipes themselves.
         "  shared = scope: let inherit (scope) builtins import scopedImport fetchTarball fetchGit"
         f" __findFile; in {{ {shared} }};\n"
         f"  recipes = [ {' '.join(items)} ];\n"
         "}"
     )
-    folders = {str(Path(_place(context, recipe.path)).parent) for recipe in recipes}
-    argv = ["nix-instantiate", "--eval", "--strict", "--json", "--store", "dummy://"]
-    argv += ["--option", "restrict-eval", "true", "-I", f"model={MODEL}"]
-    for number, folder in enumerate(sorted(folders)):
-        argv += ["-I", f"recipes{number}={folder}"]
+    argv = ["nix-instantiate", "--eval", "--strict", "--json", "-I", f"model={MODEL}"]
+    if not context.pinned:
+        # The dummy store lets any user evaluate: store paths are computed and none is written.
+        argv += ["--store", "dummy://", "--option", "restrict-eval", "true"]
+        folders = {str(Path(_place(context, recipe.path)).parent) for recipe in recipes}
+        for number, folder in enumerate(sorted(folders)):
+            argv += ["-I", f"recipes{number}={folder}"]
     return proc.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""})
 
 
@@ -176,9 +206,11 @@ def _place(context: Context, path: str) -> str:
 
 def _alone(context: Context, recipe: Recipe) -> Evaluated:
     """One recipe in a process of its own, for its own error and the place of it."""
-    answer = _start(context, [recipe]).finish(_SECONDS)
+    answer = _start(context, [recipe]).finish(None if context.pinned else _SECONDS)
+    if answer.expired:
+        return _too_slow(recipe)
     if answer.code == 0:
-        return _with_message(context, _decoded(answer.stdout)[0])
+        return _described(context, _decoded(answer.stdout)[0])
     places = re.findall(rf"{re.escape(Path(recipe.path).name)}:(\d+):(\d+)", answer.stderr)
     line, column = places[-1] if places else (1, 1)
     return Evaluated(
@@ -192,12 +224,27 @@ def _alone(context: Context, recipe: Recipe) -> Evaluated:
     )
 
 
-def _with_message(context: Context, result: Evaluated) -> Evaluated:
-    """The same with the message of what was thrown, which Nix tells only when it is not caught."""
-    if "keeps the message" not in (result.problem or ""):
+def _too_slow(recipe: Recipe) -> Evaluated:
+    problem = f"no end after {_SECONDS:.0f} s"
+    return Evaluated(recipe.path, ok=False, problem=problem, unreadable=(), facts=None)
+
+
+def _described(context: Context, result: Evaluated) -> Evaluated:
+    """The same with the message of what was thrown, its line, and paths below the root.
+
+    Nix tells the message only where nobody catches what is thrown.
+    """
+    problem = result.problem
+    if problem is None:
         return result
-    answer = _start(context, [context.recipes[result.id]], catch=False).finish(_SECONDS)
-    return msgspec.structs.replace(result, problem=_message(answer.stderr))
+    if "keeps the message" in problem:
+        recipe = context.recipes[result.id]
+        problem = _message(_start(context, [recipe], catch=False).finish(_SECONDS).stderr)
+    problem = problem.replace(f"{_place(context, '.')}/", "")
+    named = re.search(rf"(?: in)? {re.escape(result.id)}:(\d+)", problem)
+    line = int(named[1]) if named else result.line
+    problem = problem.replace(named[0], "") if named else problem
+    return msgspec.structs.replace(result, problem=problem, line=line)
 
 
 def _decoded(text: str) -> list[Evaluated]:
@@ -210,21 +257,24 @@ def _culprit(stderr: str, recipes: Sequence[Recipe]) -> Recipe | None:
     return next((recipe for recipe in recipes if recipe.path == path), None)
 
 
+def _warnings(stderr: str) -> list[Warned]:
+    """Warnings with the recipe that was announced before them. A shared import warns but once."""
+    path = ""
+    found = []
+    for line in stderr.splitlines():
+        if line.startswith("trace: evaluating "):
+            path = line.removeprefix("trace: evaluating ").strip()
+        elif warning := _WARNING.match(line):
+            found.append(Warned(path, warning[1]))
+    return found
+
+
 def _message(stderr: str) -> str:
     """The error itself, without the places and excerpts that follow it."""
     errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
     text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
     return text or "Nix says nothing"
-
-
-def facts_of(context: Context) -> Iterator[tuple[str, Facts]]:
-    """The recipes that have facts."""
-    results = evaluated(context)
-    if not isinstance(results, str):
-        for path, result in results.items():
-            if result.facts:
-                yield path, result.facts
 
 
 def failures(result: Evaluated) -> Iterable[Problem]:

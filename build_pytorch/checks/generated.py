@@ -57,7 +57,11 @@ def _is_kept(path: str, context: Context) -> bool:
 
 def _docs(context: Context) -> Iterator[Problem]:
     try:
-        planned = docs.plan(context.matrix, rendering.texts(context.matrix), Tree(context.root))
+        from build_pytorch.checks import reference
+
+        tree = Tree(context.root)
+        planned = docs.plan(context.matrix, rendering.texts(context.matrix), tree)
+        planned += reference.plan(tree)
     except BuildPytorchError as error:
         yield Problem(path="docs", found=str(error), expected="docs and templates that can be read")
         return

@@ -98,7 +98,7 @@ CHECKS: tuple[Check, ...] = (
         title="Every recipe can be read as UTF-8 text",
         why="What cannot be read cannot be verified, nor evaluated by Nix.",
         mend="delete the file and run `invoke all`",
-        source="FACTS: Flox takes every .nix file below .flox/pkgs for a package",
+        source="Flox: every .nix file below .flox/pkgs is a package",
         test=_unreadable,
     ),
     TreeCheck(

@@ -67,8 +67,20 @@ class Result:
                 for outcome in self.outcomes
             ],
             "findings": [_finding(finding) for finding in self.findings],
+            "derivations": self._derivations() if self.context.pinned else {},
             "warnings": self.context.matrix.warnings,
             "exit_code": self.exit_code,
+        }
+
+    def _derivations(self) -> dict[str, str]:
+        """The derivation path of each variant, which the pinned nixpkgs makes real ones."""
+        from build_pytorch.checks.evaluation import evaluated
+
+        results = evaluated(self.context).results
+        return {
+            variant.id: result.facts.drv_path
+            for variant, recipe in self.context.present()
+            if (result := results.get(recipe.path)) and result.facts and result.facts.drv_path
         }
 
     def print(self, screen: Screen) -> None:
@@ -91,6 +103,9 @@ class Result:
             for finding in self.findings:
                 if finding.problem.path == path:
                     _print_finding(screen, finding)
+        if self.context.pinned:
+            for variant, derivation in self._derivations().items():
+                screen.line(f"{variant}  {derivation}")
         for warning in self.context.matrix.warnings:
             screen.line(f"{screen.paint('warning:', 'yellow')} {warning}")
         screen.line(self.summary)

@@ -26,6 +26,9 @@
   system ? "x86_64-linux",
   announce ? false,
   catch ? true,
+  # With `false` recipes get the nixpkgs that they name, from the network or the store, and no
+  # other arguments. Everything above about the model and the dummy store does not hold then.
+  offline ? true,
 }:
 let
   inherit (builtins)
@@ -48,9 +51,16 @@ let
         success = true;
       };
 
-  scope = import ./offline-scope.nix { inherit model system; };
+  scope =
+    if offline then
+      import ./offline-scope.nix { inherit model system; }
+    else
+      {
+        inherit builtins fetchGit fetchTarball import scopedImport;
+        __findFile = builtins.findFile;
+      };
   # What Flox calls recipes with: its own nixpkgs, not the one that a recipe pins.
-  base = import model { inherit system; };
+  base = if offline then import model { inherit system; } else { callPackage = function: function; };
 
   imports = shared scope;
 
@@ -124,7 +134,9 @@ let
       loaded = tryEval (builtins.scopedImport scope path);
       function = loaded.value;
       formals = builtins.functionArgs function;
-      missing = filter (name: !formals.${name} && !(base ? ${name})) (attrNames formals);
+      missing = filter (name: !formals.${name} && !(base ? ${name} || arguments ? ${name})) (
+        attrNames formals
+      );
       called = tryEval (base.callPackage function arguments);
       result = called.value;
     in

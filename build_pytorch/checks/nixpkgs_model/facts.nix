@@ -28,10 +28,11 @@ let
 
   unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
 
+  # The model keeps url and hash as they were given; real fetchers have only what they make of it.
   patch = p: {
     name = p.name or (baseNameOf p);
-    url = p.url or null;
-    hash = p.hash or null;
+    url = p.url or (builtins.head (p.urls or [ null ]));
+    hash = p.hash or (p.outputHash or null);
   };
 
   # The shell takes the last export of a name.
@@ -90,7 +91,7 @@ in
         repo = drv.src.repo or null;
         rev = drv.src.rev or null;
         tag = drv.src.tag or null;
-        hash = drv.src.hash or null;
+        hash = drv.src.hash or (drv.src.outputHash or null);
         fetchSubmodules = drv.src.fetchSubmodules or null;
       };
 

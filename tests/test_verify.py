@@ -1,0 +1,322 @@
+"""The verify command: selections, strictness, reports for programs, and the pinned road."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from conftest import Project, error_line, needs_nix
+from sarif_pydantic import Sarif
+
+from build_pytorch.checks import evaluation
+from build_pytorch.console import Progress
+
+GPU = "cuda13_0-sm90-avx512"
+
+
+@pytest.fixture
+def broken(project: Project) -> Project:
+    """A project with one recipe for the wrong architecture, and one that is no Nix."""
+    project.edit(f".flox/pkgs/pytorch-python313-{GPU}.nix", '"9.0"', '"8.9"')
+    project.recipe("cpu-avx2").write_text('{ pkgs }: pkgs.hello "\x07%\n<&>\n')
+    return project
+
+
+def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
+    return project.nox("-s", "verify", "--", *argv)
+
+
+# --- what to look at ---
+
+
+def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
+    assert verify(broken, "sm120-*", "--only", "text").returncode == 0
+    done = verify(broken, "sm90-*", "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["variants"] == [
+        f"sm90-{isa}" for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    ]
+    assert {finding["file"] for finding in document["findings"]} == {
+        f".flox/pkgs/pytorch-python313-{GPU}.nix"
+    }
+    assert "gpu-count" not in {check["id"] for check in document["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["sm91-*"], 'no variant matches "sm91-*"'),
+        (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
+        (["--only", "pnam"], 'did you mean "pname"?'),
+        (["--explain", "syntx"], 'did you mean "syntax"?'),
+        (["--root", "none"], "no such folder"),
+        (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
+    ],
+)
+def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], says: str) -> None:
+    done = verify(project, *argv)
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
+def test_only_takes_checks_and_roads(project: Project) -> None:
+    done = verify(project, "--only", "pname", "--only", "toolchain", "--json")
+    ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
+    assert ids == ["pname", "compiler-flags", "nvcc-architectures"]
+    by_invoke = project.invoke("verify", "sm90-*", "--only", "pname", "--json")
+    assert [check["id"] for check in json.loads(by_invoke.stdout)["checks"]] == ["pname"]
+
+
+def test_list_and_explain_need_no_matrix(project: Project) -> None:
+    (project.root / "matrix.toml").write_text("broken")
+    listing = verify(project, "--list").stdout
+    assert "two-stage-override  " in listing
+    explained = verify(project, "--explain", "eval-stub").stdout
+    for word in ("Why: ", "To mend it: ", "Asked for by: "):
+        assert word in explained
+
+
+# --- with fewer tools ---
+
+
+def without(project: Project, *programs: str) -> str:
+    """A PATH on which some programs are missing."""
+    tools = project.root.parent / "tools"
+    tools.mkdir(exist_ok=True)
+    for folder in os.environ["PATH"].split(":"):
+        for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            link = tools / program.name
+            if not any(name in program.name for name in programs) and not link.exists():
+                link.symlink_to(program)
+    return str(tools)
+
+
+def test_without_tools_their_checks_are_skipped_and_strict_fails(project: Project) -> None:
+    env = {"PATH": without(project, "nix", "gcc", "nvcc")}
+    done = project.run("nox", "-s", "verify", "--", "--json", env=env)
+    assert done.returncode == 0, done.stdout
+    states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+    assert states["nix-syntax"]["state"] == "passed", "tree-sitter answers"
+    assert states["eval-stub"]["state"] == "skipped"
+    assert states["eval-stub"]["reason"] == "Nix is not installed"
+    assert states["compiler-flags"]["skipped"] == 6
+    assert states["nvcc-architectures"]["reason"] == "no nvcc"
+    strict = project.run("nox", "-s", "verify", "--", "--strict", env=env)
+    assert strict.returncode == 1
+
+
+def test_without_nix_tree_sitter_finds_the_missing_brace(broken: Project) -> None:
+    env = {"PATH": without(broken, "nix")}
+    done = broken.run("nox", "-s", "verify", "--", "--only", "syntax", "--json", env=env)
+    assert done.returncode == 1
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["check"], finding["file"], finding["line"]) == (
+        "nix-syntax",
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
+        1,
+    )
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_an_nvcc_of_another_cuda_proves_nothing(project: Project) -> None:
+    tools = project.root.parent / "tools"
+    script(tools, "nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90')
+    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    done = project.run("nox", "-s", "verify", "--", "--only", "toolchain", "--json", env=env)
+    states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+    assert states["nvcc-architectures"]["state"] == "skipped"
+    assert states["nvcc-architectures"]["reason"] == "nvcc is 12.4, not that of the release"
+
+
+def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> None:
+    tools = project.root.parent / "tools"
+    script(tools, "nvcc", 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100')
+    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    done = project.run("nox", "-s", "verify", "--", "--only", "toolchain", "--json", env=env)
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)["findings"]
+    assert [finding["expected"].split()[0] for finding in findings] == [
+        "sm_120",
+        "sm_121",
+        "sm_110",
+        "sm_103",
+    ]
+    matrix = (project.root / "matrix.toml").read_text().splitlines()
+    assert [matrix[finding["line"] - 1] for finding in findings] == [
+        "[gpu.sm120]",
+        "[gpu.sm121]",
+        "[gpu.sm110]",
+        "[gpu.sm103]",
+    ]
+
+
+needs_gcc = pytest.mark.skipif(
+    shutil.which("gcc") is None or os.uname().machine != "x86_64", reason="no gcc for x86-64"
+)
+
+
+@needs_gcc
+def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(project: Project) -> None:
+    project.edit("matrix.toml", '"-mavx512bf16", "-mfma"]', '"-mavx512bf17", "-mfma"]')
+    project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
+    done = verify(project, "--only", "compiler-flags", "--json")
+    assert done.returncode == 1
+    found = {f["line"]: f["found"] for f in json.loads(done.stdout)["findings"]}
+    matrix = (project.root / "matrix.toml").read_text().splitlines()
+    by_table = {matrix[line - 1]: text for line, text in found.items()}
+    assert by_table["[cpu.avx2]"] == "__AVX512F__ not predefined"
+    assert "-mavx512bf17" in by_table["[cpu.avx512bf16]"]
+
+
+# --- for programs ---
+
+
+def test_sarif_is_the_standards(broken: Project) -> None:
+    done = verify(broken, "--sarif", "out.sarif")
+    assert done.returncode == 1
+    text = (broken.root / "out.sarif").read_text()
+    Sarif.model_validate_json(text)
+    if schema := os.environ.get("SARIF_SCHEMA"):  # the schema of OASIS, where one is at hand
+        jsonschema.validate(json.loads(text), json.loads(Path(schema).read_text()))
+    (run,) = json.loads(text)["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    uris = set()
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]] == result["ruleId"]
+        location = result["locations"][0]["physicalLocation"]
+        assert location["region"]["startLine"] >= 1
+        uris.add(location["artifactLocation"]["uri"])
+    assert f".flox/pkgs/pytorch-python313-{GPU}.nix" in uris
+
+
+def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
+    verify(broken, "--junit", "out.xml")
+    root = ET.parse(broken.root / "out.xml").getroot()  # noqa: S314 - our own file
+    suites = {suite.get("name"): suite for suite in root}
+    pname = suites["pname"]
+    assert (pname.get("tests"), pname.get("failures")) == ("44", "1")
+    failure = pname.find("testcase/failure")
+    assert failure is not None
+    assert "cpu-avx2.nix:1: found no pname" in (failure.text or "")
+    skipped = suites["override-order"].findall("testcase/skipped")
+    assert [case.get("message") for case in skipped] == ["not valid Nix"]
+
+
+def test_github_gets_annotations(broken: Project) -> None:
+    done = broken.run("nox", "-s", "verify", env={"GITHUB_ACTIONS": "true"})
+    lines = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    errors = [line for line in lines if line.startswith("::error file=")]
+    assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
+    assert all("\x07" not in line for line in lines)
+    assert lines[-1].startswith("::warning::matrix.toml:32")
+    assert "::error" not in verify(broken).stdout
+    assert "::error" in verify(broken, "--github").stdout
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(broken: Project) -> None:
+    broken.recipe("cpu-avx512").write_text('{ pkgs }: { pname = "\x1b[2Jgone"; }\n')
+    assert "\x1b" not in verify(broken).stdout
+
+
+def test_strict_fails_on_a_warning(project: Project) -> None:
+    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "    export USE_CUDA=0\n", "")
+    assert verify(project, "--only", "evaluation").returncode == 0
+    assert verify(project, "--only", "evaluation", "--strict").returncode == 1
+
+
+# --- against the pinned nixpkgs ---
+
+
+@needs_nix
+def test_without_network_and_store_the_pinned_road_is_one_line(project: Project) -> None:
+    done = verify(project, "cpu-avx2", "--pinned", "--only", "evaluation")
+    assert done.returncode == 2
+    assert "cannot be downloaded" in error_line(done)
+
+
+@pytest.fixture
+def pinned(project: Project) -> tuple[Project, dict[str, str]]:
+    """A project whose pin lies in a store of its own: the model, in the place of nixpkgs."""
+    store = {"NIX_REMOTE": f"local?root={project.root.parent}/store"}
+    source = project.root.parent / "source"
+    shutil.copytree(evaluation.MODEL, source)
+
+    def nix(*argv: str) -> str:
+        done = subprocess.run(
+            argv, env={**os.environ, **store}, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    nix("nix-store", "--add-fixed", "--recursive", "sha256", str(source))
+    digest = nix("nix-hash", "--type", "sha256", "--base32", str(source))
+    sri = nix("nix", "--extra-experimental-features", "nix-command", "hash", "to-sri",
+              "--type", "sha256", digest)  # fmt: skip
+    project.edit("matrix.toml", "# sha256 =", f'sha256 = "{sri}"\n# sha256 =')
+    assert project.invoke("all").returncode == 0
+    return project, store
+
+
+@needs_nix
+def test_the_pinned_road_fetches_for_real_and_gives_derivations(
+    pinned: tuple[Project, dict[str, str]],
+) -> None:
+    project, store = pinned
+    done = project.run("nox", "-s", "verify", "--", "--pinned", "--json", env=store)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["findings"] == []
+    derivations = document["derivations"]
+    assert len(set(derivations.values())) == len(derivations) == 44
+    assert all(path.endswith("-2.10.0.drv") for path in derivations.values())
+
+
+@needs_nix
+def test_the_pinned_road_finds_what_is_wrong_and_what_nix_warns_of(
+    pinned: tuple[Project, dict[str, str]],
+) -> None:
+    project, store = pinned
+    gpu = f".flox/pkgs/pytorch-python313-{GPU}.nix"
+    project.edit(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]')
+    project.edit(
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
+        "  patches = [];\n\n  # Read",
+        '  patches = builtins.trace "warning: this is old" [];\n\n  # Read',
+    )
+    done = project.run(
+        "nox", "-s", "verify", "--", "--pinned", "--json", "--only", "evaluation", env=store
+    )
+    assert done.returncode == 1
+    found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
+    assert found == {("eval-architecture", "error"), ("eval-warnings", "warning")}
+
+
+def test_progress_tells_how_long_it_may_still_take() -> None:
+    class Terminal:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            pass
+
+    terminal, times = Terminal(), iter([0.0, 30.0])
+    progress = Progress("evaluating", 44, terminal, clock=lambda: next(times))  # type: ignore[arg-type]
+    progress.at(11)
+    assert terminal.text.endswith("evaluating: 11 of 44, 30 s, about 90 s left")
