@@ -81,7 +81,6 @@ everything = _phases("all", {1, 2, 3, 4, 5}, "Run the five phases, then verify."
 @task(
     auto_shortflags=False,
     iterable=["only"],
-    positional=["variants"],
     help={
         "variants": "which variants, as patterns: 'sm120-* cpu-avx2' (default: all)",
         "root": _ROOT,

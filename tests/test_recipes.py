@@ -12,6 +12,7 @@ import pytest
 from conftest import PROJECT, needs_nix
 
 from build_pytorch import digest, matrix, nix, paths, recipes, rendering
+from build_pytorch.checks import evaluation
 from build_pytorch.errors import TemplateError
 from build_pytorch.model import Matrix, Variant
 
@@ -243,3 +244,87 @@ def test_a_damaged_memory_is_as_good_as_none(fleet: Matrix, damage: bytes | None
     rendering.texts.cache_clear()
     assert rendering.texts(fleet) == first
     assert rendering.MEMORY.read_bytes() == whole
+
+
+@needs_nix
+def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_path: Path) -> None:
+    """A caller hands in nixpkgs: 44 packages, three imports, the same derivations."""
+    (tmp_path / "model").symlink_to(evaluation.MODEL)
+    (tmp_path / "nixpkgs.nix").write_text(
+        'args: builtins.trace "imported ${args.system}" (import ./model args)\n'
+    )
+    folder = PROJECT / ".flox/pkgs"
+    expression = f"""
+      let
+        scope = {{
+          builtins = builtins // {{ fetchTarball = _: {tmp_path}/nixpkgs.nix; }};
+        }};
+        recipe = file: builtins.scopedImport scope ({folder} + "/${{file}}");
+        files = builtins.filter (f: builtins.match ".*[.]nix" f != null)
+          (builtins.attrNames (builtins.readDir {folder}));
+        kind = file:
+          if builtins.match ".*-cpu-.*" file != null then "cpu"
+          else if builtins.match ".*-armv.*" file != null then "arm" else "x86";
+        given = kind: import {tmp_path}/nixpkgs.nix (arguments.${{kind}});
+        arguments = {{
+          x86 = gpu // {{ system = "x86_64-linux"; }};
+          arm = gpu // {{ system = "aarch64-linux"; }};
+          cpu = {{
+            system = "x86_64-linux";
+            config = {{ allowUnfree = true; allowBroken = true; }};
+            overlays = [ torch ];
+          }};
+        }};
+        gpu = {{
+          config = {{ allowUnfree = true; allowBroken = true; cudaSupport = true; }};
+          overlays = [ (final: prev: {{ cudaPackages = final.cudaPackages_13; }}) magma torch ];
+        }};
+        magma = final: prev: {{
+          magma = prev.magma.overrideAttrs (old: {{
+            patches = (old.patches or []) ++ [
+              (final.fetchpatch {{
+                name = "cuda-13.0-clockrate-fix.patch";
+                url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+                hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+              }})
+            ];
+          }});
+        }};
+        torch = final: prev: {{
+          python3Packages = prev.python3Packages.override {{
+            overrides = pfinal: pprev: {{
+              torch = pprev.torch.overrideAttrs (old: {{
+                version = "2.10.0";
+                src = prev.fetchFromGitHub {{
+                  owner = "pytorch";
+                  repo = "pytorch";
+                  rev = "v2.10.0";
+                  hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                  fetchSubmodules = true;
+                }};
+                patches = [];
+              }});
+            }};
+          }};
+        }};
+        shared = {{ x86 = given "x86"; arm = given "arm"; cpu = given "cpu"; }};
+      in
+      map (file: {{
+        alone = (recipe file {{ }}).drvPath;
+        together = (recipe file {{ nixpkgs_pinned = shared.${{kind file}}; }}).drvPath;
+      }}) files
+    """
+
+    def evaluated(field: str) -> tuple[list[str], int]:
+        done = subprocess.run(
+            ["nix-instantiate", "--eval", "--strict", "--json", "--store", "dummy://", "-E",
+             f"map (pair: pair.{field}) ({expression})"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        return json.loads(done.stdout), done.stderr.count("trace: imported ")
+
+    alone, imports_alone = evaluated("alone")
+    together, imports_together = evaluated("together")
+    assert alone == together
+    assert len(set(alone)) == 44
+    assert (imports_alone, imports_together) == (44, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
-from conftest import Project, error_line, needs_nix
+from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
 from build_pytorch.checks import evaluation
@@ -70,7 +71,7 @@ def test_only_takes_checks_and_roads(project: Project) -> None:
     done = verify(project, "--only", "pname", "--only", "toolchain", "--json")
     ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
     assert ids == ["pname", "compiler-flags", "nvcc-architectures"]
-    by_invoke = project.invoke("verify", "sm90-*", "--only", "pname", "--json")
+    by_invoke = project.invoke("verify", "--variants", "sm90-*", "--only", "pname", "--json")
     assert [check["id"] for check in json.loads(by_invoke.stdout)["checks"]] == ["pname"]
 
 
@@ -320,3 +321,29 @@ def test_progress_tells_how_long_it_may_still_take() -> None:
     progress = Progress("evaluating", 44, terminal, clock=lambda: next(times))  # type: ignore[arg-type]
     progress.at(11)
     assert terminal.text.endswith("evaluating: 11 of 44, 30 s, about 90 s left")
+
+
+# --- for others' pipelines ---
+
+
+def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None:
+    text = (PROJECT / "docs/examples/github-actions.yml").read_text()
+    commands = re.findall(r"(?m)^\s+run: ((?:invoke|nox) .*)$", text)
+    assert commands == [
+        "invoke all --check",
+        "nox -s verify -- --sarif verify.sarif --junit verify.xml",
+    ]
+    for command in commands:
+        assert project.run(*command.split()).returncode == 0
+    assert (project.root / "verify.sarif").exists()
+
+
+def test_the_hooks_run_commands_that_exist(project: Project) -> None:
+    text = (PROJECT / ".pre-commit-hooks.yaml").read_text()
+    entries = re.findall(r"(?m)^  entry: (.*)$", text)
+    assert entries == ["invoke all --check", "nox -s verify"]
+    for entry in entries:
+        assert project.run(*entry.split()).returncode == 0
+    pattern = re.findall(r"(?m)^  files: (.*)$", text)[0]
+    assert re.search(pattern, ".flox/pkgs/pytorch-python313-cpu-avx2.nix")
+    assert not re.search(pattern, "tests/conftest.py")

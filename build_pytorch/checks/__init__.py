@@ -83,25 +83,24 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     With a selection of variants, checks of the tree as a whole are left out.
     Raises BuildPytorchError for an unknown check, and for a pinned nixpkgs that cannot be had.
     """
-    from build_pytorch.checks import evaluation, syntax
     from build_pytorch.checks.base import Context
 
     context = Context(matrix, root, variants, pinned=pinned)
     # Nix takes longest: it works while the other roads are imported and look at the text.
     if not only or "evaluation" in only:
-        evaluation.prepare(context)
-    if not only or "syntax" in only:
-        syntax.prepare(context)
+        from build_pytorch.checks import evaluation
 
-    from build_pytorch.checks import toolchain
+        evaluation.prepare(context)
+
+    from build_pytorch.checks import assertions, syntax, toolchain
     from build_pytorch.checks.report import Result
 
     wanted = [c for c in chosen(only) if context.is_whole or not c.needs_whole_tree]
     for road, prepare in (
-        ("evaluation", evaluation.prepare),
-        ("syntax", syntax.prepare),
-        ("toolchain", toolchain.prepare),
+        (assertions, assertions.prepare),
+        (syntax, syntax.prepare),
+        (toolchain, toolchain.prepare),
     ):
-        if any(check in wanted for check in roads()[road]):
+        if any(check in wanted for check in road.CHECKS):
             prepare(context)
     return Result(context, [check.run(context) for check in wanted], strict=strict)

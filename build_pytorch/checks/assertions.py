@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch.checks.base import Check, Context, Outcome, Problem, Recipe, outcome_by_recipe
-from build_pytorch.checks.evaluation import Facts, evaluated, failures
+from build_pytorch.checks.evaluation import Facts, evaluated, failures, prepare
 from build_pytorch.model import Variant
+
+__all__ = ["CHECKS", "prepare"]
 
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 
