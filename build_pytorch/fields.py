@@ -87,6 +87,21 @@ Sri = Annotated[
         description="an SRI hash: sha256- and 44 base64 characters",
     ),
 ]
+NoSri = Annotated[
+    str,
+    # An empty hash stands for: nobody has taken it yet.
+    Meta(
+        pattern="^(sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)?" + END,
+        description="an SRI hash, or empty while nobody has taken it",
+    ),
+]
+NoRev40 = Annotated[
+    str,
+    Meta(
+        pattern="^([0-9a-f]{40})?" + END,
+        description="a full Git revision, or empty while no hash was taken",
+    ),
+]
 GithubName = Annotated[
     str,
     Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*" + END, description="a GitHub owner or repository"),

@@ -87,12 +87,12 @@ class _Source:
 
 def _warnings(source: _Source, spec: MatrixFile) -> Iterator[str]:
     for name, release in spec.release.items():
-        if release.nixpkgs.sha256 is None:
+        if not release.nixpkgs.sha256:
             table = f"release.{name}.nixpkgs"
             line = source.text.partition(f"[{table}]")[0].count("\n") + 1
             yield (
                 f"{source.name}:{line}: {table} has no sha256: Nix cannot tell a changed tarball "
-                "from the right one; take it with `nix-prefetch-url --unpack`"
+                "from the right one; `nox -s prefetch -- --only nixpkgs` takes it"
             )
 
 

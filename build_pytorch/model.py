@@ -28,6 +28,8 @@ from build_pytorch.fields import (
     NonEmptyMacros,
     NonEmptyTexts,
     NonEmptyWords,
+    NoRev40,
+    NoSri,
     PatchName,
     Platform,
     Rev,
@@ -47,14 +49,20 @@ class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Torch(_Table, frozen=True, kw_only=True):
-    """The source that is built in place of the one nixpkgs has."""
+    """The source that is built in place of the one nixpkgs has.
+
+    `hash_of` is the rev that the hash was taken for: Nix reuses an old source without a word when
+    only the rev changes.
+    """
 
     version: Version
     owner: GithubName
     repo: GithubName
     rev: Rev
-    hash: Sri
+    fetcher: Literal["fetchFromGitHub"]
     submodules: bool
+    hash: Sri
+    hash_of: Rev
 
 
 class NixpkgsConfig(_Table, frozen=True, kw_only=True):
@@ -68,7 +76,9 @@ class Nixpkgs(_Table, frozen=True, kw_only=True):
     """The nixpkgs revision that all recipes of a release import."""
 
     rev: Rev40
-    sha256: Sri | None = None
+    fetcher: Literal["fetchTarball"]
+    sha256: NoSri
+    sha256_of: NoRev40
     retired: tuple[Rev40, ...] = ()
     config: NixpkgsConfig
 
@@ -88,7 +98,9 @@ class Patch(_Table, frozen=True, kw_only=True):
     reason: Text
     name: PatchName
     url: Url
+    fetcher: Literal["fetchpatch"]
     hash: Sri
+    hash_of: Url
 
 
 class Python(_Table, frozen=True, kw_only=True):

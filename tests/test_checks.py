@@ -163,7 +163,7 @@ def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> 
     ]
     assert fleet.warnings[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
-    with_hash = matrix.parse(TEXT.replace("# sha256 =", f'sha256 = "{sri}"\n# sha256 ='))
+    with_hash = matrix.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.warnings == ()
 
 

@@ -85,11 +85,15 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "owner": "pytorch",
             "repo": "pytorch",
             "rev": draw(st.one_of(st.just("v2.11.0"), REVS)),
-            "hash": draw(SRI),
+            "fetcher": "fetchFromGitHub",
             "submodules": draw(st.booleans()),
+            "hash": draw(SRI),
         },
         "nixpkgs": {
             "rev": draw(REVS),
+            "fetcher": "fetchTarball",
+            "sha256": "",
+            "sha256_of": "",
             "config": {"gpu": ["allowUnfree", "allowBroken"], "cpu": []},
         },
         "cuda": {
@@ -115,8 +119,11 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "reason": draw(TEXTS),
             "name": "fix.patch",
             "url": "https://example.org/fix.patch",
+            "fetcher": "fetchpatch",
             "hash": draw(SRI),
+            "hash_of": "https://example.org/fix.patch",
         }
+    release["torch"]["hash_of"] = release["torch"]["rev"]
     return {"release": {"next": release}, "gpu": gpus, "cpu": cpus}
 
 

@@ -264,7 +264,9 @@ def pinned(project: Project) -> tuple[Project, dict[str, str]]:
     digest = nix("nix-hash", "--type", "sha256", "--base32", str(source))
     sri = nix("nix", "--extra-experimental-features", "nix-command", "hash", "to-sri",
               "--type", "sha256", digest)  # fmt: skip
-    project.edit("matrix.toml", "# sha256 =", f'sha256 = "{sri}"\n# sha256 =')
+    project.edit("matrix.toml", 'sha256 = ""', f'sha256 = "{sri}"')
+    rev = "6a030d535719c5190187c4cec156f335e95e3211"
+    project.edit("matrix.toml", 'sha256_of = ""', f'sha256_of = "{rev}"')
     assert project.invoke("all").returncode == 0
     return project, store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from build_pytorch import paths
 from build_pytorch.checks.base import Check, Context, Problem, TreeCheck
 
 
@@ -68,6 +69,26 @@ def _no_suffix(suffix: str) -> Callable[[Context], Iterator[Problem]]:
     return test
 
 
+def _stale_hash(context: Context) -> Iterator[Problem]:
+    for name, release in context.matrix.releases.items():
+        torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
+        taken = [("torch", "hash_of", torch.hash_of, torch.rev)]
+        if nixpkgs.sha256:
+            taken.append(("nixpkgs", "sha256_of", nixpkgs.sha256_of, nixpkgs.rev))
+        if patch:
+            taken.append(("magma_patch", "hash_of", patch.hash_of, patch.url))
+        for table, field, found, wanted in taken:
+            if found != wanted:
+                before = context.matrix.text.partition(f"[release.{name}.{table}]")[0]
+                yield Problem(
+                    path=paths.MATRIX.name,
+                    line=before.count("\n") + 1,
+                    found=f"the hash of {found or 'nobody knows what'} in release.{name}.{table}",
+                    expected=f"that of {wanted}",
+                    mend=f"run `nox -s prefetch -- --only {table}`, which sets hash and {field}",
+                )
+
+
 CHECKS: tuple[Check, ...] = (
     TreeCheck(
         id="gpu-count",
@@ -108,6 +129,14 @@ CHECKS: tuple[Check, ...] = (
         mend="delete it, or name it in the clean-up list of matrix.toml and run `invoke phase1`",
         source="seed 004, Current State: copies with a wrong pin stood beside the good one",
         test=_extra,
+    ),
+    TreeCheck(
+        id="stale-hash",
+        title="Every hash was taken for the rev that stands beside it",
+        why="Nix finds the old source by the old hash, and builds that without a word.",
+        mend="run `nox -s prefetch`",
+        source="seed 001, step 3; builds that were called by a new version and held the old one",
+        test=_stale_hash,
     ),
     TreeCheck(
         id="no-magma-suffix",
