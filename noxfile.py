@@ -47,6 +47,20 @@ def verify(session: nox.Session) -> None:
         raise SystemExit(code)  # bad input is no finding: the exit code says so
 
 
+@nox.session(venv_backend="none")
+def prefetch(session: nox.Session) -> None:
+    """Take the hashes of all sources, write matrix.toml and generate again."""
+    from build_pytorch.guard import guarded
+
+    def run() -> int:
+        from build_pytorch.prefetch import command
+
+        return command.main(session.posargs)
+
+    if code := guarded(run):
+        raise SystemExit(code)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments after -- go to pytest."""

@@ -111,3 +111,42 @@ def verify(
         )
 
     _hand_over(run)
+
+
+@task(
+    auto_shortflags=False,
+    iterable=["only"],
+    help={
+        "only": "this source only (torch, nixpkgs, magma_patch); may be given again",
+        "check": "write nothing and exit 1 where a hash differs",
+        "accept": "take the new hash of a rev that has another one than it had",
+        "json": _JSON,
+        "timeout": "minutes that one download may take",
+        "from-log": "take the hashes from the log of a failed build (- reads standard input)",
+    },
+)
+def prefetch(
+    _: Context,
+    only: list[str] | None = None,
+    check: bool = False,
+    accept: bool = False,
+    json: bool = False,
+    timeout: int = 60,
+    from_log: str = "",
+) -> None:
+    """Take the hashes of all sources, write matrix.toml and generate again."""
+
+    def run() -> int:
+        from build_pytorch import prefetch
+
+        options = prefetch.Options(
+            only=tuple(only or ()),
+            check=check,
+            accept=accept,
+            json=json,
+            timeout=timeout,
+            from_log=Path(from_log) if from_log else None,
+        )
+        return prefetch.run(options)
+
+    _hand_over(run)

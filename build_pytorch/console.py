@@ -101,7 +101,8 @@ class Progress:
             return
         seconds = self.clock() - self.start
         left = f", about {seconds / done * (self.total - done):.0f} s left" if done else ""
-        line = f"{self.what}: {done} of {self.total}, {seconds:.0f} s{left}"
+        count = f"{done} of {self.total}, " if self.total else ""
+        line = f"{self.what}: {count}{seconds:.0f} s{left}"
         self.stream.write(f"\r\x1b[K{line}")
         self.stream.flush()
 

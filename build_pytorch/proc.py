@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -65,12 +65,25 @@ class Running:
             texts = [_drained(stream) for stream in (self._stdout, self._stderr)]
         return Result(code, *texts, expired=expired)
 
+    def watch(self, tell: Callable[[int], None], timeout: float) -> Result:
+        """Wait for its end as `finish` does, and tell every half second that it still runs."""
+        for _ in range(int(timeout * 2)):
+            if not self.is_running(0.5):
+                return self.finish()
+            tell(0)
+        self.kill()
+        ended = self.finish()
+        return Result(ended.code, ended.stdout, ended.stderr, expired=True)
+
     def is_running(self, seconds: float) -> bool:
         """Whether it still runs after so many seconds; returns at once where it ends before."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return True
+        except BaseException:  # Ctrl-C reaches us first: leave no orphan behind
+            self.kill()
+            raise
         return False
 
     def said(self) -> str:
