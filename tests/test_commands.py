@@ -117,14 +117,15 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 
 
 LAYERS = [
-    {"errors", "digest", "console", "fields"},
+    {"errors", "digest", "console", "fields", "hashes"},
     {"paths", "model", "nix", "proc", "guard"},
     {"matrix_errors", "consistency", "select"},
     {"matrix", "recipes", "changes"},
     {"docs", "applying"},
-    {"rendering"},
+    {"rendering", "matrix_edit"},
     {"checks"},
     {"phases"},
+    {"prefetch"},
 ]
 
 

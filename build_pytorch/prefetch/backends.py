@@ -164,7 +164,8 @@ def backends_for(source: Source) -> Iterator[Backend]:
 
 def explain(source: Source, result: proc.Result) -> str:
     """One line on why a download failed, as far as the program's words tell."""
-    text = result.stderr
+    # Nix warns of its binary cache as well; that is not what failed.
+    text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
     if result.expired:
         return f"{source.label}: not finished in the time that --timeout gives"
     if re.search(r"[Cc]ould ?n[o']t resolve|[Tt]emporary failure in name|unreachable", text):
@@ -177,7 +178,8 @@ def explain(source: Source, result: proc.Result) -> str:
     if re.search(r"HTTP error 404|error: 404|Not Found", text):
         return f"{source.label}: {source.url} does not exist (404)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"error|fatal", line)]
+    errors = [line for line in lines if line.startswith("error")]
+    errors += [line for line in lines if line.startswith("fatal")]  # Git's own word comes last
     said = (errors or lines or ["nothing said"])[-1]
     return f"{source.label}: {said}"
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from build_pytorch.hashes import to_sri
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_HASH: Final = r"['\"]?((?:sha256[-:])?[A-Za-z0-9+/]{43,64}=?)['\"]?"
+_HASH: Final = r"['\"\u2018\u2019]?((?:sha256[-:])?[A-Za-z0-9+/]{43,64}=?)['\"\u2018\u2019]?"
 
 # Nix 2.0 and later say it on two lines ("wanted" until 2.3, "specified" since 2.4), earlier ones in
 # one sentence. Between the two lines stands the prefix of whoever shows the log.

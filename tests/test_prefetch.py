@@ -1,0 +1,494 @@
+"""Hashes of sources: taken with real Nix and real Git, out of build logs, and written with care."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from conftest import PROJECT, Project, error_line, needs_nix
+
+from build_pytorch import hashes, matrix, matrix_edit
+from build_pytorch.errors import MatrixError
+from build_pytorch.prefetch.harvest import Mismatch, mismatches
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
+PATCH = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU="
+OTHER = "sha256-" + "B" * 42 + "A="
+
+
+# --- hashes ---
+
+
+@needs_nix
+@pytest.mark.parametrize("sri", [TORCH, PATCH, OTHER])
+def test_every_writing_of_a_hash_becomes_the_same_sri(sri: str) -> None:
+    def nix(*argv: str) -> str:
+        argv = ("nix", "--extra-experimental-features", "nix-command", "hash", *argv)
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    base32, base16 = nix("to-base32", sri), nix("to-base16", sri)
+    for text in (sri, base32, f"sha256:{base32}", base16, f"sha256:{base16}", f'"{sri}"'):
+        assert hashes.to_sri(text) == sri
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88]
+)
+def test_what_is_no_hash_is_none(text: str) -> None:
+    assert hashes.to_sri(text) is None
+
+
+# --- the matrix file ---
+
+
+def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
+    trail = ("release", "cuda13_0", "torch", "hash")
+    new = matrix_edit.edited(TEXT, {trail: OTHER})
+    assert new == TEXT.replace(TORCH, OTHER)
+    rev = "6a030d535719c5190187c4cec156f335e95e3211"
+    both = matrix_edit.edited(
+        TEXT,
+        {
+            ("release", "cuda13_0", "nixpkgs", "sha256"): OTHER,
+            ("release", "cuda13_0", "nixpkgs", "sha256_of"): rev,
+        },
+    )
+    assert both == TEXT.replace('sha256 = ""', f'sha256 = "{OTHER}"').replace(
+        'sha256_of = ""', f'sha256_of = "{rev}"'
+    )
+
+
+def test_an_edit_that_breaks_the_matrix_is_refused() -> None:
+    with pytest.raises(MatrixError, match="an SRI hash"):
+        matrix_edit.edited(TEXT, {("release", "cuda13_0", "torch", "hash"): "${evil}"})
+    with pytest.raises(KeyError):
+        matrix_edit.edited(TEXT, {("release", "none", "torch", "hash"): OTHER})
+
+
+# --- build logs ---
+
+LOGS = {
+    "Nix 2.3": """\
+hash mismatch in fixed-output derivation '/nix/store/xxx-source':
+  wanted: sha256:{old32}
+  got:    sha256:{new32}
+""",
+    "Nix 2.8": """\
+error: hash mismatch in fixed-output derivation '/nix/store/xxx-source.drv':
+         specified: {old}
+            got:    {new}
+error: 1 dependencies of derivation '/nix/store/yyy-python3.13-torch-2.10.0.drv' failed to build
+""",
+    "Nix 2.18, coloured": """\
+\x1b[31;1merror:\x1b[0m hash mismatch in fixed-output derivation '\x1b[35;1m/nix/x.drv\x1b[0m':
+\x1b[1m         specified: \x1b[0m\x1b[32m{old}\x1b[0m\r
+            got:    \x1b[31m{new}\x1b[0m\r
+""",
+    "Nix 2.24, through a build log": """\
+pytorch> fetching submodules
+pytorch> error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':
+pytorch>          specified: {old}
+pytorch>             got:    {new}
+""",
+    "a tarball": """\
+error: hash mismatch in file downloaded from 'https://github.com/NixOS/nixpkgs/archive/x.tar.gz':
+         specified: sha256:{old32}
+         got:       sha256:{new32}
+""",
+    "Nix 1.11": (
+        "error: output path \u2018/nix/store/x\u2019 has sha256 hash \u2018{new32}\u2019 "
+        "when \u2018{old32}\u2019 was expected"
+    ),
+    "Nix 2.0": (
+        "fixed-output derivation produced path '/nix/store/x' with sha256 hash '{new32}' "
+        "instead of the expected hash '{old32}'"
+    ),
+}
+
+
+def base32(sri: str) -> str:
+    argv = ["nix", "--extra-experimental-features", "nix-command", "hash", "to-base32", sri]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def log_of(kind: str, old: str, new: str) -> str:
+    return LOGS[kind].format(old=old, new=new, old32=base32(old), new32=base32(new))
+
+
+@needs_nix
+@pytest.mark.parametrize("kind", LOGS)
+def test_every_wording_of_a_mismatch_is_understood(kind: str) -> None:
+    log = "unpacking\n" * 100 + log_of(kind, TORCH, OTHER) + "more\n" * 100
+    assert mismatches(log) == [Mismatch(TORCH, OTHER)]
+
+
+@needs_nix
+@pytest.mark.parametrize("kind", ["Nix 2.3", "Nix 2.18, coloured"])
+def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project, kind: str) -> None:
+    (project.root / "build.log").write_text(log_of(kind, PATCH, OTHER))
+    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
+    assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_log_comes_from_standard_input_as_well(project: Project) -> None:
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "prefetch", "--from-log", "-", "--check"],
+        cwd=project.root,
+        input=log_of("Nix 2.8", TORCH, OTHER),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f'+hash = "{OTHER}"' in done.stdout
+    assert (project.root / "matrix.toml").read_text() == TEXT
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (lambda: log_of("Nix 2.8", OTHER, TORCH), "is no hash of matrix.toml"),
+        (lambda: "error: builder failed\n", "no hash mismatch in it"),
+    ],
+)
+def test_a_log_of_something_else_changes_nothing(
+    project: Project, log: Callable[[], str], says: str
+) -> None:
+    (project.root / "build.log").write_text(log())
+    before = project.snapshot()
+    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    assert done.returncode == 2
+    assert says in error_line(done)
+    assert project.snapshot() == before
+
+
+# --- downloads ---
+
+
+class World(NamedTuple):
+    """GitHub on this machine: repositories and tarballs over HTTP, and how to reach them."""
+
+    root: Path
+    env: dict[str, str]
+    base: str
+    requests: list[str]
+
+
+def git(folder: Path, *argv: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    allow = ["-c", "protocol.file.allow=always"]
+    argv = ("git", *identity, *allow, *argv)
+    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def repository(folder: Path, name: str, submodule: Path | None = None) -> Path:
+    """A repository with a file, perhaps a submodule, and the tag v2.10.0."""
+    path = folder / name
+    path.mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    (path / "file").write_text(f"of {name}\n")
+    if submodule:
+        git(path, "submodule", "add", "-q", str(submodule), "third_party")
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "one")
+    git(path, "tag", "v2.10.0")
+    return path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """pytorch/pytorch with a submodule that has one, a pin with fetchpatch, a patch; over HTTP."""
+    site = tmp_path / "site"
+    inner = repository(tmp_path / "repos", "inner")
+    middle = repository(tmp_path / "repos", "middle", inner)
+    torch = repository(tmp_path / "repos", "pytorch", middle)
+    (site / "pytorch").mkdir(parents=True)
+    git(site, "clone", "-q", "--bare", str(torch), "pytorch/pytorch")
+    git(site / "pytorch/pytorch", "update-server-info")
+    archive = site / "NixOS/nixpkgs/archive"
+    archive.mkdir(parents=True)
+    pin = "6a030d535719c5190187c4cec156f335e95e3211"
+    tree = tmp_path / "nixpkgs"
+    tree.mkdir()
+    (tree / "default.nix").write_text(FETCHPATCH)
+    with tarfile.open(archive / f"{pin}.tar.gz", "w:gz") as tar:
+        tar.add(tree, arcname=f"nixpkgs-{pin}")
+    commit = site / "icl-utk-edu/magma/commit"
+    commit.mkdir(parents=True)
+    name = "235aefb7b064954fce09d035c69907ba8a87cbcd.patch"
+    (commit / name).write_text("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-clockRate\n+0\n")
+    requests: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, _: str, *args: object) -> None:
+            requests.append(str(args[0]))
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(site))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    env = {
+        "BUILD_PYTORCH_GITHUB": base,
+        "NIX_REMOTE": "local",
+        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
+        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
+        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
+        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_0": "always",
+    }
+    yield World(tmp_path, env, base, requests)
+    server.shutdown()
+    server.server_close()
+
+
+# What nixpkgs' fetchpatch is to us: a fixed-output derivation of the normalised patch.
+FETCHPATCH = """
+{ ... }: {
+  fetchpatch = { name, url, hash }: derivation {
+    inherit name;
+    system = builtins.currentSystem;
+    builder = "/bin/sh";
+    args = [ "-c" "echo normalised > $out" ];
+    outputHash = hash;
+    outputHashAlgo = "sha256";
+    outputHashMode = "flat";
+  };
+}
+"""
+
+
+def run(project: Project, world: World, *argv: str) -> subprocess.CompletedProcess[str]:
+    return project.run("nox", "-s", "prefetch", "--", *argv, env=world.env)
+
+
+def nix_hash(path: Path) -> str:
+    argv = ["nix-hash", "--type", "sha256", "--base32", str(path)]
+    out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    sri = hashes.to_sri(out)
+    assert sri
+    return sri
+
+
+def cleaned_clone(world: World) -> Path:
+    """A recursive clone without any .git, as fetchFromGitHub with submodules hashes it."""
+    clone = world.root / "clone"
+    source = world.root / "site/pytorch/pytorch"
+    git(world.root, "clone", "-q", "--recurse-submodules", str(source), str(clone))
+    for entry in sorted(clone.rglob(".git"), reverse=True):
+        subprocess.run(["rm", "-rf", entry], check=True)
+    return clone
+
+
+@needs_nix
+def test_torch_is_the_hash_of_its_tree_with_all_submodules(project: Project, world: World) -> None:
+    done = run(project, world, "--only", "torch", "--accept", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    clone = cleaned_clone(world)
+    assert (clone / "third_party/third_party/file").read_text() == "of inner\n"
+    (source,) = json.loads(done.stdout)["sources"]
+    assert source["hash"] == nix_hash(clone)
+    assert source["backend"] == "nix"
+    written = (project.root / "matrix.toml").read_text()
+    assert written == TEXT.replace(TORCH, source["hash"])
+    assert source["hash"] in project.recipe("cpu-avx2").read_text()
+
+
+@needs_nix
+def test_the_tarball_and_the_patch_have_the_hashes_their_fetchers_want(
+    project: Project, world: World
+) -> None:
+    done = run(project, world, "--only", "nixpkgs", "--only", "magma_patch", "--accept", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    by_name = {source["name"]: source for source in json.loads(done.stdout)["sources"]}
+    assert by_name["nixpkgs"]["state"] == "taken"
+    assert by_name["nixpkgs"]["hash"] == nix_hash(world.root / "nixpkgs")
+    argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
+    out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
+    assert by_name["magma_patch"]["hash"] == hashes.to_sri(out.stdout)
+    fleet = matrix.load(project.root / "matrix.toml")
+    assert fleet.warnings == ()
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_moved_tag_is_a_warning_that_asks(project: Project, world: World) -> None:
+    done = run(project, world, "--only", "torch")
+    assert done.returncode == 1
+    assert "warning: torch (v2.10.0) is not what it was" in done.stdout
+    assert "--accept takes the new one" in done.stdout
+    assert (project.root / "matrix.toml").read_text() == TEXT
+
+
+@needs_nix
+def test_check_writes_nothing(project: Project, world: World) -> None:
+    before = project.snapshot()
+    done = run(project, world, "--only", "nixpkgs", "--check")
+    assert done.returncode == 1
+    assert '+sha256 = "sha256-' in done.stdout
+    assert project.snapshot() == before
+    assert run(project, world, "--only", "nixpkgs").returncode == 0
+    assert run(project, world, "--only", "nixpkgs", "--check").returncode == 0
+
+
+@needs_nix
+def test_one_source_is_fetched_once_for_all_releases(project: Project, world: World) -> None:
+    second = (PROJECT / "tests/second-release.toml").read_text()
+    pin = "6a030d535719c5190187c4cec156f335e95e3211"
+    second = second.replace("0123456789abcdef0123456789abcdef01234567", pin)
+    (project.root / "matrix.toml").write_text(TEXT + second)
+    done = run(project, world, "--only", "nixpkgs", "--accept", "--json")
+    assert [source["release"] for source in json.loads(done.stdout)["sources"]] == [
+        "cuda13_0",
+        "cuda12_8",
+    ]
+    assert sum(f"/archive/{pin}" in request for request in world.requests) == 1
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda w: git(w.root / "site/pytorch/pytorch", "tag", "-d", "v2.10.0"), "has no v2.10.0"),
+        (lambda w: w.env.update(BUILD_PYTORCH_GITHUB="http://127.0.0.1:9"), "does not answer"),
+        (lambda w: w.env.update(BUILD_PYTORCH_GITHUB="http://nowhere.invalid"), "no network"),
+    ],
+    ids=["missing tag", "closed port", "no network"],
+)
+def test_what_cannot_be_fetched_is_one_line(
+    project: Project, world: World, break_it: Callable[[World], None], says: str
+) -> None:
+    break_it(world)
+    git(world.root / "site/pytorch/pytorch", "update-server-info")
+    done = run(project, world, "--only", "torch")
+    assert done.returncode == 2
+    assert says in error_line(done)
+    assert (project.root / "matrix.toml").read_text() == TEXT
+
+
+def test_a_tarball_that_does_not_exist_is_one_line(project: Project, world: World) -> None:
+    project.edit("matrix.toml", "6a030d535719", "6a030d535718")
+    done = run(project, world, "--only", "nixpkgs")
+    assert done.returncode == 2
+    assert "(404)" in error_line(done)
+
+
+def test_an_unknown_source_is_bad_input(project: Project) -> None:
+    done = project.nox("-s", "prefetch", "--", "--only", "troch")
+    assert done.returncode == 2
+    assert 'no source "troch"; did you mean "torch"?' in error_line(done)
+
+
+# --- other tools ---
+
+
+def tool(project: Project, name: str, script: str) -> dict[str, str]:
+    folder = project.root.parent / "tools"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f'#!/bin/sh\necho "$0" "$@" >> {folder}/argv\n{script}\n')
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def argv_of(project: Project) -> str:
+    return (project.root.parent / "tools/argv").read_text()
+
+
+def test_nix_prefetch_is_asked_first_with_the_fetchers_own_arguments(project: Project) -> None:
+    env = tool(project, "nix-prefetch", f"echo {OTHER}")
+    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--only", "magma_patch",
+                       "--check", "--json", env=env)  # fmt: skip
+    assert done.returncode == 1
+    assert {s["backend"] for s in json.loads(done.stdout)["sources"]} == {"nix-prefetch"}
+    assert (
+        "--quiet fetchFromGitHub --owner pytorch --repo pytorch --rev v2.10.0 --fetchSubmodules"
+        in argv_of(project)
+    )
+    assert (
+        "--quiet fetchpatch --name cuda-13.0-clockrate-fix.patch --url https://github.com/icl-utk-"
+        in argv_of(project)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "argv"),
+    [
+        ("nurl", OTHER, "--hash --submodules=true https://github.com/pytorch/pytorch v2.10.0"),
+        (
+            "nix-prefetch-git",
+            json.dumps({"hash": OTHER, "sha256": "x"}),
+            "--fetch-submodules --url https://github.com/pytorch/pytorch --rev refs/tags/v2.10.0",
+        ),
+        (
+            "nix-prefetch-github",
+            json.dumps({"owner": "pytorch", "hash": OTHER}),
+            "pytorch pytorch --rev v2.10.0 --json --fetch-submodules",
+        ),
+    ],
+)
+def test_other_tools_are_used_where_they_are(
+    project: Project, name: str, answer: str, argv: str
+) -> None:
+    env = tool(project, name, f"echo '{answer}'")
+    done = project.run(
+        "nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json", env=env
+    )
+    (source,) = json.loads(done.stdout)["sources"]
+    assert (source["backend"], source["hash"]) == (name, OTHER)
+    assert argv in argv_of(project)
+
+
+@needs_nix
+def test_where_one_tool_fails_the_next_is_asked(project: Project, world: World) -> None:
+    env = tool(project, "nurl", "echo error: something odd >&2; exit 1")
+    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json",
+                       env={**world.env, **env})  # fmt: skip
+    (source,) = json.loads(done.stdout)["sources"]
+    assert source["backend"] == "nix"
+
+
+def test_a_download_that_hangs_is_ended(project: Project) -> None:
+    env = tool(project, "nurl", "exec sleep 600")
+    start = time.monotonic()
+    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--timeout", "0", env=env)
+    assert time.monotonic() - start < 60
+    assert done.returncode == 2
+    assert "not finished in the time that --timeout gives (nurl)" in error_line(done)
+
+
+# --- the guard ---
+
+
+def test_a_hash_that_did_not_follow_its_rev_fails_verification(project: Project) -> None:
+    project.edit("matrix.toml", 'version = "2.10.0"', 'version = "2.10.1"')
+    project.edit("matrix.toml", 'rev = "v2.10.0"', 'rev = "v2.10.1"')
+    done = project.invoke("all", "--json")
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)["verification"]["findings"]
+    (stale,) = [finding for finding in findings if finding["check"] == "stale-hash"]
+    assert stale["found"] == "the hash of v2.10.0 in release.cuda13_0.torch"
+    assert stale["expected"] == "that of v2.10.1"
+    lines = (project.root / "matrix.toml").read_text().splitlines()
+    assert lines[stale["line"] - 1] == "[release.cuda13_0.torch]"
