@@ -150,3 +150,56 @@ def prefetch(
         return prefetch.run(options)
 
     _hand_over(run)
+
+
+@task(
+    auto_shortflags=False,
+    help={
+        "torch": "the version of PyTorch to move to, such as 2.11.0",
+        "nixpkgs": "the nixpkgs revision to move to, 40 hex digits",
+        "cuda": "the CUDA version to move to, such as 13.1",
+        "release": "which release, where matrix.toml has several",
+        "pre": "take a pre-release as well",
+        "dry-run": "do everything but write",
+        "timeout": "minutes that one download may take",
+    },
+)
+def bump(
+    _: Context,
+    torch: str = "",
+    nixpkgs: str = "",
+    cuda: str = "",
+    release: str = "",
+    pre: bool = False,
+    dry_run: bool = False,
+    timeout: int = 60,
+) -> None:
+    """Move a release to another PyTorch, nixpkgs or CUDA: all of it, or nothing."""
+
+    def run() -> int:
+        from build_pytorch import bump
+
+        options = bump.Options(
+            torch=torch,
+            nixpkgs=nixpkgs,
+            cuda=cuda,
+            release=release,
+            pre=pre,
+            dry_run=dry_run,
+            timeout=timeout,
+        )
+        return bump.run(options)
+
+    _hand_over(run)
+
+
+@task(auto_shortflags=False, help={"json": _JSON})
+def outdated(_: Context, json: bool = False) -> None:
+    """List what is newer than matrix.toml: PyTorch and nixpkgs."""
+
+    def run() -> int:
+        from build_pytorch import bump
+
+        return bump.outdated(as_json=json)
+
+    _hand_over(run)

@@ -56,6 +56,20 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     return changes
 
 
+def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[Change]:
+    """Plan to give a page another name: created with its regions filled, the old one deleted."""
+    old = tree.read(page)
+    if old is None or tree.read(new_page) is not None:
+        return []
+    start = f"{new_page}#"
+    regions = {k.removeprefix(start): v for k, v in texts.items() if k.startswith(start)}
+    text, _ = _fill(old.decode("utf-8", errors="replace"), regions)
+    return [
+        Change(path=new_page, action=Action.CREATE, reason=f"was {page}", new=text.encode()),
+        Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
+    ]
+
+
 def pages(matrix: Matrix) -> list[str]:
     """The pages written by hand that hold generated regions: the README and the notes."""
     return [paths.README, *(release.notes for release in matrix.releases.values())]

@@ -12,9 +12,11 @@ from build_pytorch import applying, matrix
 from build_pytorch.changes import Action, Change
 from build_pytorch.model import Trail
 
+Value = str | list[str]
 
-def edited(text: str, values: Mapping[Trail, str]) -> str:
-    """The text with some strings replaced, each of which must be there already.
+
+def edited(text: str, values: Mapping[Trail, Value]) -> str:
+    """The text with some strings or lists of strings replaced, each of which is there already.
 
     Comments, order and spacing stay. Raises KeyError for a trail that leads nowhere, MatrixError
     where the result contradicts itself.
@@ -25,7 +27,7 @@ def edited(text: str, values: Mapping[Trail, str]) -> str:
         for step in trail[:-1]:
             node = node[step]
         old = node[trail[-1]]
-        new = tomlkit.string(value)
+        new = tomlkit.item(value)
         new.trivia.indent, new.trivia.trail = old.trivia.indent, old.trivia.trail
         new.trivia.comment_ws, new.trivia.comment = old.trivia.comment_ws, old.trivia.comment
         node[trail[-1]] = new

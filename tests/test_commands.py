@@ -118,7 +118,7 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 
 LAYERS = [
     {"errors", "digest", "console", "fields", "hashes"},
-    {"paths", "model", "nix", "proc", "guard"},
+    {"paths", "model", "nix", "proc", "guard", "github"},
     {"matrix_errors", "consistency", "select"},
     {"matrix", "recipes", "changes"},
     {"docs", "applying"},
@@ -126,6 +126,7 @@ LAYERS = [
     {"checks"},
     {"phases"},
     {"prefetch"},
+    {"bump"},
 ]
 
 

@@ -303,7 +303,12 @@ def cleaned_clone(world: World) -> Path:
 
 
 @needs_nix
-def test_torch_is_the_hash_of_its_tree_with_all_submodules(project: Project, world: World) -> None:
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_torch_is_the_hash_of_its_tree_with_all_submodules(
+    project: Project, world: World, scheme: str
+) -> None:
+    if scheme == "file":
+        world.env["BUILD_PYTORCH_GITHUB"] = f"file://{world.root}/site"
     done = run(project, world, "--only", "torch", "--accept", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     clone = cleaned_clone(world)

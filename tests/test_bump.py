@@ -1,0 +1,353 @@
+"""Moving a release: GitHub asked over real HTTP, hashes taken, everything written or nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PROJECT, Project, error_line, needs_nix
+from test_prefetch import OTHER, tool
+
+from build_pytorch.errors import ToolError
+from build_pytorch.github import GitHub
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+PIN = "6a030d535719c5190187c4cec156f335e95e3211"
+NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def ok(document: Any) -> Answer:
+    return 200, {}, json.dumps(document).encode()
+
+
+class Api:
+    """GitHub's API on this machine. Answers may be lists: one for each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.answers: dict[str, Answer | list[Answer] | Callable[[], Answer]] = {
+            "/repos/pytorch/pytorch/git/ref/tags/v2.11.0": ok({"ref": "refs/tags/v2.11.0"}),
+            "/repos/pytorch/pytorch/git/ref/tags/v2.12.0rc1": ok({"ref": "refs/tags/v2.12.0rc1"}),
+            "/repos/pytorch/pytorch/releases?per_page=50": ok(
+                [
+                    {"tag_name": "v2.12.0rc1", "prerelease": True},
+                    {"tag_name": "v2.11.0", "prerelease": False},
+                    {"tag_name": "v2.9.1", "prerelease": False},
+                    {"tag_name": "ciflow/odd", "prerelease": False},
+                ]
+            ),
+            f"/repos/NixOS/nixpkgs/commits/{NEW_PIN}": ok({"sha": NEW_PIN}),
+            "/repos/NixOS/nixpkgs/commits/nixos-unstable": ok(
+                {"sha": NEW_PIN, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}}
+            ),
+        }
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                api.requests.append((self.path, dict(self.headers)))
+                found = api.answers.get(self.path, (404, {}, b'{"message": "Not Found"}'))
+                answer = found.pop(0) if isinstance(found, list) else found
+                code, headers, body = answer() if callable(answer) else answer
+                self.send_response(code)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.base = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    api = Api()
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", api.base)
+    for name in ("GITHUB_TOKEN", "GH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    yield api
+    api.server.shutdown()
+    api.server.server_close()
+
+
+def bump(project: Project, *argv: str, hash_: str = OTHER) -> subprocess.CompletedProcess[str]:
+    """Run bump with a stand-in for the download: nurl and nix-prefetch-url give a hash."""
+    env = tool(project, "nurl", f"echo {hash_}")
+    tool(project, "nix-prefetch-url", f"echo {hash_}")
+    return project.run("invoke", "bump", *argv, env=env)
+
+
+# --- what GitHub answers ---
+
+
+def asked(**options: Any) -> bool:
+    return GitHub(**{"backoff": 0.01, **options}).has_tag("pytorch", "pytorch", "v2.11.0")
+
+
+TAG = "/repos/pytorch/pytorch/git/ref/tags/v2.11.0"
+
+
+def test_a_tag_is_there_or_it_is_not(api: Api) -> None:
+    assert asked()
+    del api.answers[TAG]
+    assert not asked()
+
+
+def test_failures_of_the_server_are_tried_again(api: Api) -> None:
+    good = api.answers[TAG]
+    assert not isinstance(good, list)
+    api.answers[TAG] = [(500, {}, b""), (503, {}, b""), good]  # type: ignore[list-item]
+    assert asked()
+    assert len(api.requests) == 3
+
+
+def test_a_server_that_stays_broken_is_one_line(api: Api) -> None:
+    api.answers[TAG] = (500, {}, b"")
+    with pytest.raises(ToolError, match="answered 500"):
+        asked()
+    assert len(api.requests) == 4
+
+
+def test_the_rate_limit_is_explained(api: Api) -> None:
+    headers = {
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Limit": "60",
+        "X-RateLimit-Reset": "1790000000",
+    }
+    api.answers[TAG] = (403, headers, b"{}")
+    with pytest.raises(ToolError, match=r"60 requests an hour.*until \d\d:\d\d UTC.*GITHUB_TOKEN"):
+        asked()
+
+
+def test_a_refusal_that_is_no_limit_is_told_as_it_is(api: Api) -> None:
+    api.answers[TAG] = (403, {}, b"{}")
+    with pytest.raises(ToolError, match="answered 403 Forbidden"):
+        asked()
+
+
+def test_a_hang_ends(api: Api) -> None:
+    def hang() -> Answer:
+        time.sleep(3)
+        return ok({})
+
+    api.answers[TAG] = hang
+    start = time.monotonic()
+    with pytest.raises(ToolError, match=r"gave no answer in"):
+        asked(seconds=0.3)
+    assert time.monotonic() - start < 2.5
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'"x"'])
+def test_an_answer_that_is_not_githubs_is_one_line(api: Api, body: bytes) -> None:
+    api.answers[TAG] = (200, {}, body)
+    with pytest.raises(ToolError, match="answered something else"):
+        asked()
+
+
+def test_a_redirect_is_followed(api: Api) -> None:
+    api.answers["/moved"] = api.answers[TAG]
+    api.answers[TAG] = (301, {"Location": f"{api.base}/moved"}, b"")
+    assert asked()
+
+
+def test_no_server_is_one_line(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    del api
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", "http://127.0.0.1:9")
+    with pytest.raises(ToolError, match="cannot be reached"):
+        asked()
+
+
+def test_the_token_is_sent_and_never_shown(
+    api: Api, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "secret-token")
+    api.answers[TAG] = (500, {}, b"")
+    done = bump(project, "--torch", "2.11.0")
+    assert api.requests[0][1]["Authorization"] == "Bearer secret-token"
+    assert "secret-token" not in done.stdout + done.stderr
+
+
+# --- bump ---
+
+
+@needs_nix
+def test_a_new_pytorch_changes_every_place_that_follows(api: Api, project: Project) -> None:
+    assert api.base
+    project.commit()
+    done = bump(project, "--torch", "2.11.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    old, new = TEXT.splitlines(), (project.root / "matrix.toml").read_text().splitlines()
+    changed = [line.split("   #")[0] for line, other in zip(new, old, strict=True) if line != other]
+    assert changed == [
+        'notes = "docs/pytorch-2.11-cuda13-build-notes.md"',
+        'version = "2.11.0"',
+        'rev = "v2.11.0"',
+        f'hash = "{OTHER}"',
+        'hash_of = "v2.11.0"        ',
+        'pname = "pytorch211"',
+    ]
+    recipe = project.recipe("cuda13_0-sm90-avx2").read_text()
+    for part in (
+        'version = "2.11.0"',
+        'pname = "pytorch211-',
+        OTHER,
+        "PYTORCH_BUILD_VERSION=2.11.0",
+    ):
+        assert part in recipe
+    docs = project.root / "docs"
+    assert (docs / "pytorch-2.11-cuda13-build-notes.md").exists()
+    assert not (docs / "pytorch-2.10-cuda13-build-notes.md").exists()
+    assert "docs/pytorch-2.11-cuda13-build-notes.md" in (project.root / "README.md").read_text()
+    assert "What a person still has to look at" in done.stdout
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_new_pin_retires_the_old_one(api: Api, project: Project) -> None:
+    assert api.base
+    base32 = "1" + "0" * 51
+    done = bump(project, "--nixpkgs", NEW_PIN, hash_=base32)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (project.root / "matrix.toml").read_text()
+    assert f'rev = "{NEW_PIN}"' in text
+    assert f'"{PIN}"]' in text
+    assert f'sha256_of = "{NEW_PIN}"' in text
+    assert PIN not in project.recipe("cpu-avx2").read_text()
+    assert "has no sha256" not in project.invoke("all", "--check").stdout
+
+
+@needs_nix
+def test_a_new_cuda_renames_the_recipes(api: Api, project: Project) -> None:
+    done = bump(project, "--cuda", "13.1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert api.requests == []
+    assert not list(project.pkgs.glob("*cuda13_0*"))
+    assert len(list(project.pkgs.glob("*cuda13_1*"))) == 40
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_dry_run_shows_everything_and_writes_nothing(api: Api, project: Project) -> None:
+    assert api.base
+    before = project.snapshot()
+    done = bump(project, "--torch", "2.11.0", "--dry-run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '+version = "2.11.0"' in done.stdout
+    assert "Dry run: nothing was written." in done.stdout
+    assert project.snapshot() == before
+
+
+def without_tag(api: Api, _: Project) -> None:
+    del api.answers[TAG]
+
+
+def without_download(_: Api, project: Project) -> None:
+    tool(project, "nurl", "echo error: no; exit 1")
+
+
+def edited_by_hand(_: Api, project: Project) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))
+
+
+def template_that_breaks(_: Api, project: Project) -> None:
+    project.edit(
+        "templates/gpu.nix.j2", "cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu"
+    )
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("break_it", "code", "says"),
+    [
+        (without_tag, 2, "pytorch/pytorch has no tag v2.11.0"),
+        (edited_by_hand, 1, "1 file edited by hand: nothing was written"),
+        (template_that_breaks, 1, "do not pass verification: nothing was written"),
+    ],
+)
+def test_a_failure_at_any_step_leaves_the_tree_as_it_was(
+    api: Api,
+    project: Project,
+    break_it: Callable[[Api, Project], None],
+    code: int,
+    says: str,
+) -> None:
+    break_it(api, project)
+    before = project.snapshot()
+    done = bump(project, "--torch", "2.11.0")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.snapshot() == before
+
+
+def test_a_download_that_fails_leaves_the_tree_as_it_was(api: Api, project: Project) -> None:
+    del api
+    before = project.snapshot()
+    env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9"}
+    done = project.run("invoke", "bump", "--torch", "2.11.0", env=env)
+    assert done.returncode == 2
+    assert error_line(done)
+    assert project.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "nothing to do"),
+        (["--torch", "2.12.0rc1"], "--pre takes it all the same"),
+        (["--torch", "../../x"], "allowed: a version such as 2.11.0"),
+        (["--nixpkgs", "main"], "allowed: a full Git revision"),
+        (["--nixpkgs", "2" * 40], "has no commit 222"),
+        (["--cuda", "12.8"], "with CUDA 12.8; allowed: CUDA 12.9 or newer"),
+        (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
+    ],
+)
+def test_what_cannot_be_is_one_line(api: Api, project: Project, argv: list[str], says: str) -> None:
+    del api
+    done = bump(project, *argv)
+    assert done.returncode == 2
+    assert says in error_line(done)
+    assert (project.root / "matrix.toml").read_text() == TEXT
+
+
+# --- outdated ---
+
+
+def test_outdated_tells_what_is_newer(api: Api, project: Project) -> None:
+    del api
+    done = project.invoke("outdated")
+    assert done.returncode == 0
+    assert "torch 2.10.0: 2.11.0 is newer" in done.stdout
+    assert f"nixpkgs {PIN}: {NEW_PIN} is newer (nixos-unstable of 2026-11-01)" in done.stdout
+    rows = json.loads(project.invoke("outdated", "--json").stdout)
+    assert [(row["name"], row["newer"]) for row in rows] == [("torch", True), ("nixpkgs", True)]
+
+
+def test_outdated_is_quiet_where_nothing_is_newer(api: Api, project: Project) -> None:
+    releases = "/repos/pytorch/pytorch/releases?per_page=50"
+    api.answers[releases] = ok([{"tag_name": "v2.10.0", "prerelease": False}])
+    done = project.invoke("outdated")
+    assert "torch 2.10.0: is the newest" in done.stdout
+
+
+def test_the_readme_names_every_task(project: Project) -> None:
+    tasks = re.findall(r"(?m)^  (\w+) ", project.invoke("--list").stdout)
+    readme = (Path(project.root) / "README.md").read_text()
+    for task in tasks:
+        assert f"invoke {task}" in readme, task
