@@ -211,7 +211,7 @@ def _values(name: str, release: Release, options: Options) -> Iterator[tuple[Tra
 
 
 def _short(version: str) -> str:
-    """2.10 of 2.10.0."""
+    """Major and minor number."""
     return ".".join(version.split(".")[:2])
 
 
