@@ -1,0 +1,143 @@
+"""The shell inside the recipes, run by a real Bash: what it sets, links and writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from conftest import PROJECT, needs_nix
+
+from build_pytorch.checks import evaluation
+from build_pytorch.checks.base import Context
+from build_pytorch.model import Matrix
+
+pytestmark = needs_nix
+
+
+class Scripts(NamedTuple):
+    """The two hooks of a recipe as Nix evaluates them, nixpkgs' own part cut off."""
+
+    pre_configure: str
+    post_patch: str
+
+
+def scripts(fleet: Matrix, variant_id: str) -> Scripts:
+    variant = next(variant for variant in fleet.variants if variant.id == variant_id)
+    context = Context(fleet, PROJECT, [variant])
+    evaluation.prepare(context)
+    facts = evaluation.evaluated(context).results[variant.path].facts
+    assert facts
+    pre_configure = facts.pre_configure[facts.pre_configure.index("# CPU instruction set") :]
+    return Scripts(pre_configure, facts.post_patch.rpartition("rm cmake/Modules/")[2])
+
+
+def run(folder: Path, script: str, probe: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a hook as stdenv does (errors end it), with /build and the store below a folder."""
+    script = script.replace("/build/", f"{folder}/build/").replace(
+        "/nix/store/", f"{folder}/store/"
+    )
+    return subprocess.run(
+        ["bash", "-e", "-c", f"{script}\n{probe}"],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+PROBE = (
+    'echo "cxx=$CXXFLAGS|c=$CFLAGS|cuda=$CUDAFLAGS|cores=$NIX_BUILD_CORES'
+    '|v=$PYTORCH_BUILD_VERSION|uc=$USE_CUDA"'
+)
+
+
+def test_a_gpu_recipe_sets_flags_version_and_headers(fleet: Matrix, tmp_path: Path) -> None:
+    script = scripts(fleet, "sm90-avx512").pre_configure
+    done = run(tmp_path, script, PROBE, CXXFLAGS="-O1", CFLAGS="-O2", CUDAFLAGS="-lineinfo")
+    build = f"-I{tmp_path}/build/cccl-compat"
+    isa = "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma"
+    last = done.stdout.splitlines()[-1]
+    assert f"cxx={build} {isa} -O1|c={build} {isa} -O2|cuda={build} -lineinfo|" in last
+    assert "|v=2.10.0|" in last
+    assert (tmp_path / "version.txt").read_text() == "2.10.0\n"
+    cccl = tmp_path / "build/cccl-compat/cccl"
+    assert sorted(link.name for link in cccl.iterdir()) == ["cub", "cuda", "nv", "thrust"]
+    for link in cccl.iterdir():
+        assert str(link.readlink()).endswith(f"cuda_cccl-13.0.x/include/{link.name}")
+    assert "GPU:       SM90 (9.0)" in done.stdout
+
+
+def test_a_hook_may_run_twice(fleet: Matrix, tmp_path: Path) -> None:
+    script = scripts(fleet, "sm90-avx512").pre_configure
+    run(tmp_path, script, "true")
+    run(tmp_path, script, "true")
+    assert len(list((tmp_path / "build/cccl-compat/cccl").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "effective"),
+    [("64", "32"), ("32", "32"), ("8", "8"), ("1", "1"), ("0", None), (None, None)],
+)
+def test_the_limit_of_jobs_is_effective(
+    fleet: Matrix, tmp_path: Path, given: str | None, effective: str | None
+) -> None:
+    script = scripts(fleet, "cpu-avx2").pre_configure
+    env = {} if given is None else {"NIX_BUILD_CORES": given}
+    done = run(tmp_path, script, PROBE, **env)
+    all_cores = str(min(32, len(os.sched_getaffinity(0))))
+    assert f"|cores={effective or all_cores}|" in done.stdout
+
+
+def test_a_cpu_only_recipe_switches_cuda_off(fleet: Matrix, tmp_path: Path) -> None:
+    done = run(tmp_path, scripts(fleet, "cpu-avx2").pre_configure, PROBE, USE_CUDA="1")
+    assert done.stdout.endswith("|uc=0\n")
+    assert not (tmp_path / "build").exists()
+
+
+has_cmake_and_cuda = pytest.mark.skipif(
+    not (shutil.which("cmake") and shutil.which("nvcc")), reason="no CMake with CUDA here"
+)
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.20)
+project(probe CXX)
+list(APPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_SOURCE_DIR}/cmake/Modules)
+find_package(CUDAToolkit REQUIRED)
+message(STATUS "found=${CUDAToolkit_VERSION} path=${CMAKE_MODULE_PATH}")
+find_package(CUDAToolkit REQUIRED)
+if(NOT TARGET CUDA::cudart)
+  message(FATAL_ERROR "no target")
+endif()
+install(FILES cmake/Modules/FindCUDAToolkit.cmake DESTINATION share)
+"""
+
+
+def stub(fleet: Matrix, folder: Path) -> Path:
+    """The stub as postPatch writes it, after nixpkgs removed the file."""
+    (folder / "cmake/Modules").mkdir(parents=True)
+    script = scripts(fleet, "sm90-avx2").post_patch
+    run(folder, script.partition("\n")[2], "true")
+    return folder / "cmake/Modules/FindCUDAToolkit.cmake"
+
+
+def test_the_stub_is_cmake_and_not_nix(fleet: Matrix, tmp_path: Path) -> None:
+    text = stub(fleet, tmp_path).read_text()
+    assert text.startswith("if(NOT CUDAToolkit_FOUND)\n  set(")
+    assert '"${CMAKE_MODULE_PATH}"' in text
+    assert "''" not in text
+
+
+@has_cmake_and_cuda
+def test_the_stub_hands_over_to_cmakes_own_module(fleet: Matrix, tmp_path: Path) -> None:
+    stub(fleet, tmp_path)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
+    done = subprocess.run(
+        ["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert f"path={tmp_path}/cmake/Modules\n" in done.stdout
+    assert "found=1" in done.stdout
