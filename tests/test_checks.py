@@ -173,7 +173,7 @@ def test_the_hand_written_canonical_recipe_passes(project: Project) -> None:
     assert errors(project) == set()
     assert tripped(project) <= {"eval-jobs"}, "the plan's MAX_JOBS has no effect: a warning"
     project.edit(f".flox/pkgs/{name}", '"12.0"', '"9.0"')
-    assert {"gpu-arch", "eval-architecture"} <= errors(project), "kept and looked at all the same"
+    assert "gpu-arch" in errors(project), "kept and looked at all the same"
 
 
 def test_comments_and_blank_lines_trip_only_the_digest(project: Project) -> None:

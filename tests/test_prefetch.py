@@ -393,6 +393,7 @@ def test_what_cannot_be_fetched_is_one_line(
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 
+@needs_nix
 def test_a_tarball_that_does_not_exist_is_one_line(project: Project, world: World) -> None:
     project.edit("matrix.toml", "6a030d535719", "6a030d535718")
     done = run(project, world, "--only", "nixpkgs")
