@@ -27,20 +27,22 @@ def apply(root: Path, changes: Iterable[Change]) -> None:
     Raises WriteError before anything has changed where the disk is full or read-only, where
     another run is writing, or where a file is no longer what the plan saw.
     """
-    writes = [change for change in changes if change.action.writes]
-    if not writes:
+    planned = list(changes)
+    writes = [change for change in planned if change.action.writes]
+    leftovers = _leftovers({(root / change.path).parent for change in planned})
+    if not (writes or leftovers):
         return
     with _lock(root), _as_write_error():
         for change in writes:
             if Tree(root).read(change.path) != change.old:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")
-        folders = {(root / change.path).parent for change in writes}
-        _remove_leftovers(folders)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
         _write_all({root / c.path: c.new for c in writes if c.new is not None})
         for change in writes:
             if change.new is None:
                 (root / change.path).unlink(missing_ok=True)
-        for folder in folders:
+        for folder in {(root / change.path).parent for change in writes}:
             _sync_folder(folder)
 
 
@@ -88,11 +90,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _remove_leftovers(folders: Iterable[Path]) -> None:
-    """Remove half-written files of a run that was killed; with the lock held, none needs them."""
-    for folder in folders:
-        for leftover in folder.glob(f".*{_TEMPORARY}"):
-            leftover.unlink(missing_ok=True)
+def _leftovers(folders: Iterable[Path]) -> list[Path]:
+    """Half-written files of runs that were killed. With the lock held, no run needs them."""
+    return [path for folder in folders for path in folder.glob(f".*{_TEMPORARY}")]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from build_pytorch import digest, proc
+from build_pytorch import digest, paths, proc
 from build_pytorch.errors import ToolError, WriteError
 
 
@@ -73,7 +73,7 @@ class Tree:
         Raises WriteError for what stands there and is not a readable file.
         """
         try:
-            return (self.root / path).read_bytes()
+            return paths.read_file(self.root / path)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -222,6 +222,7 @@ def _example(matrix: Matrix) -> str:
 
 def _table(text: str, header: str) -> str:
     """A table of matrix.toml as it is written, to the next blank line."""
+    text = text.replace("\r\n", "\n")
     start = text.find(f"\n{header}")
     if start < 0:
         return header  # written in another style, for instance as an inline table

@@ -20,7 +20,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     Raises MatrixError with file, line, TOML path, what was found and what is allowed.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = paths.read_file(path).decode("utf-8")
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

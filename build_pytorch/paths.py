@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,16 @@ README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file. Raises OSError, also for what would block or never end."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 def checked_root(root: Path) -> Path:

@@ -37,6 +37,10 @@ class Result:
         return "\n".join(self.stderr.strip().splitlines()[-_KEPT_LINES:])
 
 
+_live: set[Running] = set()
+"""Programs that were started and not waited for yet."""
+
+
 class Running:
     """A program that was started and works on its own until `finish`."""
 
@@ -46,6 +50,7 @@ class Running:
         self._process = process
         self._stdout = stdout
         self._stderr = stderr
+        _live.add(self)
 
     def finish(self, timeout: float | None = None) -> Result:
         """Wait for its end, and end it after so many seconds."""
@@ -62,6 +67,7 @@ class Running:
             expired = timer is not None and not timer.is_alive()
             if timer:
                 timer.cancel()
+            _live.discard(self)
             texts = [_drained(stream) for stream in (self._stdout, self._stderr)]
         return Result(code, *texts, expired=expired)
 
@@ -95,6 +101,13 @@ class Running:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+
+
+def kill_all() -> None:
+    """End every program that still runs. For an end before its time: no orphans."""
+    for running in list(_live):
+        running.kill()
+        running.finish()
 
 
 def _drained(stream: IO[bytes]) -> str:

@@ -232,3 +232,79 @@ def test_a_directory_where_a_recipe_belongs_is_one_line(project: Project) -> Non
     verified = project.invoke("verify")
     assert verified.returncode == 1
     assert "Is a directory" in verified.stdout
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code"), [(">&-", 0), ("> /dev/full", 2), ("| true", 0), ("2>&-", 0)]
+)
+def test_an_output_that_takes_nothing_is_no_traceback(
+    project: Project, redirect: str, code: int
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m invoke verify --only text {redirect}"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+
+
+def test_an_output_in_ascii_is_no_traceback(project: Project) -> None:
+    project.edit("matrix.toml", '"Ivy Bridge"', '"Ivy Br\u00fccke"')
+    project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX\u00b2"')
+    done = project.run("invoke", "phase2", "--diff", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "AVX\\xb2" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_never_ends_is_not_read(project: Project, kind: str) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.unlink()
+    if kind == "fifo":
+        os.mkfifo(recipe)
+    else:
+        recipe.symlink_to("/dev/zero")
+    done = project.invoke("phase4")
+    assert done.returncode == 2
+    assert "not a regular file" in error_line(done)
+    verified = project.invoke("verify", "--only", "inventory")
+    assert verified.returncode == 1
+    assert "not a regular file" in verified.stdout
+
+
+def test_sigterm_ends_politely_and_takes_its_programs_along(project: Project) -> None:
+    tools = project.root.parent / "tools"
+    tools.mkdir()
+    script = tools / "nurl"
+    script.write_text(f"#!/bin/sh\necho $$ > {tools}/pid\nexec sleep 600\n")
+    script.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", "prefetch", "--only", "torch"],
+        cwd=project.root,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(100):
+        time.sleep(0.05)
+        if (tools / "pid").exists() and (tools / "pid").read_text().strip():
+            break
+    process.terminate()
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert said == "error: terminated; every file is whole, run again to go on\n"
+    child = int((tools / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_what_a_kill_left_behind_goes_with_the_next_run(project: Project) -> None:
+    left = project.pkgs / ".pytorch-python313-cpu-avx2.nix.build-pytorch-tmp"
+    left.write_text("half")
+    assert project.invoke("all", "--check").returncode == 0
+    assert left.exists(), "looking removes nothing"
+    assert project.invoke("phase4").returncode == 0
+    assert not left.exists()

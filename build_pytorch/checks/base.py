@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from build_pytorch import nix, proc
+from build_pytorch import nix, paths, proc
 from build_pytorch.model import Matrix, Variant
 
 Severity = Literal["error", "warning"]
@@ -82,7 +82,7 @@ class Context:
     def _read_recipe(self, path: Path) -> None:
         name = path.relative_to(self.root).as_posix()
         try:
-            self.recipes[name] = Recipe(name, path.read_bytes().decode("utf-8"))
+            self.recipes[name] = Recipe(name, paths.read_file(path).decode("utf-8"))
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:
@@ -102,7 +102,7 @@ class Context:
     def read(self, path: str) -> str | None:
         """The text of another file below the root, or None where there is none to read."""
         try:
-            return (self.root / path).read_text(encoding="utf-8", errors="replace")
+            return paths.read_file(self.root / path).decode("utf-8", errors="replace")
         except OSError:
             return None
 
