@@ -17,7 +17,7 @@ from build_pytorch.errors import BuildPytorchError
 
 _NUMBER: Final = re.compile(
     r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
-    r"(?:variants|recipes)\b"
+    r"(?:variants|recipes|packages)\b"
 )
 
 
