@@ -15,6 +15,7 @@ import msgspec
 
 from build_pytorch import digest, paths, recipes
 from build_pytorch.changes import Action, Change, Tree, plan_text
+from build_pytorch.console import counted
 from build_pytorch.model import Matrix, MatrixFile, Variant
 
 _REGION: Final = re.compile(
@@ -141,18 +142,18 @@ def _releases(matrix: Matrix) -> list[dict[str, Any]]:
 def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     release = matrix.releases[name]
     variants = matrix.of_release(name)
-    cuda = release.cuda.version if release.cuda else "none"
+    cuda = f"on CUDA {release.cuda.version}" if release.cuda else "without CUDA"
     by_pair = {(v.gpu_key, v.cpu_key): v for v in variants}
     cpus = list(dict.fromkeys(v.cpu_key for v in variants))
     gpus = list(dict.fromkeys(v.gpu_key for v in variants))
     return {
         "notes": release.notes,
-        "title": f"PyTorch {release.torch.version}, CUDA {cuda}, Python {release.python.version}",
+        "title": f"PyTorch {release.torch.version} {cuda}, Python {release.python.version}",
         "torch": release.torch.version,
         "cuda": cuda,
         "python": release.python.version,
         "folder": release.folder,
-        "total": len(variants),
+        "total": counted(len(variants), "variant"),
         "impossible": sum(v.impossible is not None for v in variants),
         "buildable": sum(v.impossible is None for v in variants),
         "cpus": cpus,

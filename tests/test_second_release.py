@@ -118,3 +118,26 @@ def test_no_code_and_no_template_knows_a_release() -> None:
     for path in sources:
         for line in path.read_text().splitlines():
             assert not known.search(line) or allowed.search(line), f"{path.name}: {line.strip()}"
+
+
+def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Project) -> None:
+    matrix = project.root / "matrix.toml"
+    text = matrix.read_text()
+    release = SECOND[SECOND.index("[release.") : SECOND.index("[[release.")]
+    cuda = release[release.index("[release.cuda12_8.cuda]") : release.index("[release.cuda12_8.py")]
+    release = release.replace(cuda, "").replace("python312-cuda12_8", "python312")
+    group = 'title = "one"\nkind = "cpu-only"\nplatform = "aarch64-linux"\ncpu = ["armv9"]\n'
+    matrix.write_text(
+        f"{release}\n[[release.cuda12_8.group]]\n{group}\n{text[text.index('[gpu.sm121]') :]}"
+    )
+    for recipe in project.pkgs.iterdir():
+        recipe.unlink()
+    done = project.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 recipes" in done.stdout
+    assert "no such recipe" not in done.stdout
+    readme = (project.root / "README.md").read_text()
+    assert "**1 variant** of PyTorch 2.8.0 without CUDA, Python 3.12: 1 one." in readme
+    (recipe,) = (project.root / "cuda12/.flox/pkgs").iterdir()
+    assert recipe.name == "pytorch-python312-cpu-armv9.nix"
+    assert 'system = "aarch64-linux";' in recipe.read_text()

@@ -95,7 +95,11 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     from build_pytorch.checks import assertions, syntax, toolchain
     from build_pytorch.checks.report import Result
 
-    wanted = [c for c in chosen(only) if context.is_whole or not c.needs_whole_tree]
+    wanted = [
+        check
+        for check in chosen(only)
+        if check.applies(context) and (context.is_whole or not check.needs_whole_tree)
+    ]
     for road, prepare in (
         (assertions, assertions.prepare),
         (syntax, syntax.prepare),

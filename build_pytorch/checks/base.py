@@ -124,6 +124,11 @@ class Check(Struct, frozen=True, kw_only=True):
         """Whether the rule is about the files together, so that a selection cannot keep it."""
         return False
 
+    def applies(self, context: Context) -> bool:
+        """Whether the variants asked for have anything that the rule is about."""
+        del context
+        return True
+
     def run(self, context: Context) -> Outcome:
         """Look, and say what was found."""
         raise NotImplementedError
@@ -192,6 +197,10 @@ class RecipeCheck(Check, frozen=True, kw_only=True):
 
     test: Callable[[Variant, Recipe], Iterable[Problem]]
     kind: Literal["gpu", "cpu-only"] | None = None
+
+    def applies(self, context: Context) -> bool:
+        """Where there are variants of the kind."""
+        return self.kind is None or any(v.group.kind == self.kind for v in context.variants)
 
     def run(self, context: Context) -> Outcome:
         """Look at every recipe of the kind."""

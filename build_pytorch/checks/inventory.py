@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from build_pytorch import paths
 from build_pytorch.checks.base import Check, Context, Problem, TreeCheck
+from build_pytorch.console import counted
 
 
 def _count(kind: str) -> Callable[[Context], Iterator[Problem]]:
@@ -13,17 +14,19 @@ def _count(kind: str) -> Callable[[Context], Iterator[Problem]]:
 
     def test(context: Context) -> Iterator[Problem]:
         for name, release in context.matrix.releases.items():
-            wanted = [v for v in context.matrix.of_release(name) if v.group.kind == kind]
+            variants = context.matrix.of_release(name)
+            wanted = [variant for variant in variants if variant.group.kind == kind]
+            others = {variant.path for variant in variants} - {v.path for v in wanted}
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.folder}/{release.names.package}-{prefix}-"
             found = sum(
-                path.startswith(start) and "/" not in path[len(start) :]
+                path.startswith(start) and "/" not in path[len(start) :] and path not in others
                 for path in (*context.recipes, *context.unreadable)
             )
             if found != len(wanted):
                 yield Problem(
                     path=release.folder,
-                    found=f"{found} files {release.names.package}-{prefix}-*.nix",
+                    found=f"{counted(found, 'file')} {release.names.package}-{prefix}-*.nix",
                     expected=f"{len(wanted)}",
                 )
 

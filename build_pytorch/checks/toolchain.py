@@ -67,6 +67,10 @@ class FlagsCheck(Check, frozen=True, kw_only=True):
 class CapabilityCheck(Check, frozen=True, kw_only=True):
     """nvcc of the release's CUDA generates code for every GPU architecture of the release."""
 
+    def applies(self, context: Context) -> bool:
+        """Where there are GPU architectures."""
+        return any(variant.gpu for variant in context.variants)
+
     def run(self, context: Context) -> Outcome:
         """Ask nvcc for its version and its architectures, once."""
         version_of, codes_of = (
@@ -77,7 +81,7 @@ class CapabilityCheck(Check, frozen=True, kw_only=True):
             if variant.gpu_key and variant.release.cuda:
                 wanted[variant.gpu_key] = variant.release.cuda.version
         if not version_of or not codes_of:
-            return Outcome(check=self, not_run=tuple(wanted) or ("nvcc",), reason="no nvcc")
+            return Outcome(check=self, not_run=tuple(wanted), reason="no nvcc")
         said = re.search(r"release (\d+\.\d+)", version_of.finish().stdout)
         codes = set(codes_of.finish().stdout.split())
         version = said[1] if said else "of unknown version"
