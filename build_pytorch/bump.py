@@ -239,7 +239,15 @@ def _plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
     for variant in old.variants:
         if variant.path not in kept and (data := tree.read(variant.path)) is not None:
             reason = "has another name now"
-            changes.append(Change(path=variant.path, action=Action.DELETE, reason=reason, old=data))
+            changes.append(
+                Change(
+                    path=variant.path,
+                    action=Action.DELETE,
+                    reason=reason,
+                    old=data,
+                    is_deletion=True,
+                )
+            )
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
     if page != moved:

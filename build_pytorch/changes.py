@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -41,10 +41,11 @@ class Change(Struct, frozen=True, kw_only=True):
     old: bytes | None = None
     new: bytes | None = None
     group: str = ""
+    is_deletion: bool = False
 
     def diff(self) -> str:
-        """The change as a unified diff; empty where nothing would change."""
-        if self.old == self.new:
+        """The change as a unified diff; empty where nothing would change, or nobody can say."""
+        if self.old == self.new or (self.new is None and not self.is_deletion):
             return ""
         import difflib
 
@@ -60,6 +61,13 @@ class Change(Struct, frozen=True, kw_only=True):
         )
 
 
+class _Everything(Container[str]):
+    """Holds every path: where Git is missing, nobody knows what is committed."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 class Tree:
     """The files below a root, as a plan sees them: read once, never written."""
 
@@ -68,36 +76,37 @@ class Tree:
         self.force = force
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file, or None where there is none.
-
-        Raises WriteError for what stands there and is not a readable file.
-        """
+        """The bytes of a file, or None where there is none. Raises OSError for what is no file."""
         try:
             return paths.read_file(self.root / path)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise WriteError(f"{self.root / path}: cannot be read: {error.strerror}") from None
 
     @functools.cached_property
-    def _modified(self) -> frozenset[str]:
-        """Tracked files that differ from the last commit. Asked once, and only when it matters."""
-        argv = ["git", "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=no"]
+    def _uncommitted(self) -> Container[str]:
+        """Files that Git could not bring back as they are. Asked once, and only when it matters."""
+        # The root decides which repository is asked, not the hook or shell that we run in.
+        env = {"GIT_DIR": None, "GIT_WORK_TREE": None, "GIT_INDEX_FILE": None}
+        argv = ["git", "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"]
         try:
-            status = proc.capture([*argv, "."], cwd=self.root, check=False)
-            prefix = proc.capture(["git", "rev-parse", "--show-prefix"], cwd=self.root, check=False)
+            status = proc.capture([*argv, "."], cwd=self.root, env=env, check=False)
+            prefix = proc.capture(
+                ["git", "rev-parse", "--show-prefix"], cwd=self.root, env=env, check=False
+            )
         except ToolError:
-            return frozenset()  # no Git, hence nothing that Git would bring back
+            in_git = any((folder / ".git").exists() for folder in (self.root, *self.root.parents))
+            return _Everything() if in_git else frozenset()
         if status.code:
             if "not a git repository" in status.stderr:
                 return frozenset()
-            raise WriteError(f"git status failed in {self.root}: {status.tail}")
+            said = " ".join(status.tail.split())
+            raise WriteError(f"{self.root}: Git does not say what is uncommitted: {said}")
         start = len(prefix.stdout.strip())
         return frozenset(entry[3:][start:] for entry in status.stdout.split("\0") if entry)
 
     def is_modified(self, path: str) -> bool:
         """Whether Git has uncommitted changes of a file."""
-        return path in self._modified
+        return path in self._uncommitted
 
 
 def plan_text(  # noqa: PLR0913 - the three that say why are keywords
@@ -115,46 +124,60 @@ def plan_text(  # noqa: PLR0913 - the three that say why are keywords
     refused, unless `hand_written` says otherwise (with `reason`) or the tree is forced.
     """
     new = text.encode()
-    old = tree.read(path)
+    try:
+        old = tree.read(path)
+    except OSError as error:
+        return unreadable(path, error, group)
     change = functools.partial(Change, path=path, old=old, new=new, group=group)
     if old is None:
         return change(action=Action.CREATE, reason="missing")
     if old == new:
         return change(action=Action.UNCHANGED, reason="as generated")
     current = old.decode("utf-8", errors="replace")
-    intact = digest.is_intact(current)
-    if intact and _title(current) == _title(text):
+    if digest.is_intact(current) and _title(current) == _title(text):
         return change(action=Action.REWRITE, reason="out of date")
-    if intact:
-        problem = "generated for another file and copied here"
-    elif digest.has_digest(current):
-        problem = "edited by hand"
-    elif tree.force or hand_written == "refuse":
-        problem = "written by hand"
-    elif hand_written == "keep":
-        return change(action=Action.KEPT, reason=f"written by hand: {reason}")
-    elif tree.is_modified(path):
-        problem = "uncommitted changes in Git"
-    else:
-        return change(action=Action.REWRITE, reason=reason)
+    problem = _made_by_hand(current)
+    if problem == _HAND_WRITTEN and not tree.force and hand_written == "keep":
+        return change(action=Action.KEPT, reason=f"{problem}: {reason}")
+    if problem == _HAND_WRITTEN and not tree.force and hand_written == "rewrite":
+        if not tree.is_modified(path):
+            return change(action=Action.REWRITE, reason=reason)
+        problem = "not committed in Git as it is"
     if tree.force:
         return change(action=Action.REWRITE, reason=f"forced: {problem}")
-    return change(
-        action=Action.REFUSED, reason=f"{problem}; --force overwrites it, --diff shows what goes"
-    )
+    return change(action=Action.REFUSED, reason=f"{problem}; --force overwrites it")
+
+
+_HAND_WRITTEN: Final = "written by hand"
+
+
+def _made_by_hand(text: str) -> str:
+    """Why a text that is not ours to rewrite is not."""
+    if digest.is_intact(text):
+        return "generated for another file and copied here"
+    return "edited by hand" if digest.has_digest(text) else _HAND_WRITTEN
 
 
 def plan_delete(tree: Tree, path: str, reason: str, *, group: str = "") -> Change:
     """Plan the removal of a file that the clean-up list names."""
-    old = tree.read(path)
-    change = functools.partial(Change, path=path, old=old, group=group)
+    try:
+        old = tree.read(path)
+    except OSError as error:
+        return unreadable(path, error, group)
+    change = functools.partial(Change, path=path, old=old, group=group, is_deletion=True)
     if old is None:
         return change(action=Action.UNCHANGED, reason="already gone")
     if tree.is_modified(path) and not tree.force:
         return change(
-            action=Action.REFUSED, reason="uncommitted changes in Git; --force deletes it"
+            action=Action.REFUSED, reason="not committed in Git as it is; --force deletes it"
         )
     return change(action=Action.DELETE, reason=reason)
+
+
+def unreadable(path: str, error: OSError, group: str = "") -> Change:
+    """The plan for what stands in a file's place and is none. Nothing overwrites it."""
+    reason = f"cannot be read: {error.strerror}; remove it by hand"
+    return Change(path=path, action=Action.REFUSED, reason=reason, group=group)
 
 
 def totals(changes: Iterable[Change]) -> dict[str, int]:

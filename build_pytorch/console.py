@@ -52,7 +52,7 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """Print one line."""
-        self.stream.write(f"{text}\n")
+        write(self.stream, f"{text}\n")
 
     def paint(self, text: str, colour: str) -> str:
         """The text in a colour, or as it is where the stream has none."""
@@ -74,7 +74,7 @@ class Screen:
 
     def _row(self, label: str, action: str, what: str, reason: str) -> None:
         painted = self.paint(f"{action:<9}", _ACTION_COLOURS.get(action, ""))
-        self.line(f"  {label}{painted}  {what}: {reason}")
+        self.line(f"  {label}{painted}  {visible(what)}: {reason}")
 
     def diff(self, text: str) -> None:
         """Print a unified diff."""
@@ -125,8 +125,16 @@ def counted(number: int, noun: str) -> str:
 
 def print_json(document: object, stream: TextIO) -> None:
     """Print machine output."""
-    json.dump(document, stream, indent=2)
-    stream.write("\n")
+    write(stream, json.dumps(document, indent=2) + "\n")
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write, whether somebody still reads or not: `| head` does not end the work."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _grouped(changes: Sequence[Planned]) -> Iterable[tuple[str, list[Planned]]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch import digest, paths, recipes
-from build_pytorch.changes import Action, Change, Tree, plan_text
+from build_pytorch.changes import Action, Change, Tree, plan_text, unreadable
 from build_pytorch.console import counted
 from build_pytorch.model import Matrix, MatrixFile, Variant
 
@@ -67,7 +67,13 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
     text, _ = _fill(old.decode("utf-8", errors="replace"), regions)
     return [
         Change(path=new_page, action=Action.CREATE, reason=f"was {page}", new=text.encode()),
-        Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
+        Change(
+            path=page,
+            action=Action.DELETE,
+            reason=f"is {new_page} now",
+            old=old,
+            is_deletion=True,
+        ),
     ]
 
 
@@ -82,7 +88,10 @@ def outside_regions(text: str) -> str:
 
 
 def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
-    old = tree.read(page)
+    try:
+        old = tree.read(page)
+    except OSError as error:
+        return unreadable(page, error)
     change = functools.partial(Change, path=page, old=old)
     if old is None:
         return change(action=Action.SKIPPED, reason="no such page here")

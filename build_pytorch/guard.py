@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from build_pytorch.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, BuildPytorchError
+from build_pytorch.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, BuildPytorchError
 
 
 class _Terminated(KeyboardInterrupt):
@@ -21,8 +21,8 @@ class _Terminated(KeyboardInterrupt):
 def guarded(run: Callable[[], int]) -> int:
     """Run a command and return its exit code.
 
-    Expected errors, a missing dependency, Ctrl-C, SIGTERM and a closed pipe end without a
-    traceback, and programs that were started end as well. Anything else is a bug and keeps it.
+    Expected errors, a missing dependency, Ctrl-C and SIGTERM end without a traceback, and
+    programs that were started end as well. Anything else is a bug and keeps it.
     """
     _prepare_streams()
     if threading.current_thread() is threading.main_thread():
@@ -38,7 +38,6 @@ def guarded(run: Callable[[], int]) -> int:
 def _run(run: Callable[[], int]) -> int:
     try:
         code = run()
-        sys.stdout.flush()
     except BuildPytorchError as error:
         return _complain(str(error), error.exit_code)
     except ModuleNotFoundError as error:
@@ -50,10 +49,6 @@ def _run(run: Callable[[], int]) -> int:
         return _complain("terminated; every file is whole, run again to go on", 128 + 15)
     except KeyboardInterrupt:
         return _complain("interrupted; every file is whole, run again to go on", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has seen enough (`| head`). Python would complain again at exit.
-        _give_up_stdout()
-        return EXIT_OK
     except OSError as error:
         _give_up_stdout()
         where = error.filename or "standard output"

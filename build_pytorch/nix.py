@@ -35,8 +35,10 @@ def indented(text: str) -> str:
 
 _TOKEN = re.compile(
     r"""
-    (?P<comment>\#[^\n]*|/\*.*?\*/)
-    |(?P<string>"(?:[^"\\]++|\\.)*+"|''(?:[^']++|'''|''\$|''\\.|'(?!'))*+'')
+    # What is not closed runs to the end of the text; looking for its end twice would take forever.
+    (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?P<string>"(?:[^"\\]++|\\.)*+(?:"|\Z)
+      |''(?:[^']++|'''|''\$|''\\.|'(?!'))*+(?:''|\Z))
     """,
     re.VERBOSE | re.DOTALL,
 )

@@ -59,9 +59,9 @@ def run(phases: Sequence[Phase], options: Options, *, verify: bool = False) -> i
         planned[phase] = plan(phase, fleet, tree)
         if screen:
             _print_plan(screen, phase, planned[phase], options)
-        if not options.only_looks:
-            applying.apply(root, planned[phase])
     everything = [change for changes in planned.values() for change in changes]
+    if not options.only_looks:
+        applying.apply(root, everything)
     pending = options.only_looks and any(change.action.writes for change in everything)
     refused = any(change.action is Action.REFUSED for change in everything)
     code = EXIT_FINDINGS if refused or (pending and options.check) else EXIT_OK
@@ -106,7 +106,7 @@ def _plan_clean_up(fleet: Matrix, tree: Tree) -> list[Change]:
             listed.add(path)
             if entry.action == "delete":
                 planned.append(plan_delete(tree, path, entry.reason))
-            elif (tree.read(path)) is not None:
+            elif (tree.root / path).exists():
                 number = recipe_paths[path].phase.number
                 planned.append(
                     Change(

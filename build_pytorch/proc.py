@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -125,21 +127,27 @@ def start(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     stdin: str = "",
+    memory: int | None = None,
 ) -> Running:
-    """Start a program without waiting. `env` is added to our own. Raises ToolError."""
+    """Start a program without waiting. Raises ToolError.
+
+    `env` is added to our own (None takes a name out), in which programs speak English: we read
+    what they say. `memory` limits its bytes where the system can.
+    """
+    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
     # Files instead of pipes: a program never waits for us to read what it says.
     stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     source = tempfile.TemporaryFile() if stdin else None  # noqa: SIM115
     if source:
-        source.write(stdin.encode())
+        source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
     try:
         process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env={**os.environ, **env} if env else None,
+            env={name: value for name, value in wanted.items() if value is not None},
             stdin=source or subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -152,6 +160,9 @@ def start(
     finally:
         if source:
             source.close()
+    if memory and hasattr(resource, "prlimit"):  # Linux
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
     return Running(process, stdout, stderr)
 
 
@@ -159,7 +170,7 @@ def capture(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     check: bool = True,
 ) -> Result:
     """Run a program and return what it printed.

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from build_pytorch import digest, docs, paths, recipes
+from build_pytorch import docs, paths, recipes
 from build_pytorch.model import Matrix
 
 MEMORY: Final = paths.PROJECT / paths.STATE / "rendered.json"
@@ -27,6 +27,7 @@ MEMORY: Final = paths.PROJECT / paths.STATE / "rendered.json"
 class _Memory(msgspec.Struct, frozen=True):
     key: str
     texts: dict[str, str]
+    digest: str
 
 
 @functools.cache
@@ -35,11 +36,11 @@ def texts(matrix: Matrix) -> dict[str, str]:
     key = _key(matrix)
     with contextlib.suppress(OSError, msgspec.DecodeError):
         memory = msgspec.json.decode(MEMORY.read_bytes(), type=_Memory)
-        if memory.key == key and _is_whole(memory.texts):
+        if memory.key == key and memory.digest == _digest(memory.texts):
             return memory.texts
     rendered = {**recipes.render(matrix), **docs.render(matrix)}
     with contextlib.suppress(OSError):  # a read-only checkout has no memory, and needs none
-        _remember(_Memory(key, rendered))
+        _remember(_Memory(key, rendered, _digest(rendered)))
     return rendered
 
 
@@ -56,9 +57,9 @@ def _key(matrix: Matrix) -> str:
     return hasher.hexdigest()
 
 
-def _is_whole(remembered: dict[str, str]) -> bool:
-    """Whether nothing was changed in the memory since: whole files carry their own digest."""
-    return all(digest.is_intact(text) for path, text in remembered.items() if "#" not in path)
+def _digest(remembered: dict[str, str]) -> str:
+    """What tells a damaged memory from the one that was written."""
+    return hashlib.sha256(msgspec.json.encode(remembered, order="sorted")).hexdigest()
 
 
 def _remember(memory: _Memory) -> None:

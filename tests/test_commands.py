@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,19 +93,23 @@ def test_a_missing_template_is_one_line(project: Project) -> None:
     assert "templates/gpu.nix.j2: missing; restore it from Git" in error_line(done)
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error(project: Project) -> None:
-    import subprocess
-    import sys
+def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
+    project: Project,
+) -> None:
+    project.recipe("cpu-avx2").write_text("{ }")
+    project.recipe("cuda13_0-sm90-avx2").unlink()
 
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m invoke all | head -n 1"],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert done.stdout.startswith("Phase 1")
+    def piped(command: str) -> subprocess.CompletedProcess[str]:
+        script = f"{sys.executable} -m {command} | head -n 1; echo code ${{PIPESTATUS[0]}}"
+        return subprocess.run(
+            ["bash", "-c", script], cwd=project.root, capture_output=True, text=True, check=False
+        )
+
+    for command in ("invoke verify", "invoke all", "nox -s verify"):
+        done = piped(command)
+        assert done.stdout.endswith("code 1\n"), command
+        assert "Traceback" not in done.stderr
+    assert project.recipe("cuda13_0-sm90-avx2").exists()
 
 
 def test_colour_is_for_terminals_only(project: Project) -> None:
@@ -118,8 +124,8 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 
 LAYERS = [
     {"errors", "digest", "console", "fields", "hashes"},
-    {"paths", "model", "nix", "proc", "guard", "github"},
-    {"matrix_errors", "consistency", "select"},
+    {"paths", "model", "nix", "proc", "github"},
+    {"matrix_errors", "consistency", "select", "guard"},
     {"matrix", "recipes", "changes"},
     {"docs", "applying"},
     {"rendering", "matrix_edit"},
@@ -158,6 +164,5 @@ def test_the_menus_hold_no_logic() -> None:
     for menu in ("tasks.py", "noxfile.py"):
         for node in ast.walk(ast.parse((PROJECT / menu).read_text())):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                nested = [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
                 body = (node.end_lineno or 0) - node.body[0].lineno + 1
-                assert body <= 25 or len(nested) > 1, f"{menu}: {node.name} has {body} lines"
+                assert body <= 20, f"{menu}: {node.name} has {body} lines"

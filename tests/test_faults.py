@@ -144,10 +144,15 @@ needs_mounts = pytest.mark.skipif(not can_mount(), reason="no mount namespaces h
 def test_a_full_disk_is_one_line_and_nothing_changes(project: Project) -> None:
     shutil.rmtree(project.pkgs)
     project.pkgs.mkdir()
-    full = "mount -t tmpfs -o size=64k tmpfs .flox/pkgs"
-    done = mounted(project, full, "phase2")
+    full = "mount -t tmpfs -o size=200k tmpfs .flox/pkgs"
+    listing = f"{full}; trap 'ls -A .flox/pkgs >listing' EXIT; \"$@\"; exit $?"
+    before = project.snapshot()
+    done = mounted(project, listing, "all")
     assert done.returncode == 2
     assert "No space left on device" in error_line(done)
+    assert (project.root / "listing").read_text() == "", "some fitted, none was kept"
+    (project.root / "listing").unlink()
+    assert project.snapshot() == before
 
 
 @needs_mounts
@@ -222,13 +227,16 @@ def test_ctrl_c_ends_with_one_line(project: Project) -> None:
     assert project.snapshot() == before
 
 
-def test_a_directory_where_a_recipe_belongs_is_one_line(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    recipe.unlink()
-    recipe.mkdir()
+def test_a_directory_where_a_recipe_belongs_is_refused_and_the_others_are_done(
+    project: Project,
+) -> None:
+    for name in ("cpu-avx2", "cpu-avx512"):
+        project.recipe(name).unlink()
+    project.recipe("cpu-avx2").mkdir()
     done = project.invoke("phase4")
-    assert done.returncode == 2
-    assert "Is a directory" in error_line(done)
+    assert done.returncode == 1
+    assert "cannot be read: Is a directory; remove it by hand" in done.stdout
+    assert project.recipe("cpu-avx512").is_file()
     verified = project.invoke("verify")
     assert verified.returncode == 1
     assert "Is a directory" in verified.stdout
@@ -268,8 +276,8 @@ def test_what_never_ends_is_not_read(project: Project, kind: str) -> None:
     else:
         recipe.symlink_to("/dev/zero")
     done = project.invoke("phase4")
-    assert done.returncode == 2
-    assert "not a regular file" in error_line(done)
+    assert done.returncode == 1
+    assert "not a regular file" in done.stdout
     verified = project.invoke("verify", "--only", "inventory")
     assert verified.returncode == 1
     assert "not a regular file" in verified.stdout

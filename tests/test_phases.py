@@ -213,11 +213,37 @@ def test_listed_files_with_uncommitted_changes_are_refused(
     done = project.invoke(phase, "--root", str(legacy))
 
     assert done.returncode == 1
-    assert "uncommitted changes in Git" in done.stdout
+    assert "not committed in Git as it is" in done.stdout
     assert "# not committed" in changed.read_text()
     assert "delete   " in done.stdout or "create" in done.stdout  # the others are done
     assert project.invoke(phase, "--root", str(legacy), "--force").returncode == 0
     assert not changed.exists() or digest.is_intact(changed.read_text())
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_listed_files_that_git_never_saw_or_cannot_tell_of_are_refused(
+    project: Project, legacy: Path, git: bool
+) -> None:
+    Project(legacy).git("init", "-q")
+    tools = legacy.parent / "tools"
+    tools.mkdir()
+    (tools / "python").symlink_to(shutil.which("python3") or "")
+    env = {} if git else {"PATH": str(tools)}
+    done = project.run("invoke", "phase1", "--root", str(legacy), env=env)
+    assert done.returncode == 1
+    assert done.stdout.count("not committed in Git as it is; --force deletes it") == 3
+    assert len(names(legacy)) == 6
+
+
+def test_the_repository_of_a_hook_is_not_asked_for_another_root(
+    project: Project, legacy: Path
+) -> None:
+    project.commit()
+    Project(legacy).commit()
+    env = {"GIT_DIR": str(project.root / ".git"), "LANGUAGE": "de", "LC_ALL": "de_DE.UTF-8"}
+    done = project.run("invoke", "phase1", "--root", str(legacy), env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(names(legacy)) == 3
 
 
 def test_a_root_within_a_larger_repository_asks_git_for_the_right_files(

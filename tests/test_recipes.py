@@ -235,12 +235,16 @@ def test_rendered_texts_are_remembered_until_something_they_depend_on_changes(
 
 
 @pytest.mark.usefixtures("own_memory")
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff", None])
-def test_a_damaged_memory_is_as_good_as_none(fleet: Matrix, damage: bytes | None) -> None:
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff", (b"12.0", b"12.1"), (b"44 v", b"54 v")])
+def test_a_damaged_memory_is_as_good_as_none(
+    fleet: Matrix, damage: bytes | tuple[bytes, bytes]
+) -> None:
     rendering.texts.cache_clear()
     first = rendering.texts(fleet)
     whole = rendering.MEMORY.read_bytes()
-    rendering.MEMORY.write_bytes(whole.replace(b"12.0", b"12.1") if damage is None else damage)
+    damaged = whole.replace(*damage) if isinstance(damage, tuple) else damage
+    assert damaged != whole
+    rendering.MEMORY.write_bytes(damaged)
     rendering.texts.cache_clear()
     assert rendering.texts(fleet) == first
     assert rendering.MEMORY.read_bytes() == whole

@@ -56,6 +56,7 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
         (["--only", "pnam"], 'did you mean "pname"?'),
+        (["sm90-*", "--only", "missing-recipe"], "these checks look at all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
         (["--root", "none"], "no such folder"),
         (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
@@ -149,17 +150,17 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
     assert [finding["expected"].split()[0] for finding in findings] == [
+        "sm_103",
+        "sm_110",
         "sm_120",
         "sm_121",
-        "sm_110",
-        "sm_103",
     ]
     matrix = (project.root / "matrix.toml").read_text().splitlines()
     assert [matrix[finding["line"] - 1] for finding in findings] == [
+        "[gpu.sm103]",
+        "[gpu.sm110]",
         "[gpu.sm120]",
         "[gpu.sm121]",
-        "[gpu.sm110]",
-        "[gpu.sm103]",
     ]
 
 
@@ -229,6 +230,43 @@ def test_github_gets_annotations(broken: Project) -> None:
 def test_control_characters_of_a_file_do_not_reach_the_terminal(broken: Project) -> None:
     broken.recipe("cpu-avx512").write_text('{ pkgs }: { pname = "\x1b[2Jgone"; }\n')
     assert "\x1b" not in verify(broken).stdout
+
+
+def test_strict_fails_on_a_warning_of_the_matrix(project: Project) -> None:
+    assert verify(project, "--only", "text").returncode == 0
+    assert verify(project, "--only", "text", "--strict").returncode == 1
+    sri = "sha256-" + "B" * 42 + "A="
+    project.edit("matrix.toml", 'sha256 = ""', f'sha256 = "{sri}"')
+    project.invoke("all")
+    for pattern in ("sm90-*", "cpu-*"):
+        assert verify(project, pattern, "--only", "text", "--strict").returncode == 0
+
+
+@needs_nix
+def test_a_nix_that_fails_is_a_failure_and_no_skip(project: Project) -> None:
+    tools = project.root.parent / "tools"
+    script(tools, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
+    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    done = project.run("nox", "-s", "verify", "--", "cpu-*", "--only", "evaluation", env=env)
+    assert done.returncode == 1
+    assert "the store is locked" in done.stdout
+
+
+@needs_nix
+def test_a_recipe_cannot_hide_behind_a_false_announcement(project: Project) -> None:
+    project.edit(
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
+        "  cudaSupport = false;",
+        '  cudaSupport = builtins.trace "evaluating nobody" nixpkgs_pinned.nosuch;',
+    )
+    done = verify(project, "--only", "evaluation", "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    (finding,) = document["findings"]
+    assert finding["file"].endswith("cpu-avx2.nix")
+    assert "'nosuch' missing" in finding["found"]
+    states = {check["id"]: check["passed"] for check in document["checks"]}
+    assert states["evaluates"] == 43
 
 
 def test_strict_fails_on_a_warning(project: Project) -> None:

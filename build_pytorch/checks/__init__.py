@@ -100,6 +100,8 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
         for check in chosen(only)
         if check.applies(context) and (context.is_whole or not check.needs_whole_tree)
     ]
+    if not wanted:
+        raise BuildPytorchError("these checks look at all variants; leave the patterns out")
     for road, prepare in (
         (assertions, assertions.prepare),
         (syntax, syntax.prepare),

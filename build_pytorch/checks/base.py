@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from build_pytorch import nix, paths, proc
 from build_pytorch.model import Matrix, Variant
+
+_LARGEST: Final = 1 << 20
+"""Bytes. Ours have seven thousand."""
 
 Severity = Literal["error", "warning"]
 
@@ -82,6 +85,9 @@ class Context:
     def _read_recipe(self, path: Path) -> None:
         name = path.relative_to(self.root).as_posix()
         try:
+            if path.stat().st_size > _LARGEST:
+                self.unreadable[name] = f"larger than {_LARGEST >> 20} MiB"
+                return
             self.recipes[name] = Recipe(name, paths.read_file(path).decode("utf-8"))
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"

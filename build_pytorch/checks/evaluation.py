@@ -29,6 +29,9 @@ _MOST_CULPRITS: Final = 8
 _SECONDS: Final = 120.0
 """A recipe may compute forever; all of ours together take a fraction of a second offline."""
 
+_MEMORY: Final = 8 << 30
+"""Bytes that Nix may take offline; a recipe may build an endless list."""
+
 _NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
 )
@@ -138,13 +141,12 @@ def _finished(context: Context, recipes: list[Recipe], running: proc.Running) ->
         elif share:
             share = False  # what recipes have in common is itself at fault
         else:
-            return Evaluation(f"Nix cannot evaluate: {_message(answer.stderr)}")
-        if len(done.results) >= _MOST_CULPRITS and not context.pinned:
-            done.results |= {recipe.path: _alone(context, recipe) for recipe in recipes}
-            return done
-        if not recipes:
-            return done
+            break
+        if not recipes or (len(done.results) >= _MOST_CULPRITS and not context.pinned):
+            break
         running = _start(context, recipes, share=share)
+    done.results |= {recipe.path: _alone(context, recipe) for recipe in recipes}
+    return done
 
 
 def _wait(context: Context, running: proc.Running, total: int) -> proc.Result:
@@ -183,13 +185,14 @@ def _start(
         "}"
     )
     argv = ["nix-instantiate", "--eval", "--strict", "--json", "-I", f"model={MODEL}"]
+    memory = None if context.pinned else _MEMORY
     if not context.pinned:
         # The dummy store lets any user evaluate: store paths are computed and none is written.
         argv += ["--store", "dummy://", "--option", "restrict-eval", "true"]
         folders = {str(Path(_place(context, recipe.path)).parent) for recipe in recipes}
         for number, folder in enumerate(sorted(folders)):
             argv += ["-I", f"recipes{number}={folder}"]
-    return proc.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""})
+    return proc.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""}, memory=memory)
 
 
 def _pinned_import(recipe: Recipe) -> str | None:
@@ -253,8 +256,9 @@ def _decoded(text: str) -> list[Evaluated]:
 
 def _culprit(stderr: str, recipes: Sequence[Recipe]) -> Recipe | None:
     """The recipe that ended the process: the last one that was announced."""
-    path = stderr.rpartition("trace: evaluating ")[2].split("\n")[0].strip()
-    return next((recipe for recipe in recipes if recipe.path == path), None)
+    by_path = {recipe.path: recipe for recipe in recipes}
+    announced = re.findall(r"(?m)^trace: evaluating (.*)$", stderr)
+    return next((by_path[path] for path in reversed(announced) if path in by_path), None)
 
 
 def _warnings(stderr: str) -> list[Warned]:

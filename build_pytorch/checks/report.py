@@ -33,7 +33,8 @@ class Result:
         """1 where a finding is an error, or anything but passed where strict."""
         if self.severities["error"]:
             return EXIT_FINDINGS
-        if self.strict and self.states.total() != self.states["passed"]:
+        is_perfect = self.states.total() == self.states["passed"]
+        if self.strict and not (is_perfect and not self.context.matrix.warnings):
             return EXIT_FINDINGS
         return EXIT_OK
 
@@ -42,11 +43,12 @@ class Result:
         """One line with all counts."""
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
+        warnings = self.severities["warning"] + len(self.context.matrix.warnings)
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
         return (
             f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
             f"{counted(self.severities['error'], 'error')}, "
-            f"{counted(self.severities['warning'], 'warning')}"
+            f"{counted(warnings, 'warning')}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,7 +101,7 @@ class Result:
                 f"  {state}  {outcome.check.id:<{width}}  {counts}  {outcome.check.title}{reason}"
             )
         for path in dict.fromkeys(finding.problem.path for finding in self.findings):
-            screen.line(screen.paint(path, "bold"))
+            screen.line(screen.paint(visible(path), "bold"))
             for finding in self.findings:
                 if finding.problem.path == path:
                     _print_finding(screen, finding)
@@ -234,7 +236,7 @@ def _print_finding(screen: Screen, finding: Finding) -> None:
     problem = finding.problem
     colour = "red" if problem.severity == "error" else "yellow"
     head = screen.paint(f"{problem.severity}: {finding.check.id}", colour)
-    screen.line(f"  {problem.path}:{problem.line}: {head}")
+    screen.line(f"  {visible(problem.path)}:{problem.line}: {head}")
     screen.line(f"    found:    {visible(problem.found)}")
     screen.line(f"    expected: {problem.expected}")
     screen.line(f"    mend:     {finding.mend}")

@@ -16,7 +16,7 @@ _BINDING: Final = {
     for name in ("gpuArchSM", "gpuArchNum", "pname", "system")
 }
 _LIST: Final = {
-    name: re.compile(rf"{name}(?<![\w-]{name})\s*=\s*\[([^\]]*)\]\s*;")
+    name: re.compile(rf"{name}(?<![\w-]{name})\s*=\s*\[([^\]]{{0,2000}})\]\s*;")
     for name in ("cpuFlags", "platforms", "gpuTargets")
 }
 _STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')

@@ -20,6 +20,9 @@ _COMPILERS: Final = {
 }
 """Compilers for a platform, best first; the last one only where it is native."""
 
+_SECONDS: Final = 60.0
+"""No compiler takes that long to say what it knows."""
+
 _MACHINES: Final = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}
 
 
@@ -51,7 +54,7 @@ class FlagsCheck(Check, frozen=True, kw_only=True):
                 not_run.append(key)
                 reasons.append(f"no gcc for {cpu.platform}")
                 continue
-            problems = list(_flag_problems(key, cpu, running.finish(), context))
+            problems = list(_flag_problems(key, cpu, running.finish(_SECONDS), context))
             findings += [Finding(self, problem) for problem in problems]
             (failed if problems else passed).append(key)
         return Outcome(
@@ -76,18 +79,21 @@ class CapabilityCheck(Check, frozen=True, kw_only=True):
         version_of, codes_of = (
             context.running.pop(name, None) for name in ("nvcc version", "nvcc codes")
         )
-        wanted: dict[str, str] = {}
-        for variant in context.variants:
-            if variant.gpu_key and variant.release.cuda:
-                wanted[variant.gpu_key] = variant.release.cuda.version
+        wanted = sorted(
+            {
+                (variant.gpu_key, variant.release.cuda.version)
+                for variant in context.variants
+                if variant.gpu_key and variant.release.cuda
+            }
+        )
         if not version_of or not codes_of:
-            return Outcome(check=self, not_run=tuple(wanted), reason="no nvcc")
-        said = re.search(r"release (\d+\.\d+)", version_of.finish().stdout)
-        codes = set(codes_of.finish().stdout.split())
+            return Outcome(check=self, not_run=tuple(k for k, _ in wanted), reason="no nvcc")
+        said = re.search(r"release (\d+\.\d+)", version_of.finish(_SECONDS).stdout)
+        codes = set(codes_of.finish(_SECONDS).stdout.split())
         version = said[1] if said else "of unknown version"
-        mine = [key for key, cuda in wanted.items() if cuda == version]
+        mine = [key for key, cuda in wanted if cuda == version]
         missing = [key for key in mine if f"sm_{key[2:]}" not in codes]
-        others = [key for key in wanted if key not in mine]
+        others = [f"{key} on CUDA {cuda}" for key, cuda in wanted if cuda != version]
         return Outcome(
             check=self,
             passed=tuple(key for key in mine if key not in missing),

@@ -75,7 +75,7 @@ class DistinctDerivations(Check, frozen=True, kw_only=True):
         unknown = []
         for variant, recipe in context.present():
             facts = evaluation.results[recipe.path].facts
-            if facts is None or facts.drv_path is None:
+            if facts is None or not isinstance(facts.drv_path, str):
                 unknown.append(recipe.path)
                 continue
             other = first.setdefault(facts.drv_path, recipe.path)
