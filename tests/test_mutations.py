@@ -125,6 +125,16 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     ),
     "a tag instead of a rev": lambda text: text.replace('rev = "v2.10.0"', 'tag = "v2.10.0"'),
     "an indented body": lambda text: text.replace("\n  pname", "\n    pname", 1),
+    "quotes in the shell": lambda text: text.replace("MAX_JOBS=32", 'MAX_JOBS="32"').replace(
+        "PYTORCH_BUILD_VERSION=2.10.0", "PYTORCH_BUILD_VERSION='2.10.0'"
+    ),
+    "printf instead of echo": lambda text: text.replace(
+        'echo "2.10.0" > version.txt', "printf '2.10.0\\n' > version.txt"
+    ),
+    "a path with ./": lambda text: text.replace("> cmake/Modules", "> ./cmake/Modules"),
+    "spaces in CMake": lambda text: text.replace("if(NOT", "if (NOT"),
+    "a long option": lambda text: text.replace("ln -sfn", "ln --symbolic"),
+    "interpolated": lambda text: text.replace("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
     "a list over lines": lambda text: text.replace(' "-mfma" ]', '\n    "-mfma"\n  ]', 1),
 }
 

@@ -55,11 +55,11 @@ class Facts(msgspec.Struct, frozen=True, rename="camel"):
     magma: Any = None
     src: Any = None
     patches: Any = None
-    build_inputs: Any = None
     cmake_flags: Any = None
     ninja_flags: Any = None
     post_patch: Any = None
     pre_configure: Any = None
+    pre_build: Any = None
     required_system_features: Any = None
     passthru: Any = None
     meta: Any = None

@@ -60,9 +60,9 @@ def _dotted_capability(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
 
 
 def _user_paths(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
-    for top in ("/home/", "/Users/", "/root/", "/mnt/"):
-        test = _never(top, rf"(?<![\w.]){top}[\w.+-]+", "a path inside the build")
-        yield from test(variant, recipe)
+    for top in ("/home/", "/Users/", "/root/", "/mnt/", "/opt/", "/usr/local/", "~/", "$HOME"):
+        pattern = rf"(?<![\w.]){re.escape(top)}[\w.+/-]*"
+        yield from _never(top, pattern, "a path inside the build")(variant, recipe)
 
 
 def _problem(recipe: Recipe, offset: int, found: str, expected: str) -> Problem:

@@ -21,7 +21,7 @@ _LIST: Final = {
 }
 _STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
 _OVERRIDE: Final = re.compile(
-    r"python3Packages\.torch\.override\s*\{(?P<arguments>[^{}]*)\}\s*\)\s*\.overrideAttrs\b"
+    r"python3Packages\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 _MAGMA_DISABLED: Final = re.compile("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0")
@@ -41,7 +41,7 @@ def _lines_with(recipe: Recipe, words: list[str], *, aside: str = "") -> list[in
     lines = {
         text.count("\n", 0, match.start()) + 1
         for word in words
-        for match in re.finditer(re.escape(word), text)
+        for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)
     }
     return sorted(lines)
 
@@ -111,9 +111,24 @@ def _magma_patch(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
                 expected="the pin's own: this release has no MAGMA patch",
             )
         return
-    for part in (patch.name, patch.url):
+    for part in (patch.name, patch.url, "fetchpatch"):
         if part not in recipe.code:
             yield Problem(found=f"no {part}", expected="MAGMA with that patch, in an overlay")
+
+
+def _cuda_switch(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
+    """Every place that can switch CUDA on or off besides override says the same as override."""
+    off, on = r"(?:0|OFF|NO|FALSE)", r"(?:1|ON|YES|TRUE)"
+    wrong = rf"USE_CUDA\s*[:=]\s*\"?{off if variant.gpu else on}\b"
+    if variant.gpu is None:
+        wrong += r"|cudaSupport\s*=\s*true"
+    wrong += r"|cudaCapabilities\s*="
+    for match in re.finditer(wrong, recipe.code):
+        yield Problem(
+            line=recipe.line_of(match.start()),
+            found=match[0],
+            expected="CUDA switched by override and gpuTargets alone",
+        )
 
 
 def _magma_disabled(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
@@ -158,6 +173,12 @@ def _binding(recipe: Recipe, name: str, value: str) -> Iterator[Problem]:
 def _platforms(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
     wanted = variant.cpu.platform
     yield from _list(recipe, "platforms", [wanted])
+    if not _BINDING["system"].search(recipe.code):
+        yield Problem(
+            severity="warning",
+            found="no system in the import of nixpkgs",
+            expected=f'system = "{wanted}", so that any machine can evaluate it',
+        )
     for match in _BINDING["system"].finditer(recipe.code):
         if match[1] != wanted:
             yield Problem(
@@ -209,7 +230,7 @@ def _two_stages(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
     if variant.gpu is None:
         return
     targets = _LIST["gpuTargets"].search(match["arguments"])
-    allowed = {"gpuArchSM", f'"{variant.gpu.capability}"'}
+    allowed = {"gpuArchSM", '"${gpuArchSM}"', f'"{variant.gpu.capability}"'}
     if targets is None or targets[1].strip() not in allowed:
         yield Problem(
             line=line,
@@ -277,6 +298,14 @@ CHECKS: tuple[Check, ...] = (
         mend="remove it; the patch in the overlay is the fix",
         source="seed 002, Verification 2: `grep -E 'filterMagma|USE_MAGMA=...'` is empty",
         test=_magma_disabled,
+    ),
+    RecipeCheck(
+        id="cuda-switch",
+        title="Nothing else switches CUDA on or off",
+        why="An environment variable or a CMake flag undoes what override decided.",
+        mend="remove it",
+        source="seed 003, What Was Wrong: USE_CUDA=1 in the environment did nothing",
+        test=_cuda_switch,
     ),
     RecipeCheck(
         id="gpu-arch",

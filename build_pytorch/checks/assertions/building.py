@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.checks.assertions.kinds import FactCheck, equal, text_of
+from build_pytorch.checks.assertions.kinds import FactCheck, equal, shell_of, text_of
 from build_pytorch.checks.base import Check, Problem
 from build_pytorch.checks.evaluation import Facts
 from build_pytorch.model import Variant
@@ -36,23 +36,26 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Problem]:
 
 
 def _isa(variant: Variant, facts: Facts) -> Iterator[Problem]:
-    script = text_of(facts.pre_configure)
+    script = shell_of(facts.pre_configure)
     flags = " ".join(variant.cpu.flags)
     for name in ("CXXFLAGS", "CFLAGS"):
-        found = re.findall(rf'(?m)^\s*export {name}="([^"\n]*)"', script)
-        machine = [word for line in found for word in line.split() if word.startswith("-m")]
+        # A += keeps what was there; a plain = has to name it.
+        added = re.findall(rf"(?m)^\s*(?:export )?{name}\+=(.*)$", script)
+        found = re.findall(rf"(?m)^\s*(?:export )?{name}=(.*)$", script)
+        found += re.findall(rf"(?m)^\s*unset [^\n]*\b{name}\b.*$", script)
+        machine = re.findall(r"-m[\w.+=-]+", " ".join([*found, *added]))
         if sorted(set(machine)) != sorted(set(variant.cpu.flags)):
             yield Problem(
                 found=f"{name} with {' '.join(machine) or 'no machine flags'}",
                 expected=f'export {name}="{flags} ${name}"',
             )
-        if any(f"${name}" not in line and f"${{{name}" not in line for line in found):
+        if any(f"${name}" not in line and f"${{{name}" not in line for line in found if line):
             yield Problem(found=f"{name} that forgets what it was", expected=f"... ${name}")
 
 
 def _cccl(variant: Variant, facts: Facts) -> Iterator[Problem]:
     cuda = variant.release.cuda
-    script = text_of(facts.pre_configure)
+    script = shell_of(facts.pre_configure)
     if variant.gpu is None or cuda is None or "cccl-shim" not in cuda.fixes:
         if "cccl-compat" in script:
             yield Problem(found="a CCCL shim", expected="none in this variant")
@@ -71,20 +74,31 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Problem]:
             found=f"no link for {', '.join(sorted(missing))}",
             expected="/build/cccl-compat/cccl/{cuda,cub,thrust,nv}",
         )
-    if not re.search(r"ln -s\w* \S*cuda_cccl\S*/include/", script):
+    link = r"ln -\S+ \S*cuda(?P<cuda>[\d.]*)-cuda_cccl\S*/include/\S+ /build/cccl-compat/cccl/"
+    linked_to = re.search(link, script)
+    if not linked_to:
         yield Problem(found="no link to cuda_cccl", expected="links to ${cuda_cccl}/include/...")
+    elif linked_to["cuda"] and linked_to["cuda"] != text_of(facts.cuda_version):
+        yield Problem(
+            found=f"the headers of CUDA {linked_to['cuda']}",
+            expected=f"those of CUDA {facts.cuda_version}",
+        )
+    if not re.search(r"mkdir -p \S*/build/cccl-compat/cccl\b", script):
+        yield Problem(found="no folder for the links", expected="mkdir -p /build/cccl-compat/cccl")
 
 
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Problem]:
-    script = text_of(facts.pre_configure)
+    script = shell_of(facts.pre_configure)
     version = variant.release.torch.version
-    exported = re.findall(r"(?m)^\s*export PYTORCH_BUILD_VERSION=\"?([^\"\s]*)", script)
+    exported = re.findall(r"(?m)^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)", script)
     if (exported or [None])[-1] != version:
         yield Problem(
             found=f"PYTORCH_BUILD_VERSION={(exported or ['(of nixpkgs)'])[-1]}",
             expected=f"export PYTORCH_BUILD_VERSION={version}",
         )
-    written = re.findall(r"echo \"?([^\"\s]*)\"? ?> ?version\.txt", script)
+    written = re.findall(
+        r"(?m)^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt", script
+    )
     if (written or [None])[-1] != version:
         yield Problem(
             found=f"version.txt with {(written or ['nothing'])[-1]}",
@@ -95,18 +109,20 @@ def _build_version(variant: Variant, facts: Facts) -> Iterator[Problem]:
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Problem]:
     """What nixpkgs does in its hooks has to stay: recipes append to them."""
     if variant.gpu is None:
-        if "export USE_CUDA=0" not in text_of(facts.pre_configure):
+        if "export USE_CUDA=0" not in shell_of(facts.pre_configure):
             yield Problem(
                 severity="warning",
                 found="USE_CUDA left to the environment",
                 expected="export USE_CUDA=0: setup.py reads that, not cmakeFlags",
             )
         return
-    if "CUDNN_INCLUDE_DIR" not in text_of(facts.pre_configure):
+    if "MAX_JOBS=$NIX_BUILD_CORES" not in text_of(facts.pre_build):
+        yield Problem(found="preBuild without that of nixpkgs", expected="preBuild left alone")
+    if "CUDNN_INCLUDE_DIR" not in shell_of(facts.pre_configure):
         yield Problem(
             found="preConfigure without that of nixpkgs", expected="oldAttrs.preConfigure + ..."
         )
-    if "--replace-fail" not in text_of(facts.post_patch):
+    if "--replace-fail" not in shell_of(facts.post_patch):
         yield Problem(
             found="postPatch without that of nixpkgs", expected="oldAttrs.postPatch + ..."
         )
@@ -114,11 +130,12 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Problem]:
 
 def _jobs(variant: Variant, facts: Facts) -> Iterator[Problem]:
     jobs = variant.release.build.max_jobs
-    script = text_of(facts.pre_configure)
+    script = shell_of(facts.pre_configure)
     yield from equal("ninjaFlags", facts.ninja_flags, [f"-j{jobs}"])
-    exported = re.findall(r"(?m)^\s*export MAX_JOBS=(\S+)", script)
+    exported = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", script)
     yield from equal("MAX_JOBS", (exported or [None])[-1], str(jobs))
-    if not re.search(r"NIX_BUILD_CORES=\S", script):
+    limits = re.findall(r"NIX_BUILD_CORES=(.*)", script)
+    if not limits or not re.search(rf"\b{jobs}\b", limits[-1]):
         yield Problem(
             severity="warning",
             found="MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES",
@@ -128,8 +145,8 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Problem]:
 
 def _stub(variant: Variant, facts: Facts) -> Iterator[Problem]:
     cuda = variant.release.cuda
-    script = text_of(facts.post_patch)
-    written = re.search(rf">\s*{re.escape(_STUB)}", script)
+    script = shell_of(facts.post_patch)
+    written = re.search(rf">\s*(?:\./)?{re.escape(_STUB)}", script)
     if variant.gpu is None or cuda is None or "find-cuda-toolkit-stub" not in cuda.fixes:
         if written:
             yield Problem(found="a FindCUDAToolkit stub", expected="none in this variant")
@@ -137,24 +154,34 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Problem]:
     if written is None:
         yield Problem(found="no FindCUDAToolkit stub", expected=f"{_STUB} written in postPatch")
         return
-    if f"rm {_STUB}" in script[written.end() :]:
+    body = script[written.end() :]
+    if re.search(rf"(?m)^\s*rm\b.*{re.escape(_STUB)}", body):
         yield Problem(
-            found="the stub written before nixpkgs removes the file",
+            found="the stub removed after it was written",
             expected="oldAttrs.postPatch first, then the stub",
         )
-    body = script[written.end() :]
+        return
+    command = script[script.rfind("\n", 0, written.start()) + 1 :].split("\n")[0]
+    if not re.search(r"<<-?\s*['\"]\w+['\"]", command):
+        yield Problem(found="a stub that the shell fills in", expected="<<'CMAKE', in quotes")
+    position = 0
     for part in (
-        "if(NOT CUDAToolkit_FOUND)",
-        "${CMAKE_MODULE_PATH}",
-        'list(REMOVE_ITEM CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}")',
-        "include(FindCUDAToolkit)",
-        "set(CMAKE_MODULE_PATH",
+        r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
+        r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
+        r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
+        r"include\s*\(FindCUDAToolkit\)",
+        r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
+        r"endif\s*\(",
+        r"(?m)^\w+$",  # what ends the text, at the start of a line
     ):
-        if part not in body:
+        match = re.compile(part).search(body, position)
+        if match is None:
             yield Problem(
-                found=f"a stub without {part}",
+                found=f"a stub without {part} in its place",
                 expected="one that includes CMake's own module and restores the path",
             )
+            return
+        position = match.end()
 
 
 def _features(variant: Variant, facts: Facts) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Problem]:
     url = get(facts.nixpkgs, "url")
     if url is None:
         return  # only the model tells where a package comes from
-    if pin.rev not in url:
+    if not url.startswith(f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}."):
         yield Problem(found=f"nixpkgs from {url}", expected=f"nixpkgs {pin.rev}")
     yield from equal("sha256 of nixpkgs", get(facts.nixpkgs, "sha256"), pin.sha256 or None)
 
@@ -86,6 +86,14 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Problem]:
             found=f"meta.longDescription without {', '.join(missing)}",
             expected=f"one that tells {', '.join(words)}",
         )
+    for label in sorted(set(re.findall(r"\bSM_?(\d{2,3})\b", f"{description} {long}"))):
+        if label != (variant.gpu_key or "")[2:]:
+            yield Problem(
+                found=f"a description of SM{label}", expected=variant.gpu_label or "no GPU"
+            )
+    for version in re.findall(r"PyTorch:? (\d+\.\d+\.\d+)", f"{description} {long}"):
+        if version != release.torch.version:
+            yield Problem(found=f"PyTorch {version}", expected=f"PyTorch {release.torch.version}")
     if variant.gpu and release.cuda:
         major = release.cuda.driver.split(".")[0]
         for word, value in (("CUDA", release.cuda.version), ("driver", major)):

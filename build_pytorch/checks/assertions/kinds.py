@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -121,6 +122,11 @@ def get(facts: Any, name: str) -> Any:  # noqa: ANN401 - facts of foreign recipe
 def text_of(value: Any) -> str:  # noqa: ANN401 - the same
     """A fact that is text, or nothing where it is something else."""
     return value if isinstance(value, str) else ""
+
+
+def shell_of(value: Any) -> str:  # noqa: ANN401 - the same
+    """A fact that is a script, without its comments: what is commented out is not run."""
+    return re.sub(r"(?m)^\s*#.*$", "", text_of(value))
 
 
 def _all(context: Context) -> tuple[str, ...]:

@@ -35,13 +35,13 @@ let
     hash = p.hash or (p.outputHash or null);
   };
 
-  # The shell takes the last export of a name.
+  # The shell takes the last value of a name; what is exported once stays exported.
   exported =
     name: script:
     let
-      values = filter isList (builtins.split "export ${name}=\"?([^\"\n]*)" script);
+      values = filter isList (builtins.split "(^|\n| )${name}=\"?([^\"\n]*)" script);
     in
-    if values == [ ] then null else builtins.head (builtins.elemAt values (builtins.length values - 1));
+    if values == [ ] then null else builtins.elemAt (builtins.elemAt values (builtins.length values - 1)) 1;
 in
 {
   name = drv.name or null;
