@@ -13,6 +13,15 @@ _ROOT = "another checkout to work on, with this matrix.toml (default: this one)"
 _JSON = "print the result as JSON"
 
 
+def _root(value: str | None) -> Path:
+    """The folder that --root names; an empty one is a variable that was not set."""
+    from build_pytorch import errors, paths
+
+    if value == "":
+        raise errors.BuildPytorchError("--root: found nothing; name an existing checkout")
+    return paths.PROJECT if value is None else Path(value)
+
+
 def _hand_over(run: Callable[[], int]) -> None:
     """Turn an exit code or an expected error into invoke's Exit: one line, no traceback."""
     from build_pytorch.guard import guarded
@@ -28,7 +37,7 @@ def _phases(
 
     def body(
         _: Context,
-        root: str = "",
+        root: str | None = None,
         dry_run: bool = False,
         check: bool = False,
         diff: bool = False,
@@ -36,11 +45,11 @@ def _phases(
         json: bool = False,
     ) -> None:
         def run() -> int:
-            from build_pytorch import paths, phases
+            from build_pytorch import phases
             from build_pytorch.model import Phase
 
             options = phases.Options(
-                root=Path(root) if root else paths.PROJECT,
+                root=_root(root),
                 dry_run=dry_run,
                 check=check,
                 diff=diff,
@@ -87,15 +96,23 @@ everything = _phases("all", {1, 2, 3, 4, 5}, "Run the five phases, then verify."
         "only": "run this check only; may be given again",
         "strict": "fail on warnings and on checks that were skipped, too (CI)",
         "json": _JSON,
+        "sarif": "write the findings to this file as SARIF 2.1.0",
+        "junit": "write the checks to this file as JUnit XML",
+        "github": "print GitHub annotations",
+        "pinned": "evaluate against the real pinned nixpkgs (network or a store that has it)",
     },
 )
 def verify(
     _: Context,
     variants: str = "",
-    root: str = "",
+    root: str | None = None,
     only: list[str] | None = None,
     strict: bool = False,
     json: bool = False,
+    sarif: str | None = None,
+    junit: str | None = None,
+    github: bool = False,
+    pinned: bool = False,
 ) -> None:
     """Run every check on recipes and docs; exit 1 when one finds an error."""
 
@@ -104,10 +121,14 @@ def verify(
 
         return command.run(
             variants=variants.split(),
-            root=Path(root) if root else None,
+            root=_root(root),
             only=only or [],
             strict=strict,
             json=json,
+            sarif=Path(sarif) if sarif else None,
+            junit=Path(junit) if junit else None,
+            github=github,
+            pinned=pinned,
         )
 
     _hand_over(run)

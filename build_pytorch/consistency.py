@@ -13,6 +13,9 @@ from build_pytorch.model import Cuda, Group, MatrixFile, Release, Trail, Variant
 
 Problem = tuple[Trail, str]
 
+_DRIVERS = {"12": 525, "13": 580}
+"""The oldest Linux driver of each CUDA (NVIDIA, CUDA compatibility, minor version floors)."""
+
 
 def contradictions(spec: MatrixFile) -> Iterator[Problem]:
     """What is wrong before there can be variants."""
@@ -85,7 +88,9 @@ def _sources(release: Release, at: Trail) -> Iterator[Problem]:
 
 
 def _places(release: Release, at: Trail) -> Iterator[Problem]:
-    if ".git" in release.folder.split("/"):
+    parts = release.folder.split("/")
+    ours = {"docs", "templates", "tests", "build_pytorch", paths.STATE}
+    if ".git" in parts or parts[0] in ours:
         yield (*at, "folder"), f'found "{release.folder}"; allowed: a folder of recipes'
     if release.notes in {paths.VARIANTS_DOC, paths.CHECKS_DOC}:
         yield (
@@ -113,6 +118,12 @@ def _names(release: Release, at: Trail) -> Iterator[Problem]:
 
 def _package_set(cuda: Cuda, at: Trail) -> Iterator[Problem]:
     major = cuda.version.split(".")[0]
+    oldest = _DRIVERS.get(major, 0)
+    if _number(cuda.driver)[0] < oldest:
+        yield (
+            (*at, "cuda", "driver"),
+            f'found "{cuda.driver}"; allowed for CUDA {cuda.version}: {oldest} or newer',
+        )
     allowed = {f"cudaPackages_{major}", f"cudaPackages_{cuda.version.replace('.', '_')}"}
     if cuda.package_set not in allowed:
         yield (

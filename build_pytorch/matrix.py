@@ -25,6 +25,8 @@ def load(path: Path = paths.MATRIX) -> Matrix:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise MatrixError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise MatrixError(f"{path.name}:1: begins with a byte order mark; save it without one")
     return parse(text, path.name)
 
 

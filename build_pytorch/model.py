@@ -278,6 +278,13 @@ class Variant(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def products(self) -> tuple[str, ...]:
+        """The GPUs it is for: those of its platform, or all where there is none on it."""
+        if self.gpu is None:
+            return ()
+        return self.gpu.hosts.get(self.cpu.platform, self.gpu.products)
+
+    @property
     def status(self) -> str:
         """`buildable` or `impossible-host`."""
         return "impossible-host" if self.impossible else "buildable"

@@ -33,11 +33,10 @@ def hardware(variant: Variant) -> str:
     """The machines a variant is for, or why there are none."""
     if variant.impossible:
         return variant.impossible
-    cpus = ", ".join(variant.cpu.cpus)
     if variant.gpu is None:
-        return f"{variant.cpu.platform} with {cpus}"
-    products = ", ".join(variant.gpu.hosts[variant.cpu.platform])
-    return f"{products} on {variant.cpu.platform} with {cpus}"
+        return f"{variant.cpu.platform} with {', '.join(variant.cpu.cpus)}"
+    products = ", ".join(variant.products)
+    return f"{products} on {variant.cpu.platform}, where the CPU has {variant.cpu.title}"
 
 
 def render_template(name: str, **values: Any) -> str:

@@ -130,6 +130,8 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
             "nixpkgs.rev",
             "retired",
         ),
+        ('driver = "580.65.06"', 'driver = "525.60.13"', "cuda.driver", "580 or newer"),
+        ('folder = ".flox/pkgs"', 'folder = "docs"', "release.cuda13_0.folder", "recipes"),
         ('action = "keep"', 'action = "delete"', "cleanup[5].file", "the recipe of a variant"),
         (
             'sm120-avx.nix"\naction = "delete"',

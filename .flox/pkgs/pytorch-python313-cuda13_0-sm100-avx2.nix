@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm100-avx2
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100, GB200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100)
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2abccf7bd9a889f1a9ec78758c2164c76d1965b0e64d5f5600bf308c06ac921f
+# Digest of this file, with zeros in place of it: sha256:c73477bb5eac303882829e0aa226db77a97eabc437d5437237a566e18e2f277c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Blackwell (B200, B100, GB200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Blackwell (B200, B100)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "100";
   gpuArchSM = "10.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100, GB200) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100) and AVX2";
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: B200, B100 on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: B200, B100 on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm100-avx512
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100, GB200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100)
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:4d2762476cbf4fe3a37440c3048818ed5494d0386ae8f75ed73d1216d8b14190
+# Digest of this file, with zeros in place of it: sha256:a8340bf9ab4b1f179d4d86f273fa11406e40aeb785042028119fbe5b872e6cf1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Blackwell (B200, B100, GB200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Blackwell (B200, B100)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "100";
   gpuArchSM = "10.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100, GB200) and AVX-512";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100) and AVX-512";
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: B200, B100 on x86_64-linux with Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer
+      Hardware: B200, B100 on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
   };

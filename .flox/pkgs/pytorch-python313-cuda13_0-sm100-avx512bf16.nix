@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm100-avx512bf16
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100, GB200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM100 GPUs (B200, B100)
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:279e98dee11cb2c275a4dac2ee72958082cda8c271cdf3cebbccab9a47af1869
+# Digest of this file, with zeros in place of it: sha256:42499b6c0e642f27dc1ed415ba4de4d12d1ecfc6004aefd58a1f5f6da41162f7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Blackwell (B200, B100, GB200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Blackwell (B200, B100)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "100";
   gpuArchSM = "10.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100, GB200) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM100 (B200, B100) and AVX-512 with BF16";
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: B200, B100 on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: B200, B100 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm103-avx2
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM103 GPUs (B300, GB300)
+# PyTorch 2.10.0 with CUDA 13.0 for SM103 GPUs (B300)
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:813d213ed12c657046aa16aff2d1352e1dc93e22f79f79f63eae77e06ac61ee7
+# Digest of this file, with zeros in place of it: sha256:ab897e3f9df92363a24bc273833f82814502fdcf9fc525a7a84585ba11be4078
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Blackwell Ultra (B300, GB300)
-  # torch takes the dotted form and nothing else.
+  # GPU: Blackwell Ultra (B300)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "103";
   gpuArchSM = "10.3";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM103 (B300, GB300) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM103 (B300) and AVX2";
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: B300 on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: B300 on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

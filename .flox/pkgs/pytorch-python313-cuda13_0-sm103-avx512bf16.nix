@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm103-avx512bf16
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM103 GPUs (B300, GB300)
+# PyTorch 2.10.0 with CUDA 13.0 for SM103 GPUs (B300)
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9b081a9d8376de8cc8bf6246745b5ba22cb814f3a90f4866a11813e81d117a61
+# Digest of this file, with zeros in place of it: sha256:eed13a67004e4b3c116bcfaad0dee31fa65680bad9ee085b148caee1db4f4af3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Blackwell Ultra (B300, GB300)
-  # torch takes the dotted form and nothing else.
+  # GPU: Blackwell Ultra (B300)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "103";
   gpuArchSM = "10.3";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM103 (B300, GB300) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM103 (B300) and AVX-512 with BF16";
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: B300 on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: B300 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:97b45d68c49a46b740242dd9308558a00ea2b752ccae97f6a9b2e00617f85b8d
+# Digest of this file, with zeros in place of it: sha256:d040c2464db82cb76d8bd0ecbf2c7daa26faab0d15651fcecf920fb179802304
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (DRIVE Thor, Jetson Thor)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "110";
   gpuArchSM = "11.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: DRIVE Thor, Jetson Thor on aarch64-linux with Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2
+      Hardware: DRIVE Thor, Jetson Thor on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
   };

@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:3b4b8bdebc4c2013a403109b8c3d42ba623a41105993117e26d41a2f08d73703
+# Digest of this file, with zeros in place of it: sha256:da3ac42bd731ebd6ceae1d400023d120968fb7af12460a9d71f874a7f8f9dc66
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (DRIVE Thor, Jetson Thor)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "110";
   gpuArchSM = "11.0";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX2 (no machine has that pair)";
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)

@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:356639710eabb1215c851e14aaf7b84ec48722dbdf48f761ee1fe0066d98be1d
+# Digest of this file, with zeros in place of it: sha256:509754da07c5e8e961bc0313b3930c1408e6ee4efbe906acd5f08cf0abd33cde
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (DRIVE Thor, Jetson Thor)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "110";
   gpuArchSM = "11.0";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX-512 with BF16 (no machine has that pair)";
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)

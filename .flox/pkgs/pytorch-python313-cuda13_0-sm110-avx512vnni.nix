@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:37a76ac185c73b5fe40e91b1f9ddd2ea3ff5962eaa2acac78f9c10f56667f1ca
+# Digest of this file, with zeros in place of it: sha256:4aece9dacf0ead2ff221876b90bc990868629532841d1231fa04eaaf74ed1344
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (DRIVE Thor, Jetson Thor)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "110";
   gpuArchSM = "11.0";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX-512 with VNNI";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM110 (DRIVE Thor, Jetson Thor) and AVX-512 with VNNI (no machine has that pair)";
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)

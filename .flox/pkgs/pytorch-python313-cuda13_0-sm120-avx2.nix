@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f528f108dcafcefb40d979f3166f6bbbeeaeea175b0bf45f62ac5a0bc9833217
+# Digest of this file, with zeros in place of it: sha256:d8b541165f6e0c4222c1df54b4b0156c82ad5db2560127c24aae7d5be3a8c27e
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (RTX 5090 to 5050, RTX PRO Blackwell)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "120";
   gpuArchSM = "12.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d60b7d5b17519b9e446eb1d44c884563700b48474bc6d891fc85be871211cd82
+# Digest of this file, with zeros in place of it: sha256:07804321bdc3414ad144b8d839139aec082b4d0bf4d9b6bef66310e7f03895a7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (RTX 5090 to 5050, RTX PRO Blackwell)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "120";
   gpuArchSM = "12.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux with Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer
+      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9618a2561e49a2ffb1035b6e2c8d431bd59b42fd1d44d6671df28737be68c65c
+# Digest of this file, with zeros in place of it: sha256:673964fb895bd2b73e82e54016d374d401d8a2efa3650da91bddb34db57f53e7
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (RTX 5090 to 5050, RTX PRO Blackwell)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "120";
   gpuArchSM = "12.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

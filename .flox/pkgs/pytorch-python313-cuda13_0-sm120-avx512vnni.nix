@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a63581a94e9534280cc77b52cbeb93282b1304805965df0670b497722c0d713b
+# Digest of this file, with zeros in place of it: sha256:dec667672a133b37a5afef3717d707b53ae209c34b46bbb71d7ff6355eab2ee5
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (RTX 5090 to 5050, RTX PRO Blackwell)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "120";
   gpuArchSM = "12.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux with Cascade Lake, Ice Lake, Zen 4 and newer
+      Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:ed30085b289280b0a9cc71746a6f6298f0dfdbb5e67e3f19953b7410708d9d2c
+# Digest of this file, with zeros in place of it: sha256:0b6fcf4583c59b6a98914ccf43afb6d0b3f9b3025052d47dbbd1a7c67e3b8270
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (GB10 (DGX Spark))
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "121";
   gpuArchSM = "12.1";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: GB10 (DGX Spark) on aarch64-linux with Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2
+      Hardware: GB10 (DGX Spark) on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
   };

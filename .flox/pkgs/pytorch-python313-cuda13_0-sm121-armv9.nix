@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:afa47011b97fd877651da60583a868cfc4b72aca7ae07b118b48d31c3cecdc36
+# Digest of this file, with zeros in place of it: sha256:9a6577de5cba74885d60f56b9e11fac1a7b7f55c4531572a32b1f68f99d5fdab
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (GB10 (DGX Spark))
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "121";
   gpuArchSM = "12.1";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: GB10 (DGX Spark) on aarch64-linux with Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10)
+      Hardware: GB10 (DGX Spark) on aarch64-linux, where the CPU has ARMv9 with SVE2
     '';
     platforms = [ "aarch64-linux" ];
   };

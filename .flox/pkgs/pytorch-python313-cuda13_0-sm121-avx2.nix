@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5ba3607e13d5f56bac3f4b073a3c9e0dbfda61e569e67d62a82eb583fdceee78
+# Digest of this file, with zeros in place of it: sha256:bbfa385df0c4dbba592418589f12113335e06e2591ac07df44d6430dd4c744f8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (GB10 (DGX Spark))
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "121";
   gpuArchSM = "12.1";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX2 (no machine has that pair)";
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)

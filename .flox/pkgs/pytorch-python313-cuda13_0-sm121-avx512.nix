@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:7573df5fb7998f45a9a1e607190e4f9d33ede872755aafc85c48a39bcca78aad
+# Digest of this file, with zeros in place of it: sha256:a4adc2df655543e9cfb16d2c600bfbfde4054f528a7c87b94817a6218186309c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (GB10 (DGX Spark))
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "121";
   gpuArchSM = "12.1";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX-512";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX-512 (no machine has that pair)";
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)

@@ -5,7 +5,7 @@
 # Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:1d23887b630fdb5f57431fbbd87be527692ddda88f8116dfaa0bea384085fc75
+# Digest of this file, with zeros in place of it: sha256:1af373f47404d537580365bbfce2e43c2f799d992150757479ad0bee88b52991
 
 { pkgs ? import <nixpkgs> {}
 
@@ -70,7 +70,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Blackwell (GB10 (DGX Spark))
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "121";
   gpuArchSM = "12.1";
 
@@ -157,7 +157,7 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and AVX-512 with BF16 (no machine has that pair)";
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)

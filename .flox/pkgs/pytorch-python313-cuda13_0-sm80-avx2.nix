@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b1df7b32d3afa06dbedce4ebe4c2bcff989ebfe4361d4b6f7d8395cb197ddb92
+# Digest of this file, with zeros in place of it: sha256:dc5ecf5e22c85355bf5f1ca80d3ec3e46c91be9b6dc84b2ce3d8ad689f75e3fd
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (A100, A30)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "80";
   gpuArchSM = "8.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: A100, A30 on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: A100, A30 on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

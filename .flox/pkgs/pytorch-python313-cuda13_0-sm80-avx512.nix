@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:624cb6492a0cbe3576486cd62396555be71431e867526e136d414443c5f852b2
+# Digest of this file, with zeros in place of it: sha256:1200f7cf5288c0d4d6fab3e0aae424aa055dc0506903ebd9eec9932a15b6296c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (A100, A30)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "80";
   gpuArchSM = "8.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: A100, A30 on x86_64-linux with Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer
+      Hardware: A100, A30 on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:6802c451bfbc15ceb38120b4221f06ddcebcaf114782b1321ccd013c98f410c9
+# Digest of this file, with zeros in place of it: sha256:77b21fdf46164e6b33d9699e2c0ab6dd549f105fe514ce4dfd73925262cf4175
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (A100, A30)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "80";
   gpuArchSM = "8.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: A100, A30 on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: A100, A30 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

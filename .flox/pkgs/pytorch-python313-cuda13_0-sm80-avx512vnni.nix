@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:c940d3ac180d681b4b9e803dd4a0973eb156f7e1f75733d32eb6e695d69b1eb9
+# Digest of this file, with zeros in place of it: sha256:f340774749cea72f680d2e5d73f6feffd4999aa550b224498678ea246d38e13d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (A100, A30)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "80";
   gpuArchSM = "8.0";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: A100, A30 on x86_64-linux with Cascade Lake, Ice Lake, Zen 4 and newer
+      Hardware: A100, A30 on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:e143ca1d8909a00193412f6d4bbc3af24bc8f51d7f9682302b39ac18647fc618
+# Digest of this file, with zeros in place of it: sha256:a8f7a18ede7d8ace85384624bec2bb0fa3c0e001a48d9bcd2bed038dff94b203
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

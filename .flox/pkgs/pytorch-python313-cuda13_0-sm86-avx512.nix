@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2515b76d2b0b23525d45f6f8262c1a924d2533379db7bcaf630e19a1f4e8342a
+# Digest of this file, with zeros in place of it: sha256:fa47e3a05d5e798da5fde8055f791eb50b18057e6c736f35df01d8e5fd329ea0
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux with Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer
+      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:6704cf6be66b68423041228cfc87277971f4890d20ec85807b418e2e31138c3d
+# Digest of this file, with zeros in place of it: sha256:d2f6793f635de450c8755c213a2905b471297e4c9511a77d0d800fe10f8cb51f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux with Cascade Lake, Ice Lake, Zen 4 and newer
+      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:6b475a726ddc4b72e214768e6ed1e103c0ede2b5e8f9effe0b51b390faa58b29
+# Digest of this file, with zeros in place of it: sha256:87f69b2a8df1b8e9ef1c33dc470b3256bcb2a26f730e3eff63bab52ab58f8b27
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ada Lovelace (RTX 40 series, L4, L40, L40S, RTX Ada)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "89";
   gpuArchSM = "8.9";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

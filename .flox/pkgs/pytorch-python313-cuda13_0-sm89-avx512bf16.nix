@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:cb0eb8f453dc5b120ca9d1866a0600dbeb374f513642592d821bcd5253e3bed4
+# Digest of this file, with zeros in place of it: sha256:48a07333a6301a705c1c88c32eef4b35e93f29f567283c98c769c0cef2097537
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ada Lovelace (RTX 40 series, L4, L40, L40S, RTX Ada)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "89";
   gpuArchSM = "8.9";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

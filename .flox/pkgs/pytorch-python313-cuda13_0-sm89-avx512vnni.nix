@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2092fbc9f17ce436b1bc247638aa202f72b7fe95c1b9c7b2d8c0b0f0ce3d1430
+# Digest of this file, with zeros in place of it: sha256:3ce560111bcb867645eea1d03204a632b2eeedd882a1ad70352d7aadf1ffe58f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -69,7 +69,7 @@ let
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
   # GPU: Ada Lovelace (RTX 40 series, L4, L40, L40S, RTX Ada)
-  # torch takes the dotted form and nothing else.
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "89";
   gpuArchSM = "8.9";
 
@@ -163,7 +163,7 @@ in
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux with Cascade Lake, Ice Lake, Zen 4 and newer
+      Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm90-avx2
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200, GH200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200)
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:49998b037f2e9df2a74239e861e1309af33528a99eb314627c58e4ea7c8024bb
+# Digest of this file, with zeros in place of it: sha256:f788f636f4d1a36bf28733d480c9e6c548e0f76010deef50ccc4afd0867fb832
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Hopper (H100, H200, GH200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Hopper (H100, H200)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "90";
   gpuArchSM = "9.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200, GH200) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200) and AVX2";
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: H100, H200 on x86_64-linux with Haswell and newer, Zen and newer
+      Hardware: H100, H200 on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm90-avx512bf16
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200, GH200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200)
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:caf445fb8a7ffccf585bd76381d567140642c7cbbc679821081bb16b570b431d
+# Digest of this file, with zeros in place of it: sha256:605a6b48f921e4ae235b6a33a2026ef52774bbc5a1e6a9b0f5c56f02fcecc572
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Hopper (H100, H200, GH200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Hopper (H100, H200)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "90";
   gpuArchSM = "9.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200, GH200) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200) and AVX-512 with BF16";
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: H100, H200 on x86_64-linux with Cooper Lake, Sapphire Rapids, Zen 4 and newer
+      Hardware: H100, H200 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm90-avx512vnni
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200, GH200)
+# PyTorch 2.10.0 with CUDA 13.0 for SM90 GPUs (H100, H200)
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a45ec6373519266593fb85acb0adcae3907f08ab7e22c1a6c884863d21b24339
+# Digest of this file, with zeros in place of it: sha256:ad68e39d1da940a2fee1f3f74c8057759fa1a8eb41622dc92708d5d44ffdf824
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,8 +68,8 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Hopper (H100, H200, GH200)
-  # torch takes the dotted form and nothing else.
+  # GPU: Hopper (H100, H200)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "90";
   gpuArchSM = "9.0";
 
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200, GH200) and AVX-512 with VNNI";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM90 (H100, H200) and AVX-512 with VNNI";
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: H100, H200 on x86_64-linux with Cascade Lake, Ice Lake, Zen 4 and newer
+      Hardware: H100, H200 on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -38,10 +38,11 @@ def _lines_with(recipe: Recipe, words: list[str], *, aside: str = "") -> list[in
     `aside` is a text that may hold a word without meaning it, such as a URL.
     """
     text = recipe.text.replace(aside, "") if aside else recipe.text
+    end = r"(?!\w)"  # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix
     lines = {
         text.count("\n", 0, match.start()) + 1
         for word in words
-        for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)
+        for match in re.finditer(rf"(?<!\w){re.escape(word)}{'' if word[-1] == '_' else end}", text)
     }
     return sorted(lines)
 
