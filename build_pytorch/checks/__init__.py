@@ -14,8 +14,9 @@ A new check is a value in the CHECKS of its module; a new road is a module in `r
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from build_pytorch.errors import BuildPytorchError, near_miss
 from build_pytorch.model import Matrix, Variant
@@ -25,27 +26,23 @@ if TYPE_CHECKING:
     from build_pytorch.checks.report import Result
 
 
-def roads() -> dict[str, tuple[Check, ...]]:
-    """The checks of each road, in the order in which they are reported."""
-    from build_pytorch.checks import (
-        assertions,
-        generated,
-        inventory,
-        mistakes,
-        syntax,
-        text,
-        toolchain,
-    )
+_ROADS: Final = {
+    "inventory": "inventory",
+    "text": "text",
+    "mistakes": "mistakes",
+    "syntax": "syntax",
+    "evaluation": "assertions",
+    "toolchain": "toolchain",
+    "generated": "generated",
+}
+"""Roads by name, in the order in which they are reported, and the module of each."""
 
-    return {
-        "inventory": inventory.CHECKS,
-        "text": text.CHECKS,
-        "mistakes": mistakes.CHECKS,
-        "syntax": syntax.CHECKS,
-        "evaluation": assertions.CHECKS,
-        "toolchain": toolchain.CHECKS,
-        "generated": generated.CHECKS,
-    }
+
+def roads(only: Collection[str] = ()) -> dict[str, tuple[Check, ...]]:
+    """The checks of each road, or of some. Only their modules are imported."""
+    wanted = [road for road in _ROADS if not only or road in only]
+    modules = (import_module(f"build_pytorch.checks.{_ROADS[road]}") for road in wanted)
+    return {road: module.CHECKS for road, module in zip(wanted, modules, strict=True)}
 
 
 def all_checks() -> list[Check]:
@@ -55,6 +52,8 @@ def all_checks() -> list[Check]:
 
 def chosen(names: Collection[str]) -> list[Check]:
     """The checks of these ids and roads, or all. Raises BuildPytorchError for an unknown name."""
+    if names and all(name in _ROADS for name in names):
+        return [check for checks in roads(names).values() for check in checks]
     every = roads()
     ids = [check.id for checks in every.values() for check in checks]
     for name in names:
@@ -92,7 +91,6 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
 
         evaluation.prepare(context)
 
-    from build_pytorch.checks import assertions, syntax, toolchain
     from build_pytorch.checks.report import Result
 
     wanted = [
@@ -102,11 +100,8 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     ]
     if not wanted:
         raise BuildPytorchError("these checks look at all variants; leave the patterns out")
-    for road, prepare in (
-        (assertions, assertions.prepare),
-        (syntax, syntax.prepare),
-        (toolchain, toolchain.prepare),
-    ):
-        if any(check in wanted for check in road.CHECKS):
+    for module in dict.fromkeys(type(check).__module__ for check in wanted):
+        # A road that asks other programs starts them all before the first check waits for one.
+        if prepare := getattr(import_module(module), "prepare", None):
             prepare(context)
     return Result(context, [check.run(context) for check in wanted], strict=strict)

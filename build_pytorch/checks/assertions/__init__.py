@@ -5,9 +5,6 @@ from __future__ import annotations
 from build_pytorch.checks.assertions import building, cuda, identity
 from build_pytorch.checks.assertions.kinds import Evaluates, NoWarnings
 from build_pytorch.checks.base import Check
-from build_pytorch.checks.evaluation import prepare
-
-__all__ = ["CHECKS", "prepare"]
 
 CHECKS: tuple[Check, ...] = (
     Evaluates(

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from build_pytorch.checks.base import Check, Context, Outcome, Problem, Recipe, outcome_by_recipe
-from build_pytorch.checks.evaluation import Facts, evaluated, failures
+from build_pytorch.checks.evaluation import Facts, evaluated, failures, prepare
 from build_pytorch.model import Variant
+
+__all__ = ["DistinctDerivations", "Evaluates", "FactCheck", "NoWarnings", "prepare"]
 
 
 class Evaluates(Check, frozen=True, kw_only=True):
