@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -24,6 +25,7 @@ def guarded(run: Callable[[], int]) -> int:
     Expected errors, a missing dependency, Ctrl-C and SIGTERM end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
+    gc.disable()  # a run ends before a collection would pay
     _prepare_streams()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)

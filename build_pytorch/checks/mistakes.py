@@ -59,6 +59,23 @@ def _dotted_capability(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
         yield _problem(recipe, match.start(), match[0], f'the dotted capability "{expected}"')
 
 
+def _moving_rev(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
+    words = (
+        "refs/",
+        "main",
+        "master",
+        "develop",
+        "nightly",
+        "HEAD",
+        "viable",
+        "nixos-",
+        "nixpkgs-",
+    )
+    if any(word in recipe.code for word in words):
+        expected = "a tag of a release or 40 hex digits"
+        yield from _never("", _MOVING_REV, expected)(variant, recipe)
+
+
 def _user_paths(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
     for top in ("/home/", "/Users/", "/root/", "/mnt/", "/opt/", "/usr/local/", "~/", "$HOME"):
         pattern = rf"(?<![\w.]){re.escape(top)}[\w.+/-]*"
@@ -140,7 +157,7 @@ CHECKS: tuple[Check, ...] = (
         why="The same recipe would build something else tomorrow, or fail on its hash.",
         mend="name a tag of a release or a full revision",
         source="seed 000, Next Steps 1; seed 001, step 3",
-        test=_never("", _MOVING_REV, "a tag of a release or 40 hex digits"),
+        test=_moving_rev,
     ),
     RecipeCheck(
         id="no-fake-hash",

@@ -26,9 +26,7 @@ _MOST_FAILURES: Final = 20
 _NIX: Final = Language(language())
 
 # (torch.override { ... }).overrideAttrs (...), from the outside in; and what overlays are.
-_QUERY: Final = Query(
-    _NIX,
-    """
+_QUERY: Final = """
     (apply_expression
       function: (select_expression
         expression: (parenthesized_expression
@@ -43,8 +41,7 @@ _QUERY: Final = Query(
       attrpath: (attrpath . attr: (identifier) @name .)
       expression: (list_expression) @overlays
       (#eq? @name "overlays"))
-    """,
-)
+    """
 
 
 def _text(node: Node) -> str:
@@ -52,9 +49,14 @@ def _text(node: Node) -> str:
 
 
 @functools.cache
+def _query() -> Query:
+    return Query(_NIX, _QUERY)
+
+
+@functools.cache
 def _captures(recipe: Recipe) -> dict[str, list[Node]]:
     """What the query finds in a recipe, by the names in it."""
-    return QueryCursor(_QUERY).captures(tree_of(recipe).root_node)
+    return QueryCursor(_query()).captures(tree_of(recipe).root_node)
 
 
 @functools.cache

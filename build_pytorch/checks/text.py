@@ -42,7 +42,7 @@ def _lines_with(recipe: Recipe, words: list[str], *, aside: str = "") -> list[in
     lines = {
         text.count("\n", 0, match.start()) + 1
         for word in words
-        for match in re.finditer(rf"(?<!\w){re.escape(word)}{'' if word[-1] == '_' else end}", text)
+        for match in re.finditer(rf"{re.escape(word)}{'' if word[-1] == '_' else end}", text)
     }
     return sorted(lines)
 
