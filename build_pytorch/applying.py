@@ -100,10 +100,7 @@ def _lock(root: Path) -> Iterator[None]:
     """Keep other runs off this root. The kernel drops the lock when the process ends, however."""
     folder = root / paths.STATE
     with _as_write_error():
-        folder.mkdir(exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")  # so that another checkout stays clean as well
+        paths.make_state(folder)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:

@@ -36,3 +36,8 @@ def has_digest(text: str) -> bool:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_bytes(data: bytes) -> str:
+    """What names a file's content: the digest of all of it, whoever wrote it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -17,7 +17,7 @@ MATRIX: Final = PROJECT / "matrix.toml"
 TEMPLATES: Final = PROJECT / "templates"
 
 STATE: Final = ".build-pytorch"
-"""Folder below the root for what a run needs to remember (today: the lock). Never in Git."""
+"""Folder below the root for what runs remember: locks, ledger, logs, reports. Never in Git."""
 
 README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
@@ -40,3 +40,11 @@ def checked_root(root: Path) -> Path:
     if not root.is_dir():
         raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
     return root.resolve()
+
+
+def make_state(folder: Path) -> None:
+    """Make the state folder, which Git never sees. Raises OSError."""
+    folder.mkdir(exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")  # so that another checkout stays clean as well
