@@ -9,6 +9,8 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
+from build_pytorch.words import WordsTask
+
 _ROOT = "another checkout to work on, with this matrix.toml (default: this one)"
 _JSON = "print the result as JSON"
 
@@ -88,10 +90,11 @@ everything = _phases("all", {1, 2, 3, 4, 5}, "Run the five phases, then verify."
 
 
 @task(
+    klass=WordsTask,
     auto_shortflags=False,
     iterable=["only"],
     help={
-        "variants": "which variants, as patterns: 'sm120-* cpu-avx2' (default: all)",
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*' (default: all)",
         "root": _ROOT,
         "only": "run this check only; may be given again",
         "strict": "fail on warnings and on checks that were skipped, too (CI)",
@@ -222,5 +225,84 @@ def outdated(_: Context, json: bool = False) -> None:
         from build_pytorch import bump
 
         return bump.outdated(as_json=json)
+
+    _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    iterable=["gpu", "isa"],
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*'",
+        "gpu": "those of this GPU architecture (sm90, or cpu for CPU-only); may be given again",
+        "isa": "those of this CPU ISA (avx2); may be given again",
+        "all": "every variant",
+        "backend": "flox or nix (default: flox where it is installed)",
+        "jobs": "how many variants to build at once",
+        "cores": "compile jobs of each build (default: what the memory allows)",
+        "builders": "hand the work to the machines in this file (Nix's format), or `matrix`",
+        "copy-to": "push results to this binary cache: file:///srv/cache, s3://..., ssh://...",
+        "store": "the same as --copy-to",
+        "secret-key": "sign what is pushed with the key in this file",
+        "dry-run": "show the plan and build nothing",
+        "keep-going": "go on after a failure (the default)",
+        "fail-fast": "end everything at the first failure",
+        "fix-hashes": "take a source's hash from the log of the failed build, and go on",
+        "force": "build what verification, the disk or missing hardware speaks against",
+        "root": _ROOT,
+        "json": _JSON,
+    },
+)
+def build(
+    _: Context,
+    variants: str = "",
+    gpu: list[str] | None = None,
+    isa: list[str] | None = None,
+    all: bool = False,  # noqa: A002 - the option's name
+    backend: str = "",
+    jobs: int = 1,
+    cores: int = 0,
+    builders: str = "",
+    copy_to: str = "",
+    store: str = "",
+    secret_key: str = "",
+    dry_run: bool = False,
+    keep_going: bool = False,
+    fail_fast: bool = False,
+    fix_hashes: bool = False,
+    force: bool = False,
+    root: str | None = None,
+    json: bool = False,
+) -> None:
+    """Build variants with Flox or Nix: planned, watched, logged, resumed."""
+
+    def run() -> int:
+        from build_pytorch.builds import command, options
+        from build_pytorch.errors import BuildPytorchError
+        from build_pytorch.paths import checked_root
+
+        if keep_going and fail_fast:
+            raise BuildPytorchError("--keep-going and --fail-fast: choose one")
+        return command.run(
+            options.Options(
+                patterns=tuple(variants.split()),
+                gpu=tuple(gpu or ()),
+                isa=tuple(isa or ()),
+                all=all,
+                backend=backend,
+                jobs=jobs,
+                cores=cores,
+                builders=builders,
+                copy_to=copy_to or store,
+                secret_key=Path(secret_key) if secret_key else None,
+                dry_run=dry_run,
+                fail_fast=fail_fast,
+                fix_hashes=fix_hashes,
+                force=force,
+                root=checked_root(_root(root)),
+                json=json,
+            )
+        )
 
     _hand_over(run)

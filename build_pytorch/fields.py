@@ -162,6 +162,22 @@ Macro = Annotated[
         description="a predefined macro such as __AVX512BF16__",
     ),
 ]
+BuilderUri = Annotated[
+    str,
+    Meta(
+        pattern=r"^ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?" + END,
+        description="a builder's address such as ssh://nix@thor.example.org",
+    ),
+]
+KeyFile = Annotated[
+    str,
+    Meta(
+        pattern=r"^/[A-Za-z0-9._/-]+" + END, description="the absolute path of an SSH private key"
+    ),
+]
+Base64 = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]+={0,2}" + END, description="a key in base64")]
+Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
+Hours = Annotated[float, Meta(gt=0, le=10000, description="a number of hours")]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
 
 

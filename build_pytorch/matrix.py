@@ -53,6 +53,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         releases=spec.release,
         gpus=spec.gpu,
         cpus=spec.cpu,
+        builders=spec.builder,
         variants=variants,
         warnings=tuple(_warnings(source, spec)),
         text=text,

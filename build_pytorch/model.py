@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from build_pytorch.fields import (
+    Base64,
+    BuilderUri,
     Capability,
     CudaFix,
     CudaVersion,
@@ -19,8 +21,10 @@ from build_pytorch.fields import (
     FileName,
     Folder,
     GithubName,
+    Hours,
     Jobs,
     Key,
+    KeyFile,
     Name,
     NixName,
     NonEmptyFlags,
@@ -34,10 +38,12 @@ from build_pytorch.fields import (
     Platform,
     Rev,
     Rev40,
+    Size,
     Sri,
     Text,
     Url,
     Version,
+    Word,
 )
 
 Trail = tuple[str | int, ...]
@@ -119,10 +125,45 @@ class Names(_Table, frozen=True, kw_only=True):
 
 
 class Build(_Table, frozen=True, kw_only=True):
-    """Limits of one build."""
+    """Limits and needs of one build; sizes in GiB. What they are measured on stands beside them."""
 
     max_jobs: Jobs
     system_features: NonEmptyWords
+    job_memory: Size
+    reserved_memory: Size
+    disk: Size
+    core_hours: Hours
+
+    def cores(self, memory: float, cpus: int) -> int:
+        """How many compile jobs fit: into so many GiB, on so many CPUs, and at least one."""
+        fitting = int((memory - self.reserved_memory) // self.job_memory)
+        return max(1, min(fitting, cpus, self.max_jobs))
+
+
+class Builder(_Table, frozen=True, kw_only=True):
+    """A machine that Nix may hand builds to: a line of its machines file.
+
+    `key` is the SSH key's file, `jobs` how many builds it takes at once, `host_key` the host's
+    public key in base64. Nix manual, "Remote builds".
+    """
+
+    uri: BuilderUri
+    platforms: Annotated[
+        tuple[Platform, ...], Meta(min_length=1, description="a list with at least one platform")
+    ]
+    key: KeyFile | None = None
+    jobs: Jobs = 1
+    speed: Jobs = 1
+    features: tuple[Word, ...] = ()
+    host_key: Base64 | None = None
+
+    @property
+    def line(self) -> str:
+        """The machine as Nix reads it."""
+        features = ",".join(self.features) or "-"
+        platforms = ",".join(self.platforms)
+        words = [self.uri, platforms, self.key or "-", str(self.jobs), str(self.speed), features]
+        return " ".join([*words, "-", *([self.host_key] if self.host_key else [])])
 
 
 class Group(_Table, frozen=True, kw_only=True):
@@ -199,6 +240,7 @@ class MatrixFile(_Table, frozen=True, kw_only=True):
     """matrix.toml as it is written."""
 
     release: Annotated[dict[Key, Release], Meta(min_length=1, description="at least one release")]
+    builder: tuple[Builder, ...] = ()
     gpu: dict[Key, Gpu]
     cpu: Annotated[dict[Key, Cpu], Meta(min_length=1, description="at least one CPU ISA")]
 
@@ -301,6 +343,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     releases: dict[str, Release]
     gpus: dict[str, Gpu]
     cpus: dict[str, Cpu]
+    builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
     warnings: tuple[str, ...]
     """What is allowed and still worth mending, each with its place."""

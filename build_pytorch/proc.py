@@ -6,7 +6,9 @@ import contextlib
 import os
 import resource
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +41,7 @@ class Result:
         return "\n".join(self.stderr.strip().splitlines()[-_KEPT_LINES:])
 
 
-_live: set[Running] = set()
+_live: set[Running | Streaming] = set()
 """Programs that were started and not waited for yet."""
 
 
@@ -103,6 +105,98 @@ class Running:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+
+
+class Streaming:
+    """A program in a session of its own, whose output is read as it comes.
+
+    Of its own: Ctrl-C on the terminal reaches us alone, and we decide how it ends.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+        self._process = process
+        self._output = output
+        self.pid = process.pid
+        os.set_blocking(output.fileno(), False)
+        _live.add(self)
+
+    def fileno(self) -> int:
+        """Of its output, for selectors."""
+        return self._output.fileno()
+
+    def read(self, size: int = 1 << 16) -> bytes:
+        """What it printed since, at most so many bytes; nothing where there is nothing yet."""
+        try:
+            return os.read(self._output.fileno(), size)
+        except BlockingIOError:
+            return b""
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to what it started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, with everything that it started, in whatever session that is."""
+        import psutil
+
+        family = []
+        with contextlib.suppress(psutil.Error):
+            family = psutil.Process(self.pid).children(recursive=True)
+        self.signal(signal.SIGKILL)
+        for member in family:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        self._process.wait()
+
+    def finish(self) -> None:
+        """Give its output back, once it has ended."""
+        _live.discard(self)
+        self._output.close()
+
+
+def stream(
+    argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str | None] | None = None
+) -> Streaming:
+    """Start a program whose stdout and stderr, as one, are read as they come. Raises ToolError."""
+    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={name: value for name, value in wanted.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_ending_with_parent(),  # noqa: PLW1509 - no thread of ours runs then
+        )
+    except FileNotFoundError:
+        raise ToolError(f"{argv[0]}: not found; {INSTALL.get(argv[0], 'put it on PATH')}") from None
+    except OSError as error:
+        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    return Streaming(process, process.stdout)
+
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _ending_with_parent() -> Callable[[], object] | None:
+    """What a child does first so that it gets SIGTERM when we are gone, kill -9 included.
+
+    Only Linux can. prctl(2).
+    """
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def kill_all() -> None:

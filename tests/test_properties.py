@@ -117,7 +117,14 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "gpu": "python313-cuda13_1",
             "cpu": "python313-cpu",
         },
-        "build": {"max_jobs": draw(st.integers(1, 1024)), "system_features": ["big-parallel"]},
+        "build": {
+            "max_jobs": draw(st.integers(1, 1024)),
+            "system_features": ["big-parallel"],
+            "job_memory": draw(st.floats(0.5, 64)),
+            "reserved_memory": 2,
+            "disk": 60,
+            "core_hours": 5.4,
+        },
         "group": groups,
     }
     if draw(st.booleans()):

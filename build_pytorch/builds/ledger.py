@@ -142,5 +142,5 @@ class Ledger:
 
 
 def now() -> str:
-    """This moment as the ledger writes it."""
+    """The time as the ledger writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

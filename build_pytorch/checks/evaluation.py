@@ -169,7 +169,7 @@ def _start(
     for recipe in recipes:
         item = f"id = {nix.literal(recipe.path)}; "
         item += f"path = {nix.literal(_place(context, recipe.path))};"
-        if share and (expression := _pinned_import(recipe)):
+        if share and (expression := syntax.shared_import(recipe)):
             name = imports.setdefault(expression, f"n{len(imports)}")
             item += f" nixpkgs = {nix.literal(name)};"
         items.append(f"{{ {item} }}")
@@ -193,14 +193,6 @@ def _start(
         for number, folder in enumerate(sorted(folders)):
             argv += ["-I", f"recipes{number}={folder}"]
     return proc.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""}, memory=memory)
-
-
-def _pinned_import(recipe: Recipe) -> str | None:
-    """The default of a recipe's argument nixpkgs_pinned, where it means the same elsewhere."""
-    head = re.search(r"(?ms)^\{.*?^\}:", recipe.text)
-    text = syntax.default_of(head[0], "nixpkgs_pinned") if head else None
-    is_relative = text is not None and re.search(r"(?<![\w.])\.{1,2}/", text)
-    return None if is_relative else text
 
 
 def _place(context: Context, path: str) -> str:

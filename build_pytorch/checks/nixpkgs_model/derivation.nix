@@ -19,15 +19,7 @@ let
     toList
     ;
 
-  # Not nixpkgs' builder: it fills every output with the name of the package, with nothing but
-  # a shell, so that what depends on this package can be built as well.
-  standInBuilder = {
-    builder = "/bin/sh";
-    args = [
-      "-c"
-      ''for output in $outputs; do eval "echo \"\$name\" > \"\$$output\""; done''
-    ];
-  };
+  standIn = import ./builder.nix;
 
   # Why nixpkgs refuses to build a package of these attributes, or null (its check-meta.nix).
   refusalOf =
@@ -126,8 +118,8 @@ let
         // dependencies
         // {
           inherit name system;
-          builder = attrs.builder or standInBuilder.builder;
-          args = attrs.args or standInBuilder.args;
+          builder = attrs.builder or standIn.builder;
+          args = attrs.args or standIn.args;
           outputs = attrs.outputs or [ "out" ];
           __ignoreNulls = true;
         };

@@ -32,6 +32,8 @@ let
         outputHash = value;
       };
 
+  standIn = import ./builder.nix;
+
   shownHash = args: args.hash or args.sha256 or args.outputHash or "";
 
   fixedOutput =
@@ -39,14 +41,15 @@ let
     mkDerivation (
       {
         inherit name;
-        outputHashMode = if recursive then "recursive" else "flat";
         preferLocalBuild = true;
         passthru = {
           hash = shownHash args;
         }
         // passthru;
       }
-      // normalizedHash fetcher args
+      // lib.optionalAttrs standIn.checksHashes (
+        { outputHashMode = if recursive then "recursive" else "flat"; } // normalizedHash fetcher args
+      )
     );
 
   fetchurl = lib.makeOverridable (

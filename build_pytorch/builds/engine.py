@@ -1,0 +1,396 @@
+"""The builds of a plan: begun in order, watched, stopped, tried again, remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch import proc
+from build_pytorch.builds import results
+from build_pytorch.builds.derivations import valid
+from build_pytorch.builds.display import Display, clock
+from build_pytorch.builds.jobs import Attempt, Job
+from build_pytorch.builds.ledger import Ended, Ledger, Started, now
+from build_pytorch.builds.options import Options
+from build_pytorch.builds.order import kind, next_of
+from build_pytorch.builds.plan import Plan, Step
+from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN, Rule
+from build_pytorch.model import Variant
+
+_LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
+"""Environment: seconds before the first retry of a download; each further wait is twice as long."""
+
+_RETRIES: Final = {"fewer-cores": 1, "later": 3}
+
+_KILLED: Final = (137, -9)
+"""Exit codes of a program that the kernel killed, as shells and as Python count them."""
+
+_YOUNG: Final = 900.0
+"""Seconds of others' work that are given up to stop one build among many in one Nix."""
+
+State = Literal["built", "failed", "stopped", "interrupted", "not started"]
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of one variant of the plan."""
+
+    variant: Variant
+    state: State
+    seconds: float = 0.0
+    rule: Rule | None = None
+    message: str = ""
+    log: str = ""
+    outputs: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
+    where: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.state != "built" or bool(self.message)
+
+
+class Engine:
+    """Carries out one plan."""
+
+    def __init__(self, plan: Plan, options: Options, display: Display) -> None:
+        self.plan = plan
+        self.options = options
+        self.root = options.root
+        self.display = display
+        self.ledger = Ledger(options.root)
+        self.outcomes: dict[str, Outcome] = {}
+        self.fixable: list[Path] = []
+        """Logs of builds that ended for a wrong hash."""
+        self._pending = list(plan.builds)
+        self._running: list[Job] = []
+        self._cores: dict[str, int] = {}
+        self._tries: dict[tuple[str, str], int] = {}
+        self._not_before: dict[str, float] = {}
+        self._selector = selectors.DefaultSelector()
+        self._number = 0
+        self._interrupted = False
+        self._signals_seen = 0
+        self.ended_by = 0
+        """The signal that ended the run, or 0."""
+
+    def run(self) -> list[Outcome]:
+        """Build until nothing is left, and say what came of each variant of the plan.
+
+        Ctrl-C and SIGTERM end it politely, a second one for good; `ended_by` is the first signal.
+        """
+        with self._signals():
+            try:
+                while self._pending or self._running:
+                    if self._signals_seen and not self._interrupted:
+                        self._end_all()
+                    if self._signals_seen > 1:
+                        break
+                    self._begin()
+                    for key, _ in self._selector.select(0.2 if self._running else 0.05):
+                        self._pump(key.fileobj)  # type: ignore[arg-type]
+                    self._reap()
+                    self.display.show(self._running)
+            finally:
+                for job in self._running:
+                    job.process.kill()
+                self._reap()
+        return [self.outcomes[step.variant.package] for step in self.plan.builds]
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals are counted, so that none comes between a build and what is remembered of it.
+
+        A lost terminal does not end builds: who walked away wants to come back to results.
+        """
+
+        def count(number: int, _: object) -> None:
+            self._signals_seen += 1
+            self.ended_by = self.ended_by or number
+
+        ends = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, count) for number in ends}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number, what in before.items():
+                signal.signal(number, what)
+
+    # --- beginning ---
+
+    def _begin(self) -> None:
+        if self.plan.builders is not None:
+            if self._pending and not self._running and self._is_time(self._pending):
+                self._start(self._pending)
+            return
+        while self._pending and len(self._running) < self.plan.jobs:
+            step = self._next()
+            if step is None:
+                return
+            self._start([step])
+
+    def _is_time(self, steps: Sequence[Step]) -> bool:
+        times = [self._not_before.get(step.variant.package, 0.0) for step in steps]
+        return time.monotonic() >= max(times)
+
+    def _next(self) -> Step | None:
+        steps = {s.variant.package: s for s in self._pending if self._is_time([s])}
+        running = [a.step.variant for job in self._running for a in job.attempts]
+        ended = [outcome.variant for outcome in self.outcomes.values()]
+        variant = next_of([s.variant for s in steps.values()], running, ended)
+        return steps[variant.package] if variant else None
+
+    def _start(self, steps: Sequence[Step]) -> None:
+        attempts = []
+        for step in list(steps):
+            self._pending.remove(step)
+            self._number += 1
+            attempts.append(Attempt(self.root, step, self._number))
+        argv, env = self._command(steps)
+        self.display.say(f"$ {shlex.join(argv)}")
+        is_nix = self.plan.backend == "nix"
+        shown = [*argv, "--log-format", "internal-json"] if is_nix else argv
+        for attempt in attempts:
+            step = attempt.step
+            self.ledger.append(
+                Started(
+                    at=now(),
+                    release=step.variant.release_name,
+                    variant=step.variant.id,
+                    digest=step.digest,
+                    attempt=attempt.id,
+                    backend=self.plan.backend,
+                    derivation=step.derivation.drv_path if step.derivation else "",
+                    log=str(attempt.log),
+                    cores=self._cores_of(step),
+                )
+            )
+        job = Job(self.root, attempts, shown, env, is_nix=is_nix)
+        self._running.append(job)
+        self._selector.register(job, selectors.EVENT_READ)
+
+    def _cores_of(self, step: Step) -> int:
+        return self._cores.get(step.variant.package, self.plan.cores)
+
+    def _command(self, steps: Sequence[Step]) -> tuple[list[str], dict[str, str | None]]:
+        """The program with its arguments, as a person would type it, and its environment."""
+        first = steps[0].variant
+        cores = str(min(self._cores_of(step) for step in steps))
+        if self.plan.builders is not None:
+            drvs = [step.derivation.drv_path for step in steps if step.derivation]
+            option = ["--builders", self.plan.builders.option]
+            argv = ["nix-store", "--realise", *drvs, "--keep-going", "--cores", cores, *option]
+            return argv, {}
+        if self.plan.backend == "nix":
+            link = results.link(self.root, first)
+            return ["nix-build", first.path, "--out-link", link.name, "--cores", cores], {}
+        # Flox has no option for it; the Nix inside reads this.
+        config = os.environ.get("NIX_CONFIG", "")
+        return ["flox", "build", first.package], {"NIX_CONFIG": f"{config}\ncores = {cores}"}
+
+    # --- while they run ---
+
+    def _pump(self, job: Job) -> None:
+        for attempt in job.pump():
+            self._trip(job, attempt)
+
+    def _trip(self, job: Job, attempt: Attempt) -> None:
+        rule = attempt.rule
+        if rule is None:
+            return
+        others = [a for a in job.attempts if a is not attempt and a.rule is None]
+        if others and job.elapsed * len(others) > _YOUNG:
+            name = attempt.step.variant.id
+            self.display.say(f"{name}: {rule.meaning}; it goes on because others share its Nix")
+        else:
+            job.stop()
+
+    def _reap(self) -> None:
+        for job in list(self._running):
+            code = job.poll()
+            if code is None:
+                continue
+            self._selector.unregister(job)
+            job.drain()
+            job.close()
+            self._running.remove(job)
+            for attempt in job.attempts:
+                self._conclude(job, attempt, code)
+
+    def _conclude(self, job: Job, attempt: Attempt, code: int) -> None:
+        """Decide what came of an attempt, remember it, and try again where that may help."""
+        outputs = self._outputs(attempt, code)
+        found = attempt.progress.cause()
+        rule, line = found or (None, "")
+        if outputs:
+            state: State = "built"
+            rule, line = None, ""
+        elif attempt.rule is not None:
+            state, rule = "stopped", attempt.rule
+            line = attempt.progress.found[rule.id][1]
+        elif job.interrupted:
+            state, rule, line = "interrupted", None, ""
+        elif any(a.rule for a in job.attempts):
+            self._pending.insert(0, attempt.step)  # ended for another's sake: it begins again
+            state, rule, line = "interrupted", None, ""
+        else:
+            state = "failed"
+            if code in _KILLED and rule is None:
+                rule, line = _OUT_OF_MEMORY, f"exit code {code}"
+        outcome = Outcome(
+            variant=attempt.step.variant,
+            state=state,
+            seconds=job.elapsed,
+            rule=rule,
+            log=str(attempt.log),
+            outputs=outputs,
+            tail=() if rule else tuple(attempt.progress.tail),
+            where=attempt.progress.where,
+            message=line or ("" if state == "built" else f"exit code {code}"),
+        )
+        self._remember(job, attempt, outcome)
+        if attempt.step in self._pending or self._again(attempt.step, outcome):
+            return
+        if rule and rule.id == HASH_MISMATCH:
+            self.fixable.append(self.root / attempt.log)
+        self._settle(outcome)
+
+    def _outputs(self, attempt: Attempt, code: int) -> tuple[str, ...]:
+        """The store paths of a finished build, linked; none where it is not finished."""
+        step = attempt.step
+        link = results.link(self.root, step.variant)
+        if self.plan.builders is not None:
+            if not (step.derivation and valid([step.derivation.output])):
+                return ()
+            argv = ["nix-store", "--realise", step.derivation.output, "--add-root", str(link)]
+            proc.capture([*argv, "--indirect"])
+        elif code:
+            return ()
+        target = results.target(link)
+        return (target,) if valid([target]) else ()
+
+    def _remember(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        variant = outcome.variant
+        self.ledger.append(
+            Ended(
+                at=now(),
+                release=variant.release_name,
+                variant=variant.id,
+                digest=attempt.step.digest,
+                attempt=attempt.id,
+                outcome=outcome.state if outcome.state != "not started" else "failed",
+                seconds=round(outcome.seconds, 3),
+                outputs=outcome.outputs,
+                cause=outcome.rule.id if outcome.rule else "",
+                message=outcome.message[:500],
+                steps=attempt.progress.total,
+                peak_memory=job.peak_memory if len(job.attempts) == 1 else 0,
+                where=outcome.where,
+            )
+        )
+
+    def _again(self, step: Step, outcome: Outcome) -> bool:
+        """Whether a failed build is tried once more, and how."""
+        rule, package = outcome.rule, step.variant.package
+        if outcome.state != "failed" or rule is None or not rule.retry or self._interrupted:
+            return False
+        tries = self._tries[package, rule.id] = self._tries.get((package, rule.id), 0) + 1
+        if tries > _RETRIES[rule.retry]:
+            return False
+        if rule.retry == "fewer-cores":
+            cores = self._cores_of(step)
+            if cores <= 1:
+                return False
+            self._cores[package] = cores // 2
+            how = f"once more with {cores // 2} cores instead of {cores}"
+        else:
+            seconds = float(os.environ.get(_LATER, "30")) * 2 ** (tries - 1)
+            self._not_before[package] = time.monotonic() + seconds
+            how = f"again in {seconds:.0f} s"
+        self.display.say(f"{step.variant.id}: {rule.meaning}; {how} (log: {outcome.log})")
+        self._pending.insert(0, step)
+        return True
+
+    # --- ends ---
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Tell what came of a variant, and take out what would fail the same way."""
+        self.outcomes[outcome.variant.package] = outcome
+        self.display.say(sentence(outcome))
+        if outcome.state == "built" or self._interrupted:
+            return
+        rule = outcome.rule
+        why = ""
+        if self.options.fail_fast:
+            why = f"--fail-fast: {outcome.variant.id} {outcome.state}"
+        elif rule and rule.shared and not self._has_built(outcome.variant):
+            why = f"{outcome.variant.id} {outcome.state} ({rule.id}), and all have that in common"
+        for step in list(self._pending):
+            is_sibling = kind(step.variant) == kind(outcome.variant)
+            if why and (self.options.fail_fast or is_sibling):
+                self._pending.remove(step)
+                self._put_off(step, why)
+        if self.options.fail_fast:
+            for job in self._running:
+                job.interrupted = True
+                job.stop()
+
+    def _has_built(self, variant: Variant) -> bool:
+        return any(
+            o.state == "built" and kind(o.variant) == kind(variant) for o in self.outcomes.values()
+        )
+
+    def _put_off(self, step: Step, why: str) -> None:
+        self.outcomes[step.variant.package] = Outcome(
+            variant=step.variant, state="not started", message=why
+        )
+
+    def _end_all(self) -> None:
+        """End politely what runs, and begin nothing more."""
+        self._interrupted = True
+        self.display.say("stopping the builds; once more ends them at once")
+        for step in self._pending:
+            self._put_off(step, "the run was ended")
+        self._pending = []
+        for job in self._running:
+            job.interrupted = True
+            job.stop()
+
+
+_OUT_OF_MEMORY: Final = next(rule for rule in KNOWN if rule.id == "out-of-memory")
+
+
+def sentence(outcome: Outcome) -> str:
+    """What came of a variant, in the words of the one line that people come back to."""
+    name = outcome.variant.id
+    took = clock(outcome.seconds)
+    if outcome.state == "built":
+        at = f" on {outcome.where}" if outcome.where else ""
+        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}"
+    if outcome.state in {"not started", "interrupted"}:
+        return f"{name}: {outcome.state}: {outcome.message}"
+    rule = outcome.rule
+    if rule is None:
+        return "\n".join(
+            [
+                f"{name}: failed after {took} for a reason that no rule knows; the last lines:",
+                *(f"    {line}" for line in outcome.tail),
+                f"  whole log: {outcome.log}",
+            ]
+        )
+    return (
+        f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
+        f"  log says: {outcome.message}\n"
+        f"  what to do: {rule.mend.replace('LOG', outcome.log)}\n"
+        f"  whole log: {outcome.log}"
+    )

@@ -1,0 +1,182 @@
+"""One program that builds: started, read as it streams, stopped, and told of in logs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
+
+from build_pytorch import paths, proc
+from build_pytorch.builds import ledger, machine
+from build_pytorch.builds.plan import Step
+from build_pytorch.builds.reading import Line, NixReader, PlainReader, Progress
+from build_pytorch.builds.rules import Rule
+from build_pytorch.errors import WriteError
+
+_PATIENCE: Final = 10.0
+"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL."""
+
+_LONGEST: Final = 1 << 20
+"""Bytes without a line break that are taken for a line."""
+
+_MEMORY_EVERY: Final = 5.0
+"""Seconds between two looks at the memory of a build."""
+
+
+class Attempt:
+    """One variant in a job: its log and how far it is."""
+
+    def __init__(self, root: Path, step: Step, number: int) -> None:
+        self.step = step
+        self.progress = Progress(step.variant)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        self.id = f"{stamp}-{os.getpid()}-{number}"
+        self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
+        self.rule: Rule | None = None
+        """The rule by which it was stopped, or has to be."""
+        self._file = _opened(root / self.log)
+
+    def write(self, text: str) -> None:
+        """Add a line to the log."""
+        self._file.write(f"{text}\n".encode())
+
+    def close(self) -> None:
+        """Finish the log."""
+        self._file.close()
+
+    def flush(self) -> None:
+        """Let others read what the log has so far."""
+        self._file.flush()
+
+
+class Job:
+    """A program that builds one variant or several."""
+
+    def __init__(
+        self,
+        root: Path,
+        attempts: Sequence[Attempt],
+        argv: Sequence[str],
+        env: Mapping[str, str | None],
+        *,
+        is_nix: bool,
+    ) -> None:
+        self.attempts = list(attempts)
+        self.argv = argv
+        self.started = time.monotonic()
+        self.peak_memory = 0
+        self.interrupted = False
+        self._by_derivation = {a.step.derivation.drv_path: a for a in attempts if a.step.derivation}
+        package = attempts[0].step.variant.package
+        self._reader = NixReader() if is_nix else PlainReader(package)
+        self._is_nix = is_nix
+        self._rest = b""
+        self._signals: Iterator[int] | None = None
+        self._next_signal = 0.0
+        self._next_memory = 0.0
+        for attempt in attempts:
+            attempt.write(f"$ {shlex.join(argv)}")
+        self.process = proc.stream(argv, cwd=root, env=env)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.process.fileno()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self.started
+
+    def pump(self) -> list[Attempt]:
+        """Take in what it printed. Returns the attempts that have to be stopped for it."""
+        data = self.process.read()
+        tripped: list[Attempt] = []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST:
+            lines.append(self._rest)
+            self._rest = b""
+        for raw in lines:
+            for line in self._reader.read(raw):
+                tripped += self._take(line)
+        for attempt in self.attempts:
+            attempt.flush()
+        return tripped
+
+    def _take(self, line: Line) -> Iterator[Attempt]:
+        """Put a line where it belongs: with its variant, or with all that wait for it."""
+        owner = self._by_derivation.get(line.derivation) if self._is_nix else None
+        mine = not self._is_nix and line.derivation == self.attempts[0].step.variant.package
+        if mine:
+            owner = self.attempts[0]
+        if owner is None and line.derivation and line.text and self._is_nix:
+            name = line.derivation.rpartition("/")[2][33:].removesuffix(".drv")
+            line = Line("", f"{name}> {line.text}")
+        now = time.monotonic()
+        for attempt in [owner] if owner else self.attempts:
+            if line.text:
+                attempt.write(line.text)
+            rule = attempt.progress.see(line, now, own=owner is not None)
+            if rule and attempt.rule is None:
+                attempt.rule = rule
+                yield attempt
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended and all it printed is read, else None.
+
+        Looks at its memory, and goes on with stopping it where that was asked for.
+        """
+        now = time.monotonic()
+        if now >= self._next_memory:
+            self._next_memory = now + _MEMORY_EVERY
+            self.peak_memory = max(self.peak_memory, machine.process_memory(self.process.pid))
+        if self._signals and now >= self._next_signal:
+            self._escalate()
+        return self.process.poll()
+
+    def drain(self) -> list[Attempt]:
+        """Take in all that is left in the pipe of an ended program."""
+        tripped: list[Attempt] = []
+        while True:
+            before = self.process.read()
+            if not before:
+                break
+            self._rest += before
+            tripped += self.pump()
+        if self._rest:
+            for line in self._reader.read(self._rest):
+                tripped += self._take(line)
+            self._rest = b""
+        return tripped
+
+    def stop(self) -> None:
+        """Ask it to end; ask again less politely as `poll` is called."""
+        if self._signals is None:
+            self._signals = iter((signal.SIGINT, signal.SIGTERM))
+            self._escalate()
+
+    def _escalate(self) -> None:
+        number = next(self._signals or iter(()), None)
+        if number is None:
+            self.process.kill()
+        else:
+            self.process.signal(number)
+        self._next_signal = time.monotonic() + _PATIENCE
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.process.finish()
+        for attempt in self.attempts:
+            attempt.close()
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None

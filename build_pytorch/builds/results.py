@@ -1,0 +1,102 @@
+"""What is built: result links, the store behind them, and what the ledger says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+from build_pytorch import digest
+from build_pytorch.builds.derivations import valid
+from build_pytorch.builds.ledger import AnyEvent, Ended, Ledger, Published, Tested
+from build_pytorch.model import Variant
+
+_Event = TypeVar("_Event", bound=AnyEvent)
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What is known of one variant."""
+
+    variant: Variant
+    digest: str
+    """Of the recipe file; empty where there is none."""
+    output: str = ""
+    """The store path of the current recipe's result, where the store has it and the link leads
+    there."""
+    stale: str = ""
+    """What the link leads to where that is of another recipe."""
+    built: Ended | None = None
+    last: Ended | None = None
+    smoke: Tested | None = None
+    binary: Tested | None = None
+    published: Published | None = None
+
+
+def link(root: Path, variant: Variant) -> Path:
+    """Where the result of a variant is found."""
+    return root / f"result-{variant.package}"
+
+
+def target(path: Path) -> str:
+    """The store path that a result link leads to, or nothing. Flox links to links."""
+    try:
+        return os.path.realpath(path, strict=True) if path.is_symlink() else ""
+    except OSError:
+        return ""
+
+
+def recipe_digest(root: Path, variant: Variant) -> str:
+    """The digest of a variant's recipe file; empty where it cannot be read."""
+    try:
+        return digest.of_bytes((root / variant.path).read_bytes())
+    except OSError:
+        return ""
+
+
+def look(root: Path, variants: Sequence[Variant]) -> dict[str, Result]:
+    """What is known of variants, by package name. The store is asked once.
+
+    That a result is of the current recipe is in the ledger; that it is there, in the store.
+    """
+    events: dict[tuple[str, str], list[AnyEvent]] = {}
+    for event in Ledger(root).events():
+        events.setdefault(event.subject, []).append(event)
+    targets = {v.package: target(link(root, v)) for v in variants}
+    present = valid([path for path in targets.values() if path])
+    found = {}
+    for variant in variants:
+        mine = events.get((variant.release_name, variant.id), [])
+        found[variant.package] = _result(root, variant, mine, targets[variant.package], present)
+    return found
+
+
+def _result(
+    root: Path, variant: Variant, events: list[AnyEvent], target: str, present: set[str]
+) -> Result:
+    current = recipe_digest(root, variant)
+    of_now = [event for event in events if event.digest == current]
+    built = _last(of_now, Ended, outcome="built")
+    is_current = built is not None and target in built.outputs and target in present
+    return Result(
+        variant=variant,
+        digest=current,
+        output=target if is_current else "",
+        stale=target if target in present and not is_current else "",
+        built=built,
+        last=_last(events, Ended),
+        smoke=_last(of_now, Tested, by="smoke", output=target) if is_current else None,
+        binary=_last(of_now, Tested, by="binary", output=target) if is_current else None,
+        published=_last(of_now, Published),
+    )
+
+
+def _last(events: list[AnyEvent], kind: type[_Event], **values: str) -> _Event | None:
+    for event in reversed(events):
+        if isinstance(event, kind) and all(
+            getattr(event, name) == value for name, value in values.items()
+        ):
+            return event
+    return None

@@ -1,0 +1,219 @@
+"""A world in which recipes are built for real, unchanged, in seconds and without a network.
+
+Nix has a store of its own. What it downloads goes through a proxy on loopback that answers for
+GitHub: the pinned nixpkgs is the project's model of it, with a builder that prints what a build of
+PyTorch prints. Everything between the two is real: `nix-build`, its derivations, its logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from conftest import PROJECT, Project
+
+MODEL = PROJECT / "build_pytorch/checks/nixpkgs_model"
+STAND_IN = PROJECT / "tests/stand_in/build.sh"
+
+
+class World:
+    """A copy of the project, a Nix store, scenarios."""
+
+    def __init__(self, project: Project, folder: Path, *, checks_hashes: bool = False) -> None:
+        self.project = project
+        self.root = project.root
+        self.folder = folder
+        self.scenarios = folder / "scenarios"
+        self.scenarios.mkdir()
+        self.scenario("default", "good")
+        self.archive = _nixpkgs(self.scenarios, checks_hashes=checks_hashes)
+        self.requests: list[str] = []
+        self.refused = 0
+        """So many requests are answered with an error first."""
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.store = folder / "nix/store"
+        (folder / "home").mkdir()
+        self.env: dict[str, str] = {
+            "NIX_REMOTE": "local",
+            "NIX_STORE_DIR": str(self.store),
+            "NIX_STATE_DIR": f"{folder}/nix/state",
+            "NIX_LOG_DIR": f"{folder}/nix/log",
+            "NIX_CONF_DIR": f"{folder}/nix/conf",
+            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false\nconnect-timeout = 5",
+            "XDG_CACHE_HOME": f"{folder}/cache",
+            "HOME": f"{folder}/home",
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "BUILD_PYTORCH_RETRY_SECONDS": "0.2",
+        }
+
+    def scenario(self, name: str, script: str) -> None:
+        """What the build of a variant does (or of all: `default`): calls of stand_in/build.sh."""
+        (self.scenarios / f"{name}.sh").write_text(script + "\n")
+
+    def program(self, name: str, text: str) -> None:
+        """Put a program on PATH."""
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def build(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return self.project.run("invoke", "build", *argv, env=self.env)
+
+    def built(self, *argv: str) -> dict[str, Any]:
+        """The JSON of `invoke build --json`, its variants by id."""
+        done = self.build("--json", *argv)
+        document: dict[str, Any] = json.loads(done.stdout)
+        document["returncode"] = done.returncode
+        document["stderr"] = done.stderr
+        document["by_id"] = {row["variant"]: row for row in document["variants"]}
+        return document
+
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        """`invoke build` in the background, in a session of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "invoke", "build", *argv],
+            cwd=self.root,
+            env={**os.environ, **self.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def link(self, package: str) -> Path:
+        return self.root / f"result-pytorch-python313-{package}"
+
+    def ledger(self) -> list[dict[str, Any]]:
+        path = self.root / ".build-pytorch/ledger.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def logs(self, package: str) -> list[str]:
+        folder = self.root / ".build-pytorch/logs" / f"pytorch-python313-{package}"
+        return [path.read_text() for path in sorted(folder.glob("*.log"))]
+
+    def processes(self) -> list[str]:
+        """Command lines of builders that run."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if str(self.scenarios) in line:
+                    found.append(line)
+        return found
+
+    def without_builders(self, seconds: float = 20) -> bool:
+        """Whether no builder runs any more, after at most so long."""
+        end = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.1)
+        return not self.processes()
+
+
+def kill_session(process: subprocess.Popen[str]) -> None:
+    """kill -9 of all that the command started in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _nixpkgs(scenarios: Path, *, checks_hashes: bool) -> bytes:
+    """The model of nixpkgs as GitHub's archive of the pin, with our builder in it."""
+    builder = (
+        '{ builder = "/bin/sh"; args = [ ./build.sh '
+        f'"{scenarios}" ]; checksHashes = {str(checks_hashes).lower()}; }}\n'
+    )
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for path in sorted(MODEL.glob("*.nix")):
+            text = builder if path.name == "builder.nix" else path.read_text()
+            _add(archive, path.name, text)
+        _add(archive, "build.sh", STAND_IN.read_text())
+    return data.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(f"nixpkgs-pin/{name}")
+    entry.size = len(text.encode())
+    archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+@contextlib.contextmanager
+def served(world: World) -> Iterator[World]:
+    """Answer for GitHub as long as the context lasts: a proxy that speaks TLS in its name."""
+    key, certificate = world.folder / "key.pem", world.folder / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        + ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=github.com"]
+        + ["-addext", "subjectAltName=DNS:github.com"],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = socket.create_server(("127.0.0.1", 0))
+    proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+    world.env |= {
+        "https_proxy": proxy,
+        "HTTPS_PROXY": proxy,
+        "no_proxy": "",
+        "NO_PROXY": "",
+        "NIX_SSL_CERT_FILE": str(certificate),
+    }
+    thread = threading.Thread(target=_serve, args=(world, server, context), daemon=True)
+    thread.start()
+    try:
+        yield world
+    finally:
+        server.close()
+
+
+def _serve(world: World, server: socket.socket, context: ssl.SSLContext) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        threading.Thread(
+            target=_answer, args=(world, connection, context), daemon=True
+        ).start()
+
+
+def _answer(world: World, connection: socket.socket, context: ssl.SSLContext) -> None:
+    with contextlib.suppress(OSError), connection:
+        connection.settimeout(20)
+        request = connection.recv(65536)  # CONNECT github.com:443
+        if world.refused:
+            world.refused -= 1
+            return
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with context.wrap_socket(connection, server_side=True) as secure:
+            request = secure.recv(65536)
+            path = request.split(b" ")[1].decode()
+            world.requests.append(path)
+            found = "/NixOS/nixpkgs/archive/" in path
+            body = world.archive if found else b"not here"
+            status = b"200 OK" if found else b"404 Not Found"
+            head = b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n" % len(body)
+            secure.sendall(head + b"Connection: close\r\n\r\n" + body)
+
+
+def programs() -> str | None:
+    """What this machine lacks to have such a world, or None."""
+    for name in ("nix-build", "openssl"):
+        if shutil.which(name) is None:
+            return f"{name} is not installed"
+    return None
