@@ -61,6 +61,45 @@ def prefetch(session: nox.Session) -> None:
         raise SystemExit(code)
 
 
+def _variants() -> list[nox.param]:
+    """A parameter for each variant, with its id and tags. None where matrix.toml is wrong."""
+    from build_pytorch.errors import BuildPytorchError
+
+    try:
+        from build_pytorch import matrix
+        from build_pytorch.select import session_ids
+
+        return [
+            nox.param(v.package, id=id_, tags=tags) for v, id_, tags in session_ids(matrix.load())
+        ]
+    except (BuildPytorchError, ModuleNotFoundError):
+        return []  # the sessions that need the matrix say what is wrong with it
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("package", _variants())
+def build(session: nox.Session, package: str) -> None:
+    """Build one variant, or those of a tag (-t sm120); arguments after --, such as -- --force."""
+    from build_pytorch.guard import guarded
+
+    def run() -> int:
+        from build_pytorch.builds import session as build_session
+
+        return build_session.run(package, session.posargs, _selected(session))
+
+    if code := guarded(run):
+        if code == 1:
+            session.error("the build failed")
+        raise SystemExit(code)
+
+
+def _selected(session: nox.Session) -> int:
+    """How many builds this run of nox was asked for; nox itself tells nobody."""
+    manifest = session._runner.manifest  # noqa: SLF001 - there is no public way
+    runners = [*manifest._queue, *manifest._consumed]  # noqa: SLF001 - the same
+    return sum(runner.name == "build" for runner in runners)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments after -- go to pytest."""

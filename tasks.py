@@ -306,3 +306,56 @@ def build(
         )
 
     _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*' (default: all)",
+        "root": _ROOT,
+        "json": _JSON,
+    },
+)
+def status(_: Context, variants: str = "", root: str | None = None, json: bool = False) -> None:
+    """Say of each variant: recipe current, verified, built, tested, published."""
+
+    def run() -> int:
+        from build_pytorch.builds import status
+        from build_pytorch.paths import checked_root
+
+        return status.run(variants.split(), checked_root(_root(root)), as_json=json)
+
+    _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    iterable=["runner"],
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*' (default: all)",
+        "size": "variants per job; a job never mixes groups",
+        "store": "leave out what this binary cache has (asks Nix)",
+        "runner": "label of a platform's runners, as x86_64-linux=big; may be given again",
+        "root": _ROOT,
+    },
+)
+def ci_matrix(
+    _: Context,
+    variants: str = "",
+    size: int = 1,
+    store: str = "",
+    runner: list[str] | None = None,
+    root: str | None = None,
+) -> None:
+    """Print the job matrix for GitHub Actions."""
+
+    def run() -> int:
+        from build_pytorch.builds import ci
+        from build_pytorch.paths import checked_root
+
+        place = checked_root(_root(root))
+        return ci.run(variants.split(), place, size=size, store=store, runners=runner or [])
+
+    _hand_over(run)

@@ -25,16 +25,17 @@ _REGION: Final = re.compile(
 )
 
 
-def render(matrix: Matrix) -> dict[str, str]:
-    """Every generated text of the docs: whole files by path, regions by `PATH#NAME`.
+def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
+    """Every generated text beside the recipes: whole files by path, regions by `PATH#NAME`.
 
-    Raises TemplateError as recipes.render does.
+    `rendered` are the recipes by path. Raises TemplateError as recipes.render does.
     """
     texts = {
         paths.VARIANTS_DOC: digest.seal(_render("variants", releases=_releases(matrix))),
         paths.SCHEMA_DOC: _schema(),
+        paths.RELEASE: _release_nix(matrix, rendered),
         f"{paths.README}#counts": _render("counts", releases=_releases(matrix)),
-        f"{paths.README}#example": _example(matrix),
+        f"{paths.README}#example": _example(matrix, rendered),
         f"{paths.README}#variants": _render("table", releases=_releases(matrix)),
     }
     for release in _releases(matrix):
@@ -49,7 +50,9 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     """
     changes = [plan_text(tree, paths.VARIANTS_DOC, texts[paths.VARIANTS_DOC])]
     if (tree.root / paths.MATRIX.name).exists():
-        changes.append(plan_text(tree, paths.SCHEMA_DOC, texts[paths.SCHEMA_DOC]))
+        changes += [
+            plan_text(tree, path, texts[path]) for path in (paths.SCHEMA_DOC, paths.RELEASE)
+        ]
     for page in pages(matrix):
         start = f"{page}#"
         regions = {k.removeprefix(start): v for k, v in texts.items() if k.startswith(start)}
@@ -215,12 +218,34 @@ def _schema() -> str:
     return digest.seal(json.dumps(document, indent=2) + "\n")
 
 
-def _example(matrix: Matrix) -> str:
+def _release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
+    """release.nix: every recipe, and each distinct import of nixpkgs once."""
+    names: dict[str, str] = {}
+    variants = []
+    for variant in matrix.variants:
+        text = recipes.shared_import(rendered[variant.path])
+        title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
+        name = names.setdefault(text, f"nixpkgs_{variant.release_name}_{title}")
+        variants.append(
+            {
+                "package": variant.package,
+                "path": variant.path,
+                "impossible": variant.impossible,
+                "nixpkgs": name,
+            }
+        )
+    imports = [{"name": name, "text": text} for text, name in names.items()]
+    return digest.seal(
+        recipes.render_template("release.nix.j2", imports=imports, variants=variants)
+    )
+
+
+def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
     """The rows of one variant in matrix.toml beside the lines of its recipe that they yield."""
     variant = next((v for v in matrix.variants if v.gpu and not v.impossible), matrix.variants[0])
     tables = [f"[gpu.{variant.gpu_key}]"] if variant.gpu else []
     tables.append(f"[cpu.{variant.cpu_key}]")
-    text = recipes.render_one(variant)
+    text = rendered[variant.path]
     excerpt = text.partition("\nlet\n")[2].partition("\nin\n")[0]
     return _render(
         "example",

@@ -23,6 +23,7 @@ README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"
+RELEASE: Final = "release.nix"
 
 
 def read_file(path: Path) -> bytes:

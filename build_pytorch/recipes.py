@@ -29,6 +29,17 @@ def render_one(variant: Variant) -> str:
     return digest.seal(render_template(template, variant=variant, hardware=hardware(variant)))
 
 
+def shared_import(text: str) -> str:
+    """What a rendered recipe imports nixpkgs by: the default of its argument nixpkgs_pinned.
+
+    Raises TemplateError where the templates no longer yield one.
+    """
+    _, found, rest = text.partition(", nixpkgs_pinned ? ")
+    if not found:
+        raise TemplateError("templates/shared.nix.j2: the recipes have no argument nixpkgs_pinned")
+    return rest.partition("\n}:")[0]
+
+
 def hardware(variant: Variant) -> str:
     """The machines a variant is for, or why there are none."""
     if variant.impossible:
@@ -79,6 +90,8 @@ def _environment() -> Environment:
     environment.filters["indented"] = lambda text: Markup(nix.indented(str(text)))
     environment.filters["comment"] = lambda text: Markup(_one_line(str(text)))
     environment.filters["name"] = lambda value: Markup(_name(str(value)))
+    environment.filters["path"] = lambda value: Markup(_path(str(value)))
+    environment.filters["source"] = Markup  # Nix that a template has yielded
     environment.filters["md"] = lambda value: Markup(_markdown(str(value)))
     environment.filters["code"] = lambda text: Markup(_code(str(text)))
     return environment
@@ -93,6 +106,13 @@ def _name(text: str) -> str:
     """A name or number that stands in code as it is; anything else is refused."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
         raise TemplateError(f"not a name that can stand in code: {text!r}")
+    return text
+
+
+def _path(text: str) -> str:
+    """A relative path that stands in Nix code as it is; anything else is refused."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text:
+        raise TemplateError(f"not a path that can stand in code: {text!r}")
     return text
 
 

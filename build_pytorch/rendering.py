@@ -38,7 +38,8 @@ def texts(matrix: Matrix) -> dict[str, str]:
         memory = msgspec.json.decode(MEMORY.read_bytes(), type=_Memory)
         if memory.key == key and memory.digest == _digest(memory.texts):
             return memory.texts
-    rendered = {**recipes.render(matrix), **docs.render(matrix)}
+    rendered = recipes.render(matrix)
+    rendered |= docs.render(matrix, rendered)
     with contextlib.suppress(OSError):  # a read-only checkout has no memory, and needs none
         _remember(_Memory(key, rendered, _digest(rendered)))
     return rendered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -26,3 +27,25 @@ def select(matrix: Matrix, patterns: Sequence[str]) -> tuple[Variant, ...]:
 
 def _matches(variant: Variant, pattern: str) -> bool:
     return fnmatchcase(variant.id, pattern) or fnmatchcase(variant.package, pattern)
+
+
+def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
+    """Each variant with the id of its nox session and its tags.
+
+    The id is the variant's where only one release has it, else the package name. Tags are what
+    people choose by: GPU architecture, CPU ISA, release, and `gpu` or `cpu-only`.
+    """
+    counts = Counter(variant.id for variant in matrix.variants)
+    return [
+        (
+            variant,
+            variant.id if counts[variant.id] == 1 else variant.package,
+            [
+                *([variant.gpu_key] if variant.gpu_key else []),
+                variant.cpu_key,
+                variant.release_name,
+                variant.group.kind,
+            ],
+        )
+        for variant in matrix.variants
+    ]

@@ -1,25 +1,687 @@
-"""Builds, for real: the recipes as they are, real Nix, a model of nixpkgs behind a real download."""
+"""Builds, for real: recipes as they are, real Nix, a model of nixpkgs behind a real download."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Project
-from world import World, programs, served
+from conftest import PROJECT, Project
+from world import Site, World, kill_session, programs, served
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
-@pytest.fixture
-def world(project: Project, tmp_path: Path) -> Iterator[World]:
-    with served(World(project, tmp_path)) as it:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
         yield it
 
 
+@pytest.fixture
+def world(project: Project, site: Site, tmp_path: Path) -> World:
+    return World(project, site, tmp_path)
+
+
+def outcome(world: World, variant: str, *argv: str) -> dict[str, str]:
+    """What came of one variant when it was built."""
+    row: dict[str, str] = world.built(variant, "--backend", "nix", *argv)["by_id"][variant]
+    return row
+
+
+# --- a build, and what is left of it ---
+
+
 def test_a_variant_is_built_linked_logged_and_remembered(world: World) -> None:
-    done = world.build("cpu-avx2", "--backend", "nix")
-    print(done.stdout, done.stderr)
+    done = world.built("sm90-avx512")
+    row = done["by_id"]["sm90-avx512"]
+    target = world.link("cuda13_0-sm90-avx512").resolve()
+    assert done["returncode"] == 0
+    assert row["outcome"] == "built"
+    assert row["outputs"] == [str(target)]
+    assert target.is_relative_to(world.site.store)
+    assert "pytorch210-python313-cuda13_0-sm90-avx512-2.10.0" in target.name
+    (log,) = world.logs("cuda13_0-sm90-avx512")
+    assert "--   USE_CUDA              : ON" in log
+    assert "[60/60] Building CXX object" in log
+    started, ended = world.ledger()
+    assert (started["event"], ended["event"], ended["outcome"]) == ("started", "ended", "built")
+    assert started["attempt"] == ended["attempt"]
+    assert ended["steps"] == 60
+
+
+def test_the_commands_are_echoed_as_a_person_would_type_them(world: World) -> None:
+    name = "pytorch-python313-cpu-avx2"
+    done = world.build("cpu-avx2", "--cores", "2")
+    assert f"$ nix-build .flox/pkgs/{name}.nix --out-link result-{name} --cores 2" in done.stdout
+
+
+def test_nix_gets_the_cores_that_memory_allows(world: World) -> None:
+    world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
+    world.project.edit("matrix.toml", "reserved_memory = 0.1", "reserved_memory = 0.001")
+    assert outcome(world, "cpu-avx2", "--cores", "1")["outcome"] == "built"
+    (log,) = world.logs("cpu-avx2")
+    assert "NIX_BUILD_CORES=1" in log
+
+
+def test_without_a_selection_nothing_is_built(world: World) -> None:
+    done = world.build()
+    assert done.returncode == 2
+    assert "--all builds all 44" in done.stderr
+    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["sm90-avx521"], 'did you mean "sm90-avx512"?'),
+        (["--gpu", "sm91"], 'did you mean "sm90"?'),
+        (["--isa", "avx3"], 'did you mean "avx2"?'),
+        (["--gpu", "sm90", "--isa", "armv9"], "no variant is all of sm90, armv9"),
+        (["cpu-avx2", "--jobs", "0"], "--jobs takes a number from 1"),
+        (["cpu-avx2", "--backend", "guix"], "there are flox and nix"),
+        (["cpu-avx2", "--keep-going", "--fail-fast"], "choose one"),
+        (["cpu-avx2", "--builders", "nowhere"], "--builders nowhere: cannot be read"),
+        (["cpu-avx2", "--builders", "matrix"], "has no [[builder]]"),
+        (["cpu-avx2", "--copy-to", "/srv/cache"], "not the URL of a store"),
+        (["cpu-avx2", "--secret-key", "key"], "name the cache, too"),
+        (["sm121-avx2"], "impossible-host: no x86_64-linux machine has SM121"),
+        (["sm121-armv9"], "this machine builds no aarch64-linux"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
+    world: World, argv: list[str], says: str
+) -> None:
+    done = world.build(*argv)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+
+
+def test_options_select_like_patterns_and_together_they_narrow(world: World) -> None:
+    done = world.built("--gpu", "cpu", "--isa", "avx2", "--isa", "avx512", "--dry-run")
+    assert list(done["by_id"]) == ["cpu-avx2", "cpu-avx512"]
+    done = world.built("sm8*", "sm90-*", "--isa", "avx2", "--dry-run")
+    assert set(done["by_id"]) == {"sm80-avx2", "sm86-avx2", "sm89-avx2", "sm90-avx2"}
+
+
+def test_a_dry_run_builds_nothing(world: World) -> None:
+    done = world.built("--all", "--dry-run")
+    assert done["returncode"] == 0
+    actions = [row["action"] for row in done["variants"]]
+    assert (actions.count("build"), actions.count("skipped")) == (32, 12)
+    reasons = {row["reason"].split(":")[0] for row in done["variants"] if row["action"] != "build"}
+    assert reasons == {"impossible-host", "wrong platform"}
+    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+    assert not world.link("cpu-avx2").is_symlink()
+
+
+# --- obstacles ---
+
+
+def test_a_recipe_that_verification_refuses_is_not_built(world: World) -> None:
+    world.project.edit(
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix", "cudaSupport = false", "cudaSupport = true"
+    )
+    done = world.build("cpu-avx2")
+    assert done.returncode == 2
+    assert "verification finds" in done.stderr
+    assert "`nox -s verify -- cpu-avx2` shows where" in done.stderr
+    assert world.build("cpu-avx2", "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("disk = 0.01", "disk = 60000", "GiB free, 1 at once need 60000"),
+        ("job_memory = 0.1", "job_memory = 5000", "compile jobs each need 5000 GiB"),
+    ],
+)
+def test_what_a_build_needs_and_the_machine_has_not_stops_before_it_begins(
+    world: World, old: str, new: str, says: str
+) -> None:
+    world.project.edit("matrix.toml", old, new)
+    done = world.build("cpu-avx2")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "--force" in done.stderr
+
+
+def test_a_missing_system_feature_stops_before_the_build_begins(world: World) -> None:
+    world.env["NIX_CONFIG"] += "\nsystem-features = kvm"
+    done = world.build("cpu-avx2")
+    assert done.returncode == 2
+    assert "cpu-avx2: the system feature big-parallel is needed and not there" in done.stderr
+
+
+def test_a_recipe_that_does_not_evaluate_is_an_obstacle(world: World) -> None:
+    world.project.edit(
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix", "inherit (nixpkgs_pinned) lib;", ""
+    )
+    done = world.build("cpu-avx2", "cpu-avx512", "--force")
+    assert done.returncode == 2
+    assert "pytorch-python313-cpu-avx2: undefined variable 'lib'" in done.stderr
+
+
+def test_two_runs_in_one_checkout_keep_apart(world: World) -> None:
+    world.scenario("default", "phases; sleep 30; finish")
+    first = world.start("cpu-avx2")
+    try:
+        wait_for(world, "started")
+        second = world.build("cpu-avx512")
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=30)
+    assert second.returncode == 2
+    assert "another run builds here" in second.stderr
+
+
+# --- builds that can only end badly are stopped ---
+
+
+SICK = {
+    "cuda-not-found": ("sm90-avx2", "echo '  PyTorch: CUDA cannot be found.'"),
+    "not-compiling-cuda": ("sm90-avx2", "echo '  Not compiling with CUDA.'"),
+    "cuda-off": ("sm90-avx2", "cuda=OFF; summary"),
+    "magma-off": ("sm90-avx2", "echo '--   USE_MAGMA             : OFF'"),
+    "wrong-capability": ("sm90-avx2", "capability=8.0; summary"),
+    "wrong-nvcc-flags": ("sm90-avx2", "number=80; summary"),
+    "wrong-architecture": ("sm90-avx2", "echo '-- CMAKE_CUDA_ARCHITECTURES: 52'"),
+    "unknown-architecture": ("sm90-avx2", "echo 'Unknown CUDA Architecture Name sm_90'"),
+    "wrong-cuda": ("sm90-avx2", "echo '--     CUDA version        : 12.8'"),
+    "wrong-version": ("sm90-avx2", "echo 'Building wheel torch-2.9.1'"),
+    "cuda-on": ("cpu-avx2", "cuda=ON; summary"),
+}
+
+
+@pytest.mark.parametrize("rule", SICK)
+def test_a_build_that_can_only_end_badly_is_stopped_at_once(world: World, rule: str) -> None:
+    variant, line = SICK[rule]
+    world.scenario("default", f"{line}; sleep 600; finish")
+    start = time.monotonic()
+    row = outcome(world, variant)
+    assert time.monotonic() - start < 30
+    assert (row["outcome"], row["cause"]) == ("stopped", rule)
+    assert row["message"]
+    assert world.without_builders()
+
+
+def test_a_stopped_build_says_the_line_its_meaning_and_what_to_do(world: World) -> None:
+    world.scenario("default", "cuda=OFF; summary; sleep 600")
+    done = world.build("sm90-avx2")
+    assert done.returncode == 1
+    assert "log says: --   USE_CUDA              : OFF" in done.stdout
+    assert "PyTorch's own summary says that this is a CPU-only build" in done.stdout
+    assert "what to do: the recipe needs .override { cudaSupport = true; }" in done.stdout
+    log = re.search(r"whole log: (\S+)", done.stdout)
+    assert log
+    assert (world.root / log[1]).is_file()
+
+
+# --- failures that have a name ---
+
+
+KNOWN = {
+    "out-of-memory": "echo 'nvcc error : cicc died due to signal 9 (Kill signal)'; exit 1",
+    "disk-full": "echo 'fatal error: error writing to /build/x.s: No space left on device'; exit 1",
+    "magma-clock-rate": """echo "'struct cudaDeviceProp' has no member named 'clockRate'"; exit 1""",
+    "cccl-headers": "echo 'cccl/cuda/std/utility: No such file or directory'; exit 1",
+    "torch-feature-version": "echo '#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0'; exit 1",
+    "find-cuda-toolkit": (
+        """echo 'file INSTALL cannot find "/build/cmake/Modules/FindCUDAToolkit.cmake"'; exit 1"""
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", KNOWN)
+def test_a_known_failure_is_named_instead_of_dumped(world: World, rule: str) -> None:
+    world.scenario("default", f"phases; summary; {KNOWN[rule]}")
+    row = outcome(world, "sm90-avx2", "--cores", "1")
+    assert (row["outcome"], row["cause"]) == ("failed", rule)
+
+
+def test_an_unknown_failure_shows_its_last_lines_and_its_log(world: World) -> None:
+    world.scenario("default", "phases; summary; ninja; echo 'x.cpp:3: error: boom'; exit 1")
+    done = world.build("cpu-avx2")
+    assert done.returncode == 1
+    assert "for a reason that no rule knows" in done.stdout
+    shown = [line for line in done.stdout.splitlines() if line.startswith("    ")]
+    assert "    x.cpp:3: error: boom" in shown
+    assert len(shown) == 30
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_cores(world: World) -> None:
+    world.scenario(
+        "default",
+        'echo "cores $NIX_BUILD_CORES"; if [ "$NIX_BUILD_CORES" -gt 2 ]; then '
+        "echo 'g++: fatal error: Killed signal terminated program cc1plus'; exit 1; fi; good",
+    )
+    row = outcome(world, "cpu-avx2", "--cores", "4")
+    assert row["outcome"] == "built"
+    assert [log.split("cores ")[-1].split("\n")[0] for log in world.logs("cpu-avx2")] == ["4", "2"]
+    world.scenario("default", "echo Killed; exit 1")
+    assert outcome(world, "cpu-avx512", "--cores", "8")["cause"] == "out-of-memory"
+    assert len(world.logs("cpu-avx512")) == 2
+
+
+def test_a_download_that_fails_is_tried_again_and_then_named(world: World) -> None:
+    world.scenario(
+        "default",
+        "echo 'error: unable to download https://x.org/y: Could not resolve host'; exit 1",
+    )
+    assert outcome(world, "cpu-avx2")["cause"] == "network"
+    assert len(world.logs("cpu-avx2")) == 4
+
+
+def test_a_download_that_failed_before_compiling_is_not_the_cause_of_what_fails_later(
+    world: World,
+) -> None:
+    world.scenario(
+        "default", "phases; ninja; echo 'test: Connection refused'; echo 'x.cpp: boom'; exit 1"
+    )
+    row = outcome(world, "cpu-avx2")
+    assert row["cause"] is None
+    assert len(world.logs("cpu-avx2")) == 1
+
+
+def test_no_network_at_all_is_one_line(world: World, tmp_path: Path) -> None:
+    world.env |= {"https_proxy": "http://127.0.0.1:1", "XDG_CACHE_HOME": str(tmp_path / "fresh")}
+    done = world.build("cpu-avx2")
+    assert done.returncode == 2
+    assert "the pinned nixpkgs cannot be downloaded" in done.stderr
+
+
+# --- hashes ---
+
+
+@pytest.fixture
+def strict_world(project: Project, tmp_path: Path) -> Iterator[World]:
+    """A world in which sources have hashes, and not those of matrix.toml."""
+    folder = tmp_path / "strict"
+    folder.mkdir()
+    with served(Site(folder, checks_hashes=True)) as site:
+        yield World(project, site, tmp_path)
+
+
+def test_a_wrong_hash_is_named_and_siblings_are_spared(strict_world: World) -> None:
+    done = strict_world.built("cpu-*")
+    causes = [row.get("cause") for row in done["variants"]]
+    assert causes == ["hash-mismatch", None, None, None]
+    outcomes = [row["outcome"] for row in done["variants"]]
+    assert outcomes == ["failed", "not started", "not started", "not started"]
+    assert done["returncode"] == 4
+    log = done["variants"][0]["log"]
+    assert f"`invoke prefetch --from-log {log}`" in done["stderr"]
+    # The offer is good: it takes the hash, and the build then goes on.
+    fixed = strict_world.project.run("invoke", "prefetch", "--from-log", log, env=strict_world.env)
+    assert fixed.returncode == 0
+    assert strict_world.build("cpu-avx2").returncode == 0
+
+
+def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world: World) -> None:
+    before = (strict_world.root / "matrix.toml").read_text()
+    done = strict_world.built("sm90-avx2", "cpu-avx2", "--fix-hashes")
+    assert [row["outcome"] for row in done["variants"]] == ["built", "built"]
+    after = (strict_world.root / "matrix.toml").read_text()
+    changed = [a for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
+    assert len(changed) == 2  # the source of torch, the patch of MAGMA
+    assert all(line.startswith("hash = ") for line in changed)
+
+
+# --- resume ---
+
+
+def test_a_second_run_builds_only_what_is_not_built(world: World) -> None:
+    world.scenario("cpu-avx512", "phases; exit 1")
+    assert world.built("cpu-*")["returncode"] == 1
+    world.scenario("cpu-avx512", "good")
+    again = world.built("cpu-*")
+    actions = {row["variant"]: row["action"] for row in again["variants"]}
+    assert actions.pop("cpu-avx512") == "build"
+    assert set(actions.values()) == {"up to date"}
+    assert world.built("cpu-*")["by_id"]["cpu-avx512"]["action"] == "up to date"
+
+
+def test_the_store_decides_what_is_built_not_the_ledger(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    target = str(world.link("cpu-avx2").resolve())
+    world.link("cpu-avx2").unlink()
+    row = world.built("cpu-avx2", "--dry-run")["by_id"]["cpu-avx2"]
+    assert (row["action"], row["reason"]) == (
+        "build",
+        "in the store already, only the link is missing",
+    )
+    world.site.nix("nix-store", "--delete", "--ignore-liveness", target)
+    row = world.built("cpu-avx2", "--dry-run")["by_id"]["cpu-avx2"]
+    assert (row["action"], row["reason"]) == ("build", "not built yet")
+
+
+def test_a_changed_recipe_is_built_again(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    world.project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX two"')
+    assert world.project.invoke("phase4").returncode == 0
+    row = world.built("cpu-avx2")["by_id"]["cpu-avx2"]
+    assert row["reason"] == "the result is of another recipe"
+    assert row["outcome"] == "built"
+
+
+def test_without_a_ledger_the_store_is_still_believed(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    (world.root / ".build-pytorch/ledger.jsonl").unlink()
+    start = time.monotonic()
+    row = world.built("cpu-avx2")["by_id"]["cpu-avx2"]
+    assert row["outcome"] == "built"
+    assert time.monotonic() - start < 20
+    assert world.logs("cpu-avx2")[-1].count("[60/60]") == 0
+
+
+def test_a_torn_last_line_of_the_ledger_is_passed_over(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    ledger = world.root / ".build-pytorch/ledger.jsonl"
+    with ledger.open("a") as file:
+        file.write('{"event":"ended","at":"2026-')
+    assert world.built("cpu-avx2")["by_id"]["cpu-avx2"]["action"] == "up to date"
+    assert world.build("cpu-avx512").returncode == 0
+    lines = ledger.read_text().splitlines()
+    torn = [line for line in lines if not line.endswith("}")]
+    assert torn == ['{"event":"ended","at":"2026-']
+    assert len(lines) == 5
+
+
+def test_fail_fast_ends_everything_at_the_first_failure(world: World) -> None:
+    world.scenario("cpu-avx2", "phases; exit 1")
+    done = world.built("cpu-*", "--fail-fast")
+    assert [row["outcome"] for row in done["variants"]] == ["failed", *["not started"] * 3]
+    assert done["returncode"] == 4
+
+
+def test_keep_going_is_the_default_and_the_exit_code_counts(world: World) -> None:
+    world.scenario("cpu-avx2", "phases; exit 1")
+    world.scenario("cpu-avx512bf16", "phases; exit 1")
+    done = world.build("cpu-*")
+    assert done.returncode == 2
+    assert "2 built, 2 not" in done.stdout
+
+
+def test_several_variants_are_built_at_once(world: World) -> None:
+    world.scenario("default", "phases; ninja; sleep 2; finish")
+    assert world.build("cpu-avx2").returncode == 0  # what they have in common
+    start = time.monotonic()
+    assert world.build("cpu-avx512*", "--jobs", "3").returncode == 0
+    started = [e for e in world.ledger() if e["event"] == "started"][1:]
+    ended = [e for e in world.ledger() if e["event"] == "ended"][1:]
+    assert time.monotonic() - start < 30
+    # The canary ran alone, the other two overlapped.
+    assert started[2]["at"] < min(event["at"] for event in ended[1:])
+
+
+# --- ends before their time ---
+
+
+def wait_for(world: World, event: str, count: int = 1, seconds: float = 60) -> None:
+    """Wait until the ledger has so many lines of a kind, and a builder runs."""
+    path = world.root / ".build-pytorch/ledger.jsonl"
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if path.exists() and path.read_text().count(f'"event":"{event}"') >= count:
+            if event != "started" or world.processes():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"no {event} after {seconds} s")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_ends_builds_politely_and_leaves_no_orphans(
+    world: World, number: int, code: int
+) -> None:
+    world.scenario("cpu-avx512", "phases; sleep 600; finish")
+    run = world.start("cpu-avx2", "cpu-avx512")
+    wait_for(world, "started", 2)
+    run.send_signal(number)
+    output, _ = run.communicate(timeout=30)
+    assert run.returncode == code, output
+    assert "Traceback" not in output
+    assert world.without_builders()
+    assert [e["outcome"] for e in world.ledger() if e["event"] == "ended"] == [
+        "built",
+        "interrupted",
+    ]
+    assert world.link("cpu-avx2").exists()
+    world.scenario("cpu-avx512", "good")
+    assert world.build("cpu-avx2", "cpu-avx512").returncode == 0
+
+
+def test_a_second_ctrl_c_ends_what_does_not_want_to_end(world: World) -> None:
+    # A stand-in for a Nix that ignores being asked.
+    world.program("nix-build", "#!/bin/sh\ntrap '' INT TERM\nwhile true; do /bin/sleep 1; done\n")
+    run = world.start("cpu-avx2", "--backend", "nix")
+    path = world.root / ".build-pytorch/ledger.jsonl"
+    while not path.exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=8)
+    assert run.returncode == 130, output
+    assert world.ledger()[-1]["outcome"] == "interrupted"
+
+
+def test_kill_9_of_the_command_alone_ends_its_builds(world: World) -> None:
+    world.scenario("default", "phases; sleep 600; finish")
+    run = world.start("cpu-avx2")
+    wait_for(world, "started")
+    run.kill()
+    run.wait()
+    assert world.without_builders()
+
+
+KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "10"))
+
+
+def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
+    """Set BUILD_PYTORCH_TEST_KILLS for more rounds than the few of an ordinary run."""
+    world.scenario("default", "pause=0.01; good")
+    seed = int(os.environ.get("BUILD_PYTORCH_TEST_SEED", "0")) or random.randrange(1 << 30)
+    dice = random.Random(seed)  # noqa: S311 - moments, no secrets
+    finished: set[str] = set()
+    for round_ in range(KILLS):
+        run = world.start("cpu-*", "sm90-*", "--jobs", "2")
+        time.sleep(dice.uniform(0.3, 4.0))
+        kill_session(run)
+        run.communicate()
+        world.without_builders()
+        path = world.root / ".build-pytorch/ledger.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines[:-1]:
+            json.loads(line)
+        built = {
+            event["variant"]: event["outputs"][0]
+            for event in map(json.loads, lines[:-1])
+            if event["event"] == "ended" and event["outcome"] == "built"
+        }
+        for variant, output in built.items():
+            assert Path(output).exists(), f"seed {seed}, round {round_}: {variant} is lost"
+        assert finished <= set(built), f"seed {seed}, round {round_}"
+        finished = set(built)
+    done = world.built("cpu-*", "sm90-*", "--jobs", "2")
+    assert done["returncode"] == 0, f"seed {seed}"
+    for row in done["variants"]:
+        assert row["action"] == "up to date" or row["outcome"] == "built"
+    again = world.built("cpu-*", "sm90-*")
+    assert {row["action"] for row in again["variants"]} == {"up to date"}
+
+
+def test_a_log_of_200_mb_streams_in_constant_memory(world: World) -> None:
+    megabytes = int(os.environ.get("BUILD_PYTORCH_TEST_LOG_MB", "50"))
+    line = "x" * 99
+    world.scenario(
+        "default",
+        f"phases; yes {line} | head -n {megabytes * 10000}; printf '%0{5_000_000}d' 1; finish",
+    )
+    peaks = []
+    for variant in ("cpu-avx2", "cpu-avx512"):
+        if variant == "cpu-avx2":
+            world.scenario(variant, "good")
+        code = (
+            "import resource, subprocess, sys\n"
+            f"subprocess.run([sys.executable, '-m', 'invoke', 'build', '{variant}'], check=True)\n"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=world.root,
+            env={**os.environ, **world.env},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        peaks.append(int(done.stdout.splitlines()[-1]))
+    (log,) = (world.root / ".build-pytorch/logs").glob("*-cpu-avx512/*.log")
+    assert log.stat().st_size > megabytes * 1_000_000
+    # The largest process of all that ran, Nix included; a log in memory would be far above.
+    assert peaks[1] - peaks[0] < 30_000
+    assert resource.getpagesize()
+
+
+# --- Flox ---
+
+
+FLOX = """#!/bin/sh
+# Answers as `flox build NAME` does: a package of .flox/pkgs, Git-tracked, built with Nix.
+[ "$1" = build ] || exit 64
+git ls-files --error-unmatch ".flox/pkgs/$2.nix" >/dev/null 2>&1 || {
+    echo "error: package '$2' not found" >&2; exit 1; }
+echo "Building $2 in Nix expression mode"
+printenv NIX_CONFIG | grep '^cores' > flox-cores
+pname=pytorch210-${2#pytorch-}
+nix-build ".flox/pkgs/$2.nix" -o "result-$2" >log-$$ 2>&1; code=$?
+sed "s/^/python3.13-$pname> /" log-$$
+[ $code = 0 ] && echo "Completed build of $2" || echo "ERROR: failed to build"
+rm -f log-$$
+exit $code
+"""
+
+
+def test_flox_is_taken_where_it_is_installed(world: World) -> None:
+    world.program("flox", FLOX)
+    world.project.commit()
+    done = world.build("cpu-avx2", "--cores", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "$ flox build pytorch-python313-cpu-avx2" in done.stdout
+    assert (world.root / "flox-cores").read_text() == "cores = 3\n"
+    assert world.link("cpu-avx2").exists()
+    assert world.ledger()[0]["backend"] == "flox"
+    assert world.ledger()[1]["steps"] == 60
+
+
+def test_flox_builds_only_what_git_tracks(world: World) -> None:
+    world.program("flox", FLOX)
+    done = world.build("cpu-avx2")
+    assert done.returncode == 2
+    assert "not a Git checkout" in done.stderr
+    world.project.commit()
+    world.project.git("rm", "-q", "--cached", ".flox/pkgs/pytorch-python313-cpu-avx2.nix")
+    done = world.build("cpu-avx2")
+    assert "git add .flox/pkgs/pytorch-python313-cpu-avx2.nix" in done.stderr
+
+
+def test_floxs_output_is_watched_as_well(world: World) -> None:
+    world.program("flox", FLOX)
+    world.project.commit()
+    world.scenario("default", "cuda=OFF; summary; sleep 2; finish")
+    row = world.built("sm90-avx2")["by_id"]["sm90-avx2"]
+    assert (row["outcome"], row["cause"]) == ("stopped", "cuda-off")
+
+
+def test_without_flox_and_nix_it_says_what_to_install(world: World) -> None:
+    python = Path(sys.executable).parent
+    done = world.project.run(
+        "invoke", "build", "cpu-avx2", env={**world.env, "PATH": f"{world.bin}:{python}"}
+    )
+    assert done.returncode == 2
+    assert "neither flox nor nix-build is installed" in done.stderr
+
+
+# --- status ---
+
+
+def test_status_says_of_each_variant_how_far_it_is(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    world.scenario("cpu-avx512", "phases; exit 1")
+    world.build("cpu-avx512")
+    world.project.edit(".flox/pkgs/pytorch-python313-cpu-avx512bf16.nix", "openblas", "openblas2")
+    (world.root / ".flox/pkgs/pytorch-python313-cpu-avx512vnni.nix").unlink()
+    done = world.project.run("invoke", "status", "cpu-*", "--json", env=world.env)
+    document = json.loads(done.stdout)
+    rows = {row["variant"]: row for row in document["variants"]}
+    assert rows["cpu-avx2"]["built"] == "yes"
+    assert rows["cpu-avx2"]["output"] == str(world.link("cpu-avx2").resolve())
+    assert rows["cpu-avx512"]["built"] == "failed"
+    assert rows["cpu-avx512bf16"]["recipe"] == "edited"
+    assert rows["cpu-avx512bf16"]["verified"] != "yes"
+    assert rows["cpu-avx512vnni"]["recipe"] == "missing"
+    assert document["totals"]["built"] == 1
+    table = world.project.run("invoke", "status", "cpu-*", env=world.env)
+    assert "4 variants: 2 current, 2 verified, 1 built" in table.stdout
+
+
+def test_status_notices_that_the_store_lost_a_result(world: World) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    target = str(world.link("cpu-avx2").resolve())
+    world.site.nix("nix-store", "--delete", "--ignore-liveness", target)
+    done = world.project.run("invoke", "status", "cpu-avx2", "--json", env=world.env)
+    assert json.loads(done.stdout)["variants"][0]["built"] == "no"
+
+
+# --- nox ---
+
+
+def test_nox_has_a_session_with_tags_for_each_variant(world: World) -> None:
+    done = world.project.nox("--list", "--json")
+    sessions = [s for s in json.loads(done.stdout) if s["session"].startswith("build(")]
+    assert len(sessions) == 44
+    chosen = world.project.nox("-t", "armv9", "--list")
+    selected = [line.split()[1] for line in chosen.stdout.splitlines() if line.startswith("* ")]
+    assert selected == ["build(sm110-armv9)", "build(sm121-armv9)"]
+
+
+def test_a_nox_session_builds_its_variant(world: World) -> None:
+    done = world.project.run("nox", "-s", "build(cpu-avx2)", env=world.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert world.link("cpu-avx2").exists()
+
+
+def test_nox_does_not_build_the_whole_fleet_by_accident(world: World) -> None:
+    done = world.project.run("nox", "-s", "build", env=world.env)
+    assert done.returncode == 2
+    assert "would build all 44" in done.stderr
+    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+
+
+def test_nox_lists_its_sessions_even_where_the_matrix_is_wrong(world: World) -> None:
+    (world.root / "matrix.toml").write_text("nonsense")
+    done = world.project.nox("--list")
     assert done.returncode == 0
-    assert world.link("cpu-avx2").resolve().is_relative_to(world.store)
+    assert "verify" in done.stdout
+
+
+def test_the_project_has_no_state_in_git() -> None:
+    ignored = subprocess.run(
+        ["git", "check-ignore", ".build-pytorch/ledger.jsonl", "result-x"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ignored.stdout.split() == [".build-pytorch/ledger.jsonl", "result-x"]

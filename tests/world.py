@@ -30,23 +30,18 @@ MODEL = PROJECT / "build_pytorch/checks/nixpkgs_model"
 STAND_IN = PROJECT / "tests/stand_in/build.sh"
 
 
-class World:
-    """A copy of the project, a Nix store, scenarios."""
+class Site:
+    """A Nix store and the site it downloads from. Tests may share one: a World clears it."""
 
-    def __init__(self, project: Project, folder: Path, *, checks_hashes: bool = False) -> None:
-        self.project = project
-        self.root = project.root
+    def __init__(self, folder: Path, *, checks_hashes: bool = False) -> None:
         self.folder = folder
         self.scenarios = folder / "scenarios"
         self.scenarios.mkdir()
-        self.scenario("default", "good")
+        self.store = folder / "nix/store"
         self.archive = _nixpkgs(self.scenarios, checks_hashes=checks_hashes)
         self.requests: list[str] = []
         self.refused = 0
-        """So many requests are answered with an error first."""
-        self.bin = folder / "bin"
-        self.bin.mkdir()
-        self.store = folder / "nix/store"
+        """So many connections are closed without an answer first."""
         (folder / "home").mkdir()
         self.env: dict[str, str] = {
             "NIX_REMOTE": "local",
@@ -54,16 +49,51 @@ class World:
             "NIX_STATE_DIR": f"{folder}/nix/state",
             "NIX_LOG_DIR": f"{folder}/nix/log",
             "NIX_CONF_DIR": f"{folder}/nix/conf",
-            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false\nconnect-timeout = 5",
+            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
             "BUILD_PYTORCH_RETRY_SECONDS": "0.2",
         }
 
+    def nix(self, *argv: str, check: bool = True, **env: str) -> str:
+        """Run one of Nix's programs on this store."""
+        done = subprocess.run(
+            argv, check=check, capture_output=True, text=True, env={**os.environ, **self.env, **env}
+        )
+        return done.stdout
+
+    def clear(self) -> None:
+        """Forget what was built of PyTorch, and the scenarios."""
+        for script in self.scenarios.iterdir():
+            script.unlink()
+        built = [p for p in self.store.glob("*-pytorch210-*") if p.suffix not in {".drv", ".lock"}]
+        for path in built:
+            self.nix("nix-store", "--delete", "--ignore-liveness", str(path), check=False)
+        self.refused = 0
+        self.requests.clear()
+
+
+class World:
+    """A copy of the project that builds on a site."""
+
+    def __init__(self, project: Project, site: Site, folder: Path) -> None:
+        self.project = project
+        self.root = project.root
+        self.site = site
+        self.folder = folder
+        # A machine that runs tests need not be one that could build PyTorch.
+        for name, value in (("disk = 60", "disk = 0.01"), ("job_memory = 5", "job_memory = 0.1")):
+            project.edit("matrix.toml", name, value)
+        project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
+        site.clear()
+        self.scenario("default", "good")
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.env = {**site.env, "PATH": f"{self.bin}:{os.environ['PATH']}"}
+
     def scenario(self, name: str, script: str) -> None:
         """What the build of a variant does (or of all: `default`): calls of stand_in/build.sh."""
-        (self.scenarios / f"{name}.sh").write_text(script + "\n")
+        (self.site.scenarios / f"{name}.sh").write_text(script + "\n")
 
     def program(self, name: str, text: str) -> None:
         """Put a program on PATH."""
@@ -112,7 +142,7 @@ class World:
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if str(self.scenarios) in line:
+                if str(self.site.scenarios) in line:
                     found.append(line)
         return found
 
@@ -152,13 +182,15 @@ def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def served(world: World) -> Iterator[World]:
+def served(site: Site) -> Iterator[Site]:
     """Answer for GitHub as long as the context lasts: a proxy that speaks TLS in its name."""
-    key, certificate = world.folder / "key.pem", world.folder / "cert.pem"
+    key, certificate = site.folder / "key.pem", site.folder / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=github.com"]
-        + ["-addext", "subjectAltName=DNS:github.com"],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", str(key), "-out", str(certificate), "-subj", "/CN=github.com"),
+            *("-addext", "subjectAltName=DNS:github.com"),
+        ],
         check=True,
         capture_output=True,
     )
@@ -166,53 +198,51 @@ def served(world: World) -> Iterator[World]:
     context.load_cert_chain(certificate, key)
     server = socket.create_server(("127.0.0.1", 0))
     proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
-    world.env |= {
+    site.env |= {
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,
         "no_proxy": "",
         "NO_PROXY": "",
         "NIX_SSL_CERT_FILE": str(certificate),
     }
-    thread = threading.Thread(target=_serve, args=(world, server, context), daemon=True)
+    thread = threading.Thread(target=_serve, args=(site, server, context), daemon=True)
     thread.start()
     try:
-        yield world
+        yield site
     finally:
         server.close()
 
 
-def _serve(world: World, server: socket.socket, context: ssl.SSLContext) -> None:
+def _serve(site: Site, server: socket.socket, context: ssl.SSLContext) -> None:
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        threading.Thread(
-            target=_answer, args=(world, connection, context), daemon=True
-        ).start()
+        threading.Thread(target=_answer, args=(site, connection, context), daemon=True).start()
 
 
-def _answer(world: World, connection: socket.socket, context: ssl.SSLContext) -> None:
+def _answer(site: Site, connection: socket.socket, context: ssl.SSLContext) -> None:
     with contextlib.suppress(OSError), connection:
         connection.settimeout(20)
         request = connection.recv(65536)  # CONNECT github.com:443
-        if world.refused:
-            world.refused -= 1
+        if site.refused:
+            site.refused -= 1
             return
         connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         with context.wrap_socket(connection, server_side=True) as secure:
             request = secure.recv(65536)
             path = request.split(b" ")[1].decode()
-            world.requests.append(path)
+            site.requests.append(path)
             found = "/NixOS/nixpkgs/archive/" in path
-            body = world.archive if found else b"not here"
+            body = site.archive if found else b"not here"
             status = b"200 OK" if found else b"404 Not Found"
             head = b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n" % len(body)
             secure.sendall(head + b"Connection: close\r\n\r\n" + body)
 
 
 def programs() -> str | None:
-    """What this machine lacks to have such a world, or None."""
+    """What this machine lacks to have such a site, or None."""
     for name in ("nix-build", "openssl"):
         if shutil.which(name) is None:
             return f"{name} is not installed"

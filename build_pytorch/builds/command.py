@@ -141,8 +141,12 @@ def _push(
 
 
 def _print_plan(screen: Screen, made: Plan) -> None:
-    cores = f", {counted(made.cores, 'core')} each" if made.cores else ""
-    screen.line(screen.paint(f"Plan: {made.backend}, {made.jobs} at once{cores}", "bold"))
+    how = f", {counted(made.cores, 'core')} each" if made.cores else ""
+    if made.builders:
+        how = f", on {counted(len(made.builders.machines), 'builder')}"
+    elif made.cores:
+        how += f", about {made.hours:.0f} hours in all"
+    screen.line(screen.paint(f"Plan: {made.backend}, {made.jobs} at once{how}", "bold"))
     width = max(len(step.variant.id) for step in made.steps)
     for step in made.steps:
         colour = {"build": "green", "skipped": "yellow"}.get(step.action, "dim")

@@ -56,6 +56,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     builders: builders.Builders | None
 
     @property
+    def hours(self) -> float:
+        """About how long all builds take on this machine, by the core-hours of the matrix."""
+        at_once = min(self.jobs, len(self.builds)) * self.cores
+        total = sum(step.variant.release.build.core_hours for step in self.builds)
+        return total / at_once if at_once else 0.0
+
+    @property
     def builds(self) -> list[Step]:
         """What is to be built, in order."""
         return [step for step in self.steps if step.action == "build"]
@@ -109,7 +116,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
         obstacles += _lacking(building, settings, remote)
         if remote is None and not options.force:
             obstacles += _too_small(building, options.jobs, options.cores)
-            warnings += _tight(building, cores)
+            warnings += _tight(building, options.jobs, cores)
     return Plan(
         steps=tuple(ready),
         obstacles=tuple(obstacles),
@@ -254,14 +261,14 @@ def _too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 )
 
 
-def _tight(steps: Sequence[Step], cores: int) -> Iterator[str]:
-    """What is allowed and will take long."""
+def _tight(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """What is allowed and takes longer than this machine's CPUs would need."""
+    share = machine.cpus() // min(jobs, len(steps))
     for build in _needs(steps):
-        hours = build.core_hours * len(steps) / max(1, cores)
-        if cores < min(machine.cpus(), build.max_jobs):
+        if cores < min(share, build.max_jobs):
             yield (
-                f"memory allows {cores} of {machine.cpus()} compile jobs; "
-                f"expect about {hours:.0f} hours"
+                f"memory: {machine.memory():.0f} GiB allow {cores} compile jobs of {share}; "
+                f"one takes up to {build.job_memory:g} GiB"
             )
 
 

@@ -1,0 +1,49 @@
+"""The nox sessions `build(VARIANT)`: one variant each, with the options of `invoke build`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from build_pytorch import matrix
+from build_pytorch.builds import command
+from build_pytorch.builds.options import BACKENDS, Options
+from build_pytorch.errors import EXIT_OK, BuildPytorchError
+
+
+def run(package: str, arguments: Sequence[str], selected: int) -> int:
+    """Build one variant. `selected` is how many such sessions this run of nox has.
+
+    Raises BuildPytorchError where that is the whole fleet and nobody said --all: `nox -s build`
+    is quickly typed.
+    """
+    parser = argparse.ArgumentParser(prog='nox -s "build(VARIANT)" --')
+    parser.add_argument("--backend", default="", choices=BACKENDS)
+    parser.add_argument("--cores", type=int, default=0, metavar="N", help="compile jobs")
+    parser.add_argument("--builders", default="", metavar="FILE", help="remote builders")
+    parser.add_argument("--copy-to", "--store", default="", metavar="URL", help="binary cache")
+    parser.add_argument("--secret-key", type=Path, metavar="FILE", help="sign what is pushed")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan")
+    parser.add_argument("--fix-hashes", action="store_true", help="take hashes from the log")
+    parser.add_argument("--force", action="store_true", help="build against all advice")
+    parser.add_argument("--all", action="store_true", help="really all variants")
+    given = parser.parse_args(arguments)
+    total = len(matrix.load().variants)
+    if selected >= total > 1 and not given.all:
+        raise BuildPytorchError(
+            f'`nox -s build` would build all {total}; name one as in -s "build(sm120-avx512)", '
+            "choose by tag as in -t sm120, or say -- --all"
+        )
+    options = Options(
+        patterns=(package,),
+        backend=given.backend,
+        cores=given.cores,
+        builders=given.builders,
+        copy_to=given.copy_to,
+        secret_key=given.secret_key,
+        dry_run=given.dry_run,
+        fix_hashes=given.fix_hashes,
+        force=given.force,
+    )
+    return command.run(options) or EXIT_OK
