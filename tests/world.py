@@ -162,9 +162,11 @@ def kill_session(process: subprocess.Popen[str]) -> None:
 
 def _nixpkgs(scenarios: Path, *, checks_hashes: bool) -> bytes:
     """The model of nixpkgs as GitHub's archive of the pin, with our builder in it."""
+    # The two sources that matrix.toml has hashes of; those of the model's own are made up.
+    checks = '(args.rev or "") == "v2.10.0" || (args.name or "") == "cuda-13.0-clockrate-fix.patch"'
     builder = (
-        '{ builder = "/bin/sh"; args = [ ./build.sh '
-        f'"{scenarios}" ]; checksHashes = {str(checks_hashes).lower()}; }}\n'
+        f'{{ builder = "/bin/sh"; args = [ ./build.sh "{scenarios}" ]; '
+        f"checksHashes = args: {checks if checks_hashes else 'false'}; }}\n"
     )
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:

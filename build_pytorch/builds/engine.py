@@ -232,12 +232,12 @@ class Engine:
         outputs = self._outputs(attempt, code)
         found = attempt.progress.cause()
         rule, line = found or (None, "")
-        if outputs:
-            state: State = "built"
-            rule, line = None, ""
-        elif attempt.rule is not None:
+        state: State
+        if attempt.rule is not None:  # a result that came all the same is the wrong one
             state, rule = "stopped", attempt.rule
             line = attempt.progress.found[rule.id][1]
+        elif outputs:
+            state, rule, line = "built", None, ""
         elif job.interrupted:
             state, rule, line = "interrupted", None, ""
         elif any(a.rule for a in job.attempts):
@@ -253,7 +253,7 @@ class Engine:
             seconds=job.elapsed,
             rule=rule,
             log=str(attempt.log),
-            outputs=outputs,
+            outputs=outputs if state == "built" else (),
             tail=() if rule else tuple(attempt.progress.tail),
             where=attempt.progress.where,
             message=line or ("" if state == "built" else f"exit code {code}"),

@@ -34,7 +34,7 @@ class Attempt:
     def __init__(self, root: Path, step: Step, number: int) -> None:
         self.step = step
         self.progress = Progress(step.variant)
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
         self.rule: Rule | None = None

@@ -7,8 +7,12 @@ control=$1
 make_outputs() {
     for output in $outputs; do
         eval "path=\$$output"
-        mkdir -p "$path"
-        echo "$name" >"$path/name"
+        if [ "${outputHashMode-}" = flat ]; then # a patch, say, is a file
+            echo "$name" >"$path"
+        else
+            mkdir -p "$path"
+            echo "$name" >"$path/name"
+        fi
     done
 }
 

@@ -47,7 +47,7 @@ let
         }
         // passthru;
       }
-      // lib.optionalAttrs standIn.checksHashes (
+      // lib.optionalAttrs (standIn.checksHashes args) (
         { outputHashMode = if recursive then "recursive" else "flat"; } // normalizedHash fetcher args
       )
     );
