@@ -322,6 +322,17 @@ def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
         assert "needs driver 580.65.06 or newer" in reasons(found)["cuda13_0"]
 
 
+def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
+    fleet: Matrix,
+) -> None:
+    here = with_driver("dgx-spark", "570.26", "12.8")
+    (found,) = choice.recommend(fleet, here, "training").answers
+    assert found.best is None
+    assert found.waits_for_driver is not None
+    assert found.waits_for_driver.variant.id == "sm121-armv9"
+    assert found.gaps == ("cpu-armv9 would run without a GPU, and no group of the matrix makes it",)
+
+
 def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
     two = matrix.parse(fleet.text + SECOND)
     here = with_driver("h100-sapphire-rapids", "570.26", "12.8")

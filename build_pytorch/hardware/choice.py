@@ -90,7 +90,7 @@ def _answer(
         fallbacks=tuple(running[1:]),
         waits_for_driver=waits,
         near_misses=_near_misses(fits),
-        gaps=() if waits else tuple(_gaps(matrix, variants, machine, gpu, best)),
+        gaps=tuple(_gaps(matrix, variants, machine, gpu, best)),
         fits=tuple(fits),
     )
 
