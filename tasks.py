@@ -359,3 +359,48 @@ def ci_matrix(
         return ci.run(variants.split(), place, size=size, store=store, runners=runner or [])
 
     _hand_over(run)
+
+
+@task(
+    auto_shortflags=False,
+    help={"output": "write to this file (default: print); an older description is replaced"},
+)
+def describe_machine(_: Context, output: str = "") -> None:
+    """Describe this machine as JSON: platform, CPU flags, GPUs, driver; nothing that names it."""
+
+    def run() -> int:
+        from build_pytorch.hardware import command
+
+        return command.describe(output)
+
+    _hand_over(run)
+
+
+@task(
+    auto_shortflags=False,
+    help={
+        "machine": "a file that describe-machine wrote, - reads standard input (default: this one)",
+        "for": "inference prefers VNNI, training BF16 (default: training, the higher level)",
+        "gpu": "for this GPU only, by its number in nvidia-smi",
+        "release": "of this release only",
+        "json": _JSON,
+    },
+)
+def recommend(
+    _: Context,
+    machine: str = "",
+    for_: str = "",
+    gpu: str = "",
+    release: str = "",
+    json: bool = False,
+) -> None:
+    """Say which variant is right for a machine, what comes next, and why not the others."""
+
+    def run() -> int:
+        from build_pytorch.hardware import command
+
+        return command.recommend(
+            command.Options(machine=machine, workload=for_, gpu=gpu, release=release, json=json)
+        )
+
+    _hand_over(run)

@@ -25,6 +25,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Problem]:
                 ("gpu", key, "capability"),
                 f'found "{gpu.capability}"; allowed for {key}: the same digits with a dot',
             )
+    yield from _levels(spec)
     for name, release in spec.release.items():
         at: Trail = ("release", name)
         yield from _sources(release, at)
@@ -64,6 +65,27 @@ def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Proble
         yield from _cleanup(release, recipes, ("release", name, "cleanup"))
 
 
+def _levels(spec: MatrixFile) -> Iterator[Problem]:
+    """Levels order the ISAs of a platform; one that asks for more flags is above the other."""
+    taken: dict[tuple[str, int], str] = {}
+    for key, cpu in spec.cpu.items():
+        other = taken.setdefault((cpu.platform, cpu.level), key)
+        if other != key:
+            yield (
+                ("cpu", key, "level"),
+                f"found {cpu.level}, the level of {other}; "
+                f"allowed: one that no other ISA of {cpu.platform} has",
+            )
+        for below, less in spec.cpu.items():
+            asks_less = less.platform == cpu.platform and set(less.cpuinfo) < set(cpu.cpuinfo)
+            if asks_less and less.level >= cpu.level:
+                yield (
+                    ("cpu", key, "level"),
+                    f"found {cpu.level}; allowed: more than {less.level}, the level of {below}, "
+                    "as every CPU that has this one has that one",
+                )
+
+
 def _sources(release: Release, at: Trail) -> Iterator[Problem]:
     torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
     if torch.rev.startswith("v") and torch.rev != f"v{torch.version}":
@@ -92,7 +114,7 @@ def _places(release: Release, at: Trail) -> Iterator[Problem]:
     ours = {"docs", "templates", "tests", "build_pytorch", paths.STATE}
     if ".git" in parts or parts[0] in ours:
         yield (*at, "folder"), f'found "{release.folder}"; allowed: a folder of recipes'
-    if release.notes in {paths.VARIANTS_DOC, paths.CHECKS_DOC}:
+    if release.notes in {paths.VARIANTS_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC}:
         yield (
             (*at, "notes"),
             f'found "{release.notes}"; allowed: another page, this one is generated whole',

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch import digest, paths, recipes
+from build_pytorch import digest, docs_choosing, paths, recipes
 from build_pytorch.changes import Action, Change, Tree, plan_text, unreadable
 from build_pytorch.console import counted
 from build_pytorch.model import Matrix, MatrixFile, Variant
@@ -32,6 +32,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     """
     texts = {
         paths.VARIANTS_DOC: digest.seal(_render("variants", releases=_releases(matrix))),
+        paths.CHOOSING_DOC: digest.seal(_render("choosing", **docs_choosing.facts(matrix))),
         paths.SCHEMA_DOC: _schema(),
         paths.RELEASE: _release_nix(matrix, rendered),
         f"{paths.README}#counts": _render("counts", releases=_releases(matrix)),
@@ -48,7 +49,8 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
     Whole files are created; regions are filled only where a page has them.
     """
-    changes = [plan_text(tree, paths.VARIANTS_DOC, texts[paths.VARIANTS_DOC])]
+    whole = (paths.VARIANTS_DOC, paths.CHOOSING_DOC)
+    changes = [plan_text(tree, page, texts[page]) for page in whole]
     if (tree.root / paths.MATRIX.name).exists():
         changes += [
             plan_text(tree, path, texts[path]) for path in (paths.SCHEMA_DOC, paths.RELEASE)

@@ -13,6 +13,7 @@ from msgspec import Meta
 END = r"$(?!\n)"
 
 Platform = Literal["x86_64-linux", "aarch64-linux"]
+Workload = Literal["inference", "training"]
 CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
 
 Key = Annotated[
@@ -179,6 +180,7 @@ Base64 = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]+={0,2}" + END, description=
 Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
 Hours = Annotated[float, Meta(gt=0, le=10000, description="a number of hours")]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
+Level = Annotated[int, Meta(ge=1, le=99, description="a level from 1 to 99, higher is newer")]
 
 
 NonEmptyKeys = Annotated[

@@ -18,13 +18,16 @@ _SHOWN: Final = 60
 """How much of a value an error quotes, in characters."""
 
 
-def explain(error: msgspec.ValidationError, raw: dict[str, Any]) -> tuple[Trail, str]:
-    """Return where a ValidationError occurred, and the problem: found, allowed, near miss."""
+def explain(error: msgspec.ValidationError, raw: Any, kind: type = MatrixFile) -> tuple[Trail, str]:
+    """Return where a ValidationError occurred, and the problem: found, allowed, near miss.
+
+    `kind` is the type that `raw` should have become.
+    """
     message, _, where = str(error).partition(" - at ")
     in_key = where.startswith("`key` in ")
     shape = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", where)
-    trail = _fill(raw, [name or index for name, index in shape], str(error))
-    node = _type_at(trail)
+    trail = _fill(raw, [name or index for name, index in shape], str(error), kind)
+    node = _type_at(trail, kind)
     if unknown := re.match(r"Object contains unknown field `(.*)`$", message, re.DOTALL):
         known = [field.name for field in _bare(node).fields]
         problem = f"unknown key; allowed: {', '.join(known)}{near_miss(unknown[1], known)}"
@@ -94,7 +97,7 @@ def _value_at(document: Any, trail: Trail) -> Any:
     return document
 
 
-def _fill(raw: dict[str, Any], shape: list[str], message: str) -> Trail:
+def _fill(raw: Any, shape: list[str], message: str, kind: type) -> Trail:
     """Put names in place of the `[...]` by which msgspec stands for a key of a table.
 
     Each candidate is tried alone: the one that still raises the same error is the culprit.
@@ -107,14 +110,16 @@ def _fill(raw: dict[str, Any], shape: list[str], message: str) -> Trail:
             continue
         container = _value_at(raw, tuple(trail))
         candidates = list(container) if isinstance(container, dict) else range(len(container))
-        trail.append(next(c for c in candidates if _still_fails(raw, trail, c, message)))
+        trail.append(next(c for c in candidates if _still_fails(raw, trail, c, message, kind)))
     return tuple(trail)
 
 
-def _still_fails(raw: Any, trail: list[str | int], candidate: Any, message: str) -> bool:
+def _still_fails(
+    raw: Any, trail: list[str | int], candidate: Any, message: str, kind: type
+) -> bool:
     alone = _keep_only(raw, trail, candidate)
     try:
-        msgspec.convert(alone, MatrixFile, strict=True)
+        msgspec.convert(alone, kind, strict=True)
     except msgspec.ValidationError as error:
         return str(error) == message
     return False
@@ -130,9 +135,9 @@ def _keep_only(node: Any, trail: list[str | int], candidate: Any) -> Any:
     return [_keep_only(v, rest, candidate) if i == step else v for i, v in enumerate(node)]
 
 
-def _type_at(trail: Trail) -> Any:
+def _type_at(trail: Trail, kind: type) -> Any:
     """The type that the schema gives to the value at `trail`."""
-    node: Any = inspect.type_info(MatrixFile)
+    node: Any = inspect.type_info(kind)
     for step in trail:
         bare = _bare(node)
         if isinstance(bare, inspect.StructType):

@@ -25,6 +25,7 @@ from build_pytorch.fields import (
     Jobs,
     Key,
     KeyFile,
+    Level,
     Name,
     NixName,
     NonEmptyFlags,
@@ -44,6 +45,7 @@ from build_pytorch.fields import (
     Url,
     Version,
     Word,
+    Workload,
 )
 
 Trail = tuple[str | int, ...]
@@ -224,11 +226,14 @@ class Cpu(_Table, frozen=True, kw_only=True):
     """A CPU ISA.
 
     `cpuinfo` are the flags of /proc/cpuinfo that together prove a CPU; `macros` are what a
-    compiler predefines once it generates code for the ISA.
+    compiler predefines once it generates code for the ISA. `level` orders the ISAs of a platform:
+    of those that a CPU has, the highest is recommended, unless one is `good_for` the work at hand.
     """
 
     title: Text
     platform: Platform
+    level: Level
+    good_for: tuple[Workload, ...] = ()
     flags: NonEmptyFlags
     cpuinfo: NonEmptyWords
     macros: NonEmptyMacros

@@ -123,15 +123,17 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 
 
 LAYERS = [
-    {"errors", "digest", "console", "fields", "hashes"},
+    {"errors", "digest", "console", "fields", "hashes", "compatibility"},
     {"paths", "model", "nix", "proc", "github"},
     {"matrix_errors", "consistency", "select", "guard"},
     {"matrix", "recipes", "changes"},
+    {"docs_choosing"},
     {"docs", "applying"},
     {"rendering", "matrix_edit"},
     {"checks"},
     {"phases"},
-    {"prefetch"},
+    {"prefetch", "builds"},
+    {"hardware"},
     {"bump"},
 ]
 

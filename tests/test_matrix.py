@@ -141,6 +141,10 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ),
         ('kind = "cpu-only"', 'kind = "cpu-only"\ngpu = ["sm90"]', "group[2].gpu", "no gpu at all"),
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
+        ("level = 2", "level = 0", "cpu.avx512.level", "from 1 to 99"),
+        ("level = 3", "level = 4", "cpu.avx512vnni.level", "the level of avx512bf16"),
+        ("level = 2", "level = 5", "cpu.avx512bf16.level", "more than 5, the level of avx512"),
+        ('["inference"]', '["inferense"]', "good_for[0]", 'did you mean "inference"?'),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
             'notes = "docs/pytorch-2.10-cuda13-build-notes.md"',

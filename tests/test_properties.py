@@ -65,7 +65,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         }
         for major, minor in capabilities
     }
-    cpus = {
+    cpus: dict[str, dict[str, Any]] = {
         name: {
             "title": draw(TEXTS),
             "platform": draw(st.sampled_from(PLATFORMS)),
@@ -73,9 +73,12 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "cpuinfo": draw(st.lists(WORDS, min_size=1, max_size=3)),
             "macros": ["__AVX2__"],
             "cpus": draw(st.lists(TEXTS, min_size=1, max_size=2)),
+            "good_for": draw(st.lists(st.sampled_from(["inference", "training"]), unique=True)),
         }
         for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
     }
+    by_flags = sorted(cpus, key=lambda name: len(set(cpus[name]["cpuinfo"])))
+    cpus = {name: {**cpu, "level": by_flags.index(name) + 1} for name, cpu in cpus.items()}
     groups = []
     for platform in PLATFORMS:
         isas = [name for name, cpu in cpus.items() if cpu["platform"] == platform]

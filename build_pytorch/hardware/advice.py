@@ -1,0 +1,69 @@
+"""What to type to get a variant, and why it is this one: the words of a recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from build_pytorch.builds.ledger import AnyEvent, Ended, Published
+from build_pytorch.fields import Workload
+from build_pytorch.hardware.fit import Fit
+from build_pytorch.model import Matrix, Variant
+
+
+def commands(matrix: Matrix, variant: Variant, events: Sequence[AnyEvent]) -> dict[str, list[str]]:
+    """The commands that install, build and publish a variant.
+
+    `events` is its ledger, which knows the organisation that it was published to.
+    """
+    ids = [other.id for other in matrix.variants]
+    name = variant.id if ids.count(variant.id) == 1 else variant.package
+    published = [event for event in events if isinstance(event, Published)]
+    organization = published[-1].organization if published else ""
+    return {
+        "install": [f"flox install {organization or 'ORG'}/{variant.package}"],
+        "build": [f"invoke build {name}", f'nox -s "build({name})"'],
+        "publish": [f"invoke publish {name}"],
+    }
+
+
+def state(events: Sequence[AnyEvent]) -> str:
+    """How far a variant has come, as this checkout's ledger knows it."""
+    if any(isinstance(event, Published) for event in events):
+        return "published from this checkout"
+    if any(isinstance(event, Ended) and event.outcome == "built" for event in events):
+        return "built in this checkout"
+    return "neither built nor published from this checkout"
+
+
+def why_best(fit: Fit, workload: Workload) -> str:
+    """Why it is the best of those that run."""
+    return f"{_gpu(fit)}; {_cpu(fit, workload)}"
+
+
+def why_fallback(fit: Fit, best: Fit) -> str:
+    """What one gives up by taking it in place of the best."""
+    variant, other = fit.variant, best.variant
+    parts = []
+    if variant.release is not other.release:
+        parts.append(f"PyTorch {variant.release.torch.version}")
+    if variant.gpu_key != other.gpu_key:
+        parts.append(_gpu(fit))
+    if variant.cpu_key != other.cpu_key:
+        below = variant.cpu.level < other.cpu.level
+        parts.append(f"{variant.cpu.title}, {'a lower' if below else 'the higher'} level")
+    return "; ".join(parts) or "the same in another group"
+
+
+def _gpu(fit: Fit) -> str:
+    if fit.variant.gpu is None:
+        return "leaves the GPU unused" if fit.gpu else "no GPU"
+    built = fit.variant.gpu.capability
+    if fit.grade == "exact":
+        return f"built for exactly this GPU's capability {built}"
+    return f"built for capability {built}, which runs on {fit.gpu and fit.gpu.capability}"
+
+
+def _cpu(fit: Fit, workload: Workload) -> str:
+    cpu = fit.variant.cpu
+    suits = f", good for {workload}" if workload in cpu.good_for else ""
+    return f"{cpu.title}{suits}"

@@ -1,0 +1,76 @@
+"""The commands `invoke describe-machine` and `invoke recommend`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import get_args
+
+from msgspec import Struct
+
+from build_pytorch import matrix, paths
+from build_pytorch.builds.ledger import Ledger
+from build_pytorch.console import Screen, print_json, write
+from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.fields import Workload
+from build_pytorch.hardware import choice, reading, saved, showing
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a person may ask of a recommendation; an empty text is an option that was not given."""
+
+    machine: str = ""
+    workload: str = ""
+    gpu: str = ""
+    release: str = ""
+    json: bool = False
+
+
+def describe(output: str) -> int:
+    """Describe this machine, to a file or on stdout. Returns the exit code; raises WriteError."""
+    machine = reading.this_machine()
+    if not output:
+        write(sys.stdout, saved.text_of(machine))
+        return EXIT_OK
+    saved.save(machine, Path(output))
+    screen = Screen(sys.stderr)
+    showing.print_machine(screen, machine)
+    screen.line(f"written to {output}; `invoke recommend --machine {output}` reads it")
+    return EXIT_OK
+
+
+def recommend(options: Options) -> int:
+    """Say which variant is right. Returns 1 where there is none. Raises BuildPytorchError."""
+    fleet = matrix.load()
+    workload = _workload(options.workload)
+    gpu = _index(options.gpu)
+    machine = saved.load(Path(options.machine)) if options.machine else reading.this_machine()
+    result = choice.recommend(fleet, machine, workload, gpu=gpu, release=options.release or None)
+    # A mixed machine has found something as soon as one of its GPUs has.
+    code = EXIT_OK if any(answer.best for answer in result.answers) else EXIT_FINDINGS
+    history = Ledger(paths.PROJECT).of
+    if options.json:
+        print_json(showing.document(fleet, result, history, code), sys.stdout)
+    else:
+        showing.print_recommendation(Screen(sys.stdout), fleet, result, history)
+    return code
+
+
+def _workload(text: str) -> Workload:
+    """The work to choose for.
+
+    By default training: its ISA has the higher level, and BF16 serves inference in BF16 as well,
+    while VNNI serves quantised inference alone.
+    """
+    for workload in get_args(Workload):
+        if text == workload:
+            return workload  # type: ignore[no-any-return]
+    if not text:
+        return "training"
+    raise BuildPytorchError(f'--for: found "{text}"; allowed: {", ".join(get_args(Workload))}')
+
+
+def _index(text: str) -> int | None:
+    if text and not text.isdecimal():
+        raise BuildPytorchError(f'--gpu: found "{text}"; allowed: the number of a GPU, such as 0')
+    return int(text) if text else None

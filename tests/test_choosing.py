@@ -1,0 +1,118 @@
+"""docs/choosing.md: whoever walks through its tables by hand ends where `invoke recommend` does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, Project
+
+from build_pytorch.compatibility import runs_on
+from build_pytorch.hardware import choice, saved
+from build_pytorch.hardware.machine import Machine
+from build_pytorch.model import Matrix
+
+PAGE = (PROJECT / "docs/choosing.md").read_text()
+MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
+
+
+def table(after: str) -> list[list[str]]:
+    """The rows of the first table after a heading, without its head."""
+    rest = PAGE[PAGE.index(f"\n{after}\n") :]
+    found = re.search(r"(?m)(?:^\|.*\n)+", rest)
+    assert found
+    rows = found[0].replace("\\_", "_").splitlines()[2:]
+    return [[cell.strip() for cell in row[1:-1].split("|")] for row in rows]
+
+
+def by_hand(here: Machine) -> str | None:
+    """The variant for training, by the tables and nothing else."""
+    kind, isas = None, ""
+    capability = here.gpus[0].capability if here.gpus else ""
+    for _, platform, listed, architecture, built in table("## 1. GPU"):
+        if platform == here.platform and listed == capability:
+            kind, isas = architecture, built
+    ((_, _, cuda, oldest),) = table("## 3. Driver")
+    new_enough = here.cuda == cuda or (here.driver or "") >= oldest  # all here have three digits
+    if kind is None or not new_enough:
+        kind = "cpu"
+        isas = next(
+            (row[4] for row in table("## 1. GPU") if (row[0], row[1]) == ("none", here.platform)),
+            "no variant",
+        )
+    if f"\n### {here.platform}\n" not in PAGE:
+        return None
+    fitting = [
+        (good_for, isa)
+        for flags, isa, good_for, *_ in table(f"### {here.platform}")
+        if set(flags.split()) <= set(here.cpu.flags.split()) and isa in isas.split(", ")
+    ]
+    fitting.sort(key=lambda row: "training" not in row[0])
+    return f"{kind}-{fitting[0][1]}" if fitting else None
+
+
+@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
+def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> None:
+    here = saved.load(path)
+    first = choice.recommend(fleet, here, "training").answers[0]
+    assert by_hand(here) == (first.best.variant.id if first.best else None)
+
+
+def test_the_compatibility_table_is_the_rule(fleet: Matrix) -> None:
+    (head,) = re.findall(r"(?m)^\| GPU \|( sm.*)\|$", PAGE)
+    built = re.findall(r"sm\d+ \((\d+\.\d)\)", head)
+    rows = table("## 4. What runs on what")
+    assert [row[0] for row in rows] == [gpu.capability for gpu in fleet.gpus.values()]
+    words = {"exact": "best", "compatible": "runs", None: ""}
+    for device, *cells in rows:
+        assert cells == [words[runs_on(capability, device)] for capability in built]
+
+
+def test_every_product_of_the_matrix_is_in_the_first_table(fleet: Matrix) -> None:
+    rows = {(row[3], row[1]): row for row in table("## 1. GPU")}
+    for key, gpu in fleet.gpus.items():
+        for platform, products in gpu.hosts.items():
+            assert rows[key, platform][0] == ", ".join(products)
+            wanted = {v.cpu_key for v in fleet.variants if v.gpu_key == key}
+            here = {isa for isa in wanted if fleet.cpus[isa].platform == platform}
+            assert set(rows[key, platform][4].split(", ")) == (here or {"no variant"})
+
+
+def test_every_isa_of_the_matrix_is_in_the_second(fleet: Matrix) -> None:
+    rows = [row for p in ("x86_64-linux", "aarch64-linux") for row in table(f"### {p}")]
+    assert {row[1]: row[0] for row in rows} == {
+        key: " ".join(cpu.cpuinfo) for key, cpu in fleet.cpus.items()
+    }
+
+
+def test_the_counts_are_those_of_the_matrix(fleet: Matrix) -> None:
+    buildable = sum(variant.status == "buildable" for variant in fleet.variants)
+    assert f"has {len(fleet.variants)} variants, {buildable} of them for machines" in PAGE
+
+
+def test_its_commands_for_the_cpu_find_the_flags(tmp_path: Path) -> None:
+    """The commands themselves, on a cpuinfo of our own in place of this machine's."""
+    commands = re.findall(r"(?m)^grep .*$", PAGE)
+    assert len(commands) == 2
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nflags\t\t: fpu fma avx2 f16c avx512f_not avx_vnni\n"
+        "processor\t: 1\nflags\t\t: fpu\n"
+    )
+    command = commands[0].replace("/proc/cpuinfo", "cpuinfo")
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["avx2", "f16c", "fma"]
+
+
+def test_the_page_follows_the_matrix(project: Project) -> None:
+    project.edit("matrix.toml", '"H100", "H200"', '"H100", "H800"')
+    assert project.invoke("phase5").returncode == 0
+    page = (project.root / "docs/choosing.md").read_text()
+    assert "| H100, H800 | x86_64-linux | 9.0 |" in page
+    project.edit("docs/choosing.md", "H100, H800", "H100 and friends")
+    done = project.invoke("verify", "--only", "generated-docs")
+    assert done.returncode == 1
+    assert "docs/choosing.md" in done.stdout

@@ -1,0 +1,686 @@
+"""The right variant: real machines with the answers they should get, and the rules behind them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import archspec.cpu
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from conftest import PROJECT, Project, error_line
+from hypothesis import given, settings
+
+from build_pytorch import matrix
+from build_pytorch.builds import ledger
+from build_pytorch.compatibility import runs_on
+from build_pytorch.errors import BuildPytorchError
+from build_pytorch.fields import Workload
+from build_pytorch.hardware import advice, choice, saved
+from build_pytorch.hardware.choice import Answer, Recommendation
+from build_pytorch.hardware.machine import Gpu, Machine, Processor
+from build_pytorch.model import Matrix, Variant
+
+MACHINES = PROJECT / "tests/machines"
+SECOND = (PROJECT / "tests/second-release.toml").read_text()
+
+
+def machine(name: str) -> Machine:
+    return saved.load(MACHINES / f"{name}.json")
+
+
+def answer(fleet: Matrix, name: str, workload: Workload = "training", **options: Any) -> Answer:
+    (only,) = choice.recommend(fleet, machine(name), workload, **options).answers
+    return only
+
+
+def best_of(found: Answer) -> str | None:
+    return found.best.variant.id if found.best else None
+
+
+def reasons(found: Answer) -> dict[str, str]:
+    return {miss.subject: miss.text for miss in found.near_misses}
+
+
+# --- real machines ---
+
+
+class Expected(NamedTuple):
+    best: str | None
+    fallbacks: list[str]
+    says: list[str]
+    """What the command prints about it, among other things."""
+
+
+def with_isas(gpu: str, *isas: str) -> list[str]:
+    return [f"{gpu}-{isa}" for isa in isas]
+
+
+AVX512_TO_AVX2 = ("avx512vnni", "avx512", "avx2")
+ALL_X86 = ("avx512bf16", *AVX512_TO_AVX2)
+
+REAL = {
+    "dgx-spark": Expected(
+        "sm121-armv9",
+        ["sm121-armv8_2"],
+        [
+            "built for exactly this GPU's capability 12.1",
+            "flox install ORG/pytorch-python313-cuda13_0-sm121-armv9",
+            'nox -s "build(sm121-armv9)"',
+        ],
+    ),
+    "rtx5090-zen4": Expected(
+        "sm120-avx512bf16",
+        [*with_isas("sm120", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
+        ["good for training", "sm90, sm89, sm86, sm80  built for another major"],
+    ),
+    "h100-sapphire-rapids": Expected(
+        "sm90-avx512bf16",
+        [*with_isas("sm90", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
+        ["gpu 0, 1, 2, 3, 4, 5, 6, 7 NVIDIA H100 80GB HBM3, capability 9.0"],
+    ),
+    "h200-recorded": Expected(
+        "sm90-avx512bf16",
+        [*with_isas("sm90", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
+        ["driver   580.159.04, runs CUDA 13.0"],
+    ),
+    "a100-zen3": Expected(
+        "sm80-avx2",
+        ["cpu-avx2"],
+        [
+            "the CPU lacks avx512f, avx512dq, avx512vl, avx512bw, avx512_bf16",
+            "sm89, sm86  built for a minor above this GPU's 8.0",
+        ],
+    ),
+    "a100-zen3-old-driver": Expected(
+        "cpu-avx2",
+        [],
+        [
+            "sm80-avx2 waits for a newer driver: "
+            "CUDA 13.0 needs driver 580.65.06 or newer, here is driver 570.172.08",
+            "leaves the GPU unused",
+        ],
+    ),
+    "gh200": Expected(
+        None,
+        [],
+        [
+            "No variant runs here.",
+            "missing: sm90-armv9 would fit, and no group of the matrix makes it",
+            "missing: cpu-armv9 would run without a GPU, and no group of the matrix makes it",
+            "built for another major than this GPU's 9.0",
+            "x86_64-linux  this machine is aarch64-linux",
+        ],
+    ),
+    "graviton2": Expected(None, [], ["missing: cpu-armv8_2 would run without a GPU"]),
+    "graviton3": Expected(None, [], ["missing: cpu-armv8_2 would run without a GPU"]),
+    "graviton4": Expected(None, [], ["missing: cpu-armv9 would run without a GPU"]),
+    "a64fx": Expected(
+        None,
+        [],
+        ["the lowest, armv8_2, asks for fphp, asimdhp, asimddp", "the CPU lacks asimddp"],
+    ),
+    "ice-lake": Expected(
+        "cpu-avx512vnni",
+        with_isas("cpu", "avx512", "avx2"),
+        ["no GPU; AVX-512 with VNNI", "avx512bf16    the CPU lacks avx512_bf16"],
+    ),
+    "ivy-bridge": Expected(
+        None,
+        [],
+        [
+            "the lowest, avx2, asks for avx2, fma, f16c",
+            "avx2           the CPU lacks avx2, fma",
+        ],
+    ),
+    "laptop-without-gpu": Expected(
+        "cpu-avx2",
+        [],
+        ["GPU variants  no GPU that a driver answers for", "avx512        the CPU lacks avx512f"],
+    ),
+    "jetson-thor": Expected(
+        "sm110-armv9",
+        ["sm110-armv8_2"],
+        ["to be sure of: driver 580.00 is below 580.65.06, yet runs CUDA 13.0, as it says itself"],
+    ),
+    "t4-cascade-lake": Expected(
+        "cpu-avx512vnni",
+        with_isas("cpu", "avx512", "avx2"),
+        [
+            "leaves the GPU unused",
+            "no GPU architecture of the matrix runs on capability 7.5 (Tesla T4)",
+        ],
+    ),
+    "container-without-gpus": Expected(
+        "cpu-avx512bf16",
+        with_isas("cpu", *AVX512_TO_AVX2),
+        ["start the container with its GPUs (--gpus all)"],
+    ),
+    "macbook": Expected(
+        None,
+        [],
+        ["nothing is built for aarch64-darwin, only for x86_64-linux and aarch64-linux"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
+    found, expected = answer(fleet, name), REAL[name]
+    assert best_of(found) == expected.best
+    assert [fit.variant.id for fit in found.fallbacks] == expected.fallbacks
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from build_pytorch.hardware import command
+
+    expected = REAL[name]
+    code = command.recommend(command.Options(machine=str(MACHINES / f"{name}.json")))
+    shown = capsys.readouterr().out
+    assert code == (0 if expected.best else 1)
+    assert ("No variant runs here." in shown) is (expected.best is None)
+    if expected.best:
+        assert f"Best: {expected.best}\n" in shown
+    told = " ".join(shown.split())  # columns are as wide as their rows need
+    for text in expected.says:
+        assert " ".join(text.split()) in told
+
+
+def test_the_table_has_every_saved_machine() -> None:
+    mixed = {"a100-and-rtx3090"}
+    assert set(REAL) | mixed == {path.stem for path in MACHINES.glob("*.json")}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*REAL, "a100-and-rtx3090"} - {"h200-recorded", "macbook", "dgx-spark"})
+)
+def test_the_saved_flags_are_those_that_archspec_knows_of_the_cpu(name: str) -> None:
+    """An independent source: the table cannot be made to fit by inventing flags."""
+    cpu = machine(name).cpu
+    known = archspec.cpu.TARGETS[cpu.microarchitecture or ""].features
+    in_cpuinfo = {"pni" if feature == "sse3" else feature for feature in known}
+    assert in_cpuinfo
+    assert in_cpuinfo <= set(cpu.flags.split())
+
+
+def test_a_saved_machine_is_as_describe_machine_writes_it() -> None:
+    for path in MACHINES.glob("*.json"):
+        assert saved.text_of(saved.load(path)) == path.read_text()
+
+
+# --- the work at hand ---
+
+
+@pytest.mark.parametrize(
+    ("name", "inference", "training"),
+    [
+        ("rtx5090-zen4", "sm120-avx512vnni", "sm120-avx512bf16"),
+        ("h100-sapphire-rapids", "sm90-avx512vnni", "sm90-avx512bf16"),
+        ("ice-lake", "cpu-avx512vnni", "cpu-avx512vnni"),  # it has no bf16
+        ("laptop-without-gpu", "cpu-avx2", "cpu-avx2"),
+        ("dgx-spark", "sm121-armv9", "sm121-armv9"),
+    ],
+)
+def test_the_work_decides_between_vnni_and_bf16_where_a_cpu_has_both(
+    fleet: Matrix, name: str, inference: str, training: str
+) -> None:
+    assert best_of(answer(fleet, name, "inference")) == inference
+    assert best_of(answer(fleet, name, "training")) == training
+
+
+def test_for_inference_the_rest_keep_their_order(fleet: Matrix) -> None:
+    found = answer(fleet, "rtx5090-zen4", "inference")
+    assert [fit.variant.id for fit in found.fallbacks][:3] == with_isas(
+        "sm120", "avx512bf16", "avx512", "avx2"
+    )
+
+
+def test_the_order_of_isas_is_data(fleet: Matrix) -> None:
+    """Another level in matrix.toml is another answer."""
+    lower = fleet.text.replace('good_for = ["training"]\n', "", 1)
+    for old, new in (("level = 4", "level = 40"), ("level = 3", "level = 50")):
+        lower = lower.replace(old, new, 1)
+    assert best_of(answer(matrix.parse(lower), "rtx5090-zen4")) == "sm120-avx512vnni"
+
+
+# --- several GPUs ---
+
+
+def mixed(fleet: Matrix, **options: Any) -> Recommendation:
+    return choice.recommend(fleet, machine("a100-and-rtx3090"), "training", **options)
+
+
+def test_different_gpus_get_an_answer_each_and_one_variant_for_all(fleet: Matrix) -> None:
+    result = mixed(fleet)
+    assert [best_of(found) for found in result.answers] == ["sm80-avx2", "sm86-avx2"]
+    assert result.for_all is not None
+    assert result.for_all.id == "sm80-avx2"
+
+
+@pytest.mark.parametrize(("index", "best"), [(0, "sm80-avx2"), (1, "sm86-avx2")])
+def test_one_gpu_may_be_named(fleet: Matrix, index: int, best: str) -> None:
+    result = mixed(fleet, gpu=index)
+    assert [best_of(found) for found in result.answers] == [best]
+    assert result.for_all is None
+
+
+def test_gpus_of_two_majors_share_no_variant(fleet: Matrix) -> None:
+    here = machine("rtx5090-zen4")
+    other = Gpu(index=1, name="NVIDIA H100", capability="9.0")
+    both = msgspec.structs.replace(here, gpus=(*here.gpus, other))
+    result = choice.recommend(fleet, both, "training")
+    assert [best_of(a) for a in result.answers] == ["sm120-avx512bf16", "sm90-avx512bf16"]
+    assert result.for_all is None
+
+
+def test_eight_gpus_of_one_kind_are_one_answer(fleet: Matrix) -> None:
+    assert len(answer(fleet, "h100-sapphire-rapids").gpus) == 8
+
+
+def test_a_gpu_that_is_not_there_is_refused(fleet: Matrix) -> None:
+    with pytest.raises(BuildPytorchError, match="--gpu: found 2; allowed: 0, 1"):
+        mixed(fleet, gpu=2)
+
+
+# --- drivers ---
+
+
+def with_driver(name: str, driver: str | None, cuda: str | None) -> Machine:
+    return msgspec.structs.replace(machine(name), driver=driver, cuda=cuda)
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "runs", "doubtful"),
+    [
+        ("580.65.06", None, True, False),
+        ("580.105.08", None, True, False),  # 105 comes after 65
+        ("1000.1", None, True, False),
+        ("580.65.05", None, False, False),
+        ("580.9.1", None, False, False),
+        ("580.65.05", "12.9", False, False),
+        ("580.00", "13.0", True, True),
+        (None, "13.0", True, False),
+        (None, "12.9", False, False),
+        (None, None, True, True),
+    ],
+)
+def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
+    fleet: Matrix, driver: str | None, cuda: str | None, *, runs: bool, doubtful: bool
+) -> None:
+    here = with_driver("h100-sapphire-rapids", driver, cuda)
+    (found,) = choice.recommend(fleet, here, "training").answers
+    assert best_of(found) == ("sm90-avx512bf16" if runs else "cpu-avx512bf16")
+    assert bool(found.best and found.best.doubts) is doubtful
+    waits = found.waits_for_driver
+    assert (waits and waits.variant.id) == (None if runs else "sm90-avx512bf16")
+    if not runs:
+        assert "needs driver 580.65.06 or newer" in reasons(found)["cuda13_0"]
+
+
+def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
+    fleet: Matrix,
+) -> None:
+    here = with_driver("dgx-spark", "570.26", "12.8")
+    (found,) = choice.recommend(fleet, here, "training").answers
+    assert found.best is None
+    assert found.waits_for_driver is not None
+    assert found.waits_for_driver.variant.id == "sm121-armv9"
+    assert found.gaps == ("cpu-armv9 would run without a GPU, and no group of the matrix makes it",)
+
+
+def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
+    two = matrix.parse(fleet.text + SECOND)
+    here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
+    (found,) = choice.recommend(two, here, "training").answers
+    assert found.best is not None
+    assert found.best.variant.package == "pytorch-python312-cuda12_8-sm90-avx512"
+    assert found.waits_for_driver is not None
+    assert found.waits_for_driver.variant.id == "sm90-avx512bf16"
+
+
+# --- releases ---
+
+
+def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matrix) -> None:
+    two = matrix.parse(fleet.text + SECOND)
+    found = answer(two, "rtx5090-zen4")
+    assert found.best is not None
+    assert found.best.variant.release_name == "cuda13_0"
+    older = [f for f in found.fallbacks if f.variant.release_name == "cuda12_8"]
+    assert [fit.variant.id for fit in older] == [
+        "sm120-avx512bf16",
+        "sm120-avx512vnni",
+        "sm120-avx512",
+        "sm120-avx2",
+    ]
+    assert advice.why_fallback(older[0], found.best) == "PyTorch 2.8.0"
+
+
+def test_a_release_may_be_named(fleet: Matrix) -> None:
+    two = matrix.parse(fleet.text + SECOND)
+    found = answer(two, "a100-zen3", release="cuda12_8")
+    assert best_of(found) is None  # it has sm86 only, a minor above
+    assert reasons(found)["sm86"] == "built for a minor above this GPU's 8.0"
+    with pytest.raises(BuildPytorchError, match=r'found "cuda13"; allowed: cuda13_0, cuda12_8'):
+        answer(two, "a100-zen3", release="cuda13")
+
+
+def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> None:
+    two = matrix.parse(fleet.text + SECOND)
+    shared = next(v for v in two.variants if v.id == "sm120-avx2")
+    alone = next(v for v in two.variants if v.id == "sm80-avx2")
+    assert advice.commands(two, shared, [])["publish"] == [f"invoke publish {shared.package}"]
+    assert advice.commands(two, alone, [])["publish"] == ["invoke publish sm80-avx2"]
+
+
+def test_what_was_published_is_installed_from_where_it_was_published(fleet: Matrix) -> None:
+    variant = fleet.variants[0]
+    common: dict[str, Any] = {
+        "at": ledger.now(),
+        "release": variant.release_name,
+        "variant": variant.id,
+        "digest": "d",
+    }
+    built = ledger.Ended(**common, attempt="1", outcome="built", seconds=1.0)
+    event = ledger.Published(**common, organization="acme")
+    install = advice.commands(fleet, variant, [built, event])["install"]
+    assert install == [f"flox install acme/{variant.package}"]
+    assert advice.state([]).startswith("neither built nor published")
+    assert advice.state([built]) == "built in this checkout"
+    assert advice.state([built, event]) == "published from this checkout"
+
+
+# --- hosts ---
+
+
+def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -> None:
+    """Even to a machine that claims to be the one that does not exist."""
+    here = machine("rtx5090-zen4")
+    claimed = Gpu(index=0, name="NVIDIA GB10", capability="12.1")
+    (found,) = choice.recommend(
+        fleet, msgspec.structs.replace(here, gpus=(claimed,)), "training"
+    ).answers
+    assert best_of(found) == "sm120-avx512bf16"
+    assert found.best is not None
+    assert found.best.grade == "compatible"
+    assert reasons(found)["sm121"] == (
+        "no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only"
+    )
+
+
+def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matrix) -> None:
+    text = fleet.text.replace('gpu = ["sm110", "sm121"]', 'gpu = ["sm110", "sm121", "sm80"]')
+    text = text.replace(
+        'hosts.x86_64-linux = ["A100", "A30"]',
+        'hosts.x86_64-linux = ["A100"]\nhosts.aarch64-linux = ["A100 on Altra"]',
+    )
+    here = machine("jetson-thor")
+    orin = Gpu(index=0, name="Orin", capability="8.7")
+    machine_with_orin = msgspec.structs.replace(here, gpus=(orin,), driver="600.1")
+    (found,) = choice.recommend(matrix.parse(text), machine_with_orin, "training").answers
+    assert best_of(found) == "sm80-armv9"
+    assert found.best is not None
+    assert found.best.doubts == (
+        "whether Jetson takes the code of other GPUs of its major is unverified",
+    )
+
+
+def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
+    here = machine("rtx5090-zen4")
+    nameless = Gpu(index=3, name="NVIDIA GPU")
+    (found,) = choice.recommend(
+        fleet, msgspec.structs.replace(here, gpus=(nameless,)), "training"
+    ).answers
+    assert best_of(found) == "cpu-avx512bf16"
+    assert reasons(found)["GPU variants"].startswith("the capability of GPU 3 is unknown")
+
+
+# --- the rule of NVIDIA ---
+
+
+@pytest.mark.parametrize(
+    ("built", "device", "expected"),
+    [
+        ("8.0", "8.0", "exact"),
+        ("8.0", "8.6", "compatible"),
+        ("8.0", "8.7", "compatible"),
+        ("8.0", "8.9", "compatible"),
+        ("8.6", "8.9", "compatible"),
+        ("10.0", "10.3", "compatible"),
+        ("12.0", "12.1", "compatible"),
+        ("8.6", "8.0", None),
+        ("12.1", "12.0", None),
+        ("8.9", "9.0", None),
+        ("9.0", "10.0", None),
+        ("1.2", "12.0", None),
+        ("10.0", "1.0", None),
+    ],
+)
+def test_code_runs_on_the_same_major_with_an_equal_or_higher_minor(
+    built: str, device: str, expected: str | None
+) -> None:
+    assert runs_on(built, device) == expected
+
+
+@pytest.mark.parametrize("wrong", ["sm_120", "120", "12.", ".0", "", "12.0a"])
+def test_what_is_no_dotted_capability_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not a dotted compute capability"):
+        runs_on(wrong, "12.0")
+    with pytest.raises(ValueError, match="not a dotted compute capability"):
+        runs_on("12.0", wrong)
+
+
+# --- any machine ---
+
+FLEET = matrix.load(PROJECT / "matrix.toml")
+FLAGS = sorted({flag for cpu in FLEET.cpus.values() for flag in cpu.cpuinfo})
+CAPABILITIES = st.sampled_from(["7.5", "8.7", *(gpu.capability for gpu in FLEET.gpus.values())])
+DRIVERS = st.sampled_from([None, "470.1", "580.65.05", "580.65.06", "580.105.08", "600.1"])
+CUDAS = st.sampled_from([None, "12.8", "13.0", "13.2"])
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    gpus = [
+        Gpu(index=index, name="NVIDIA", capability=draw(CAPABILITIES))
+        for index in range(draw(st.integers(0, 3)))
+    ]
+    # Whole ISAs more often than a random heap of flags would have them.
+    isas = draw(st.lists(st.sampled_from(list(FLEET.cpus.values()))))
+    flags = {flag for isa in isas for flag in isa.cpuinfo} | draw(st.sets(st.sampled_from(FLAGS)))
+    return Machine(
+        platform=draw(st.sampled_from(["x86_64-linux", "aarch64-linux", "aarch64-darwin"])),
+        cpu=Processor(flags=" ".join(sorted(flags))),
+        gpus=tuple(gpus),
+        driver=draw(DRIVERS),
+        cuda=draw(CUDAS),
+    )
+
+
+def may_run(variant: Variant, here: Machine, gpu: Gpu | None) -> bool:
+    """The rules once more, in the words of the issue and by no code of ours."""
+    if variant.cpu.platform != here.platform or variant.status != "buildable":
+        return False
+    if any(flag not in here.cpu.flags.split() for flag in variant.cpu.cpuinfo):
+        return False
+    if variant.gpu is None:
+        return True
+    if gpu is None or gpu.capability is None or variant.release.cuda is None:
+        return False
+    built, device = float(variant.gpu.capability), float(gpu.capability)
+    if int(built) != int(device) or built > device:
+        return False
+    new_enough = here.driver in {"580.65.06", "580.105.08", "600.1"} or here.cuda in {
+        "13.0",
+        "13.2",
+    }
+    return new_enough or (here.driver is None and here.cuda is None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(here=machines(), workload=st.sampled_from(["inference", "training"]))
+def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
+    here: Machine, workload: Workload
+) -> None:
+    result = choice.recommend(FLEET, here, workload)
+    assert [gpu for found in result.answers for gpu in found.gpus] != [] or not here.gpus
+    for found in result.answers:
+        for gpu in found.gpus or (None,):
+            allowed = {v.id for v in FLEET.variants if may_run(v, here, gpu)}
+            told = [fit.variant.id for fit in (found.best, *found.fallbacks) if fit]
+            assert set(told) == allowed
+            assert len(told) == len(set(told))
+        assert (found.best is None) is (not allowed)
+
+
+@settings(max_examples=300, deadline=None)
+@given(here=machines(), workload=st.sampled_from(["inference", "training"]))
+def test_fallbacks_only_get_worse(here: Machine, workload: Workload) -> None:
+    for found in choice.recommend(FLEET, here, workload).answers:
+        told = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
+        for better, worse in itertools.pairwise(told):
+            assert (better.gpu is None) <= (worse.gpu is None)
+            if better.gpu and worse.gpu:
+                assert float(better.gpu.capability) >= float(worse.gpu.capability)
+            if better.gpu_key == worse.gpu_key:
+                suits = workload in better.cpu.good_for, workload in worse.cpu.good_for
+                assert suits != (False, True)
+                assert suits == (True, False) or better.cpu.level > worse.cpu.level
+
+
+@settings(max_examples=300, deadline=None)
+@given(here=machines(), workload=st.sampled_from(["inference", "training"]))
+def test_where_nothing_runs_there_is_a_reason(here: Machine, workload: Workload) -> None:
+    for found in choice.recommend(FLEET, here, workload).answers:
+        if found.best is None:
+            assert found.near_misses
+            assert found.gaps or found.waits_for_driver
+
+
+@settings(max_examples=300, deadline=None)
+@given(here=machines())
+def test_the_one_for_all_runs_on_every_gpu(here: Machine) -> None:
+    result = choice.recommend(FLEET, here, "training")
+    shared = [
+        v for v in FLEET.variants if v.gpu and all(may_run(v, here, gpu) for gpu in here.gpus)
+    ]
+    if len(result.answers) > 1:
+        assert (result.for_all is None) is (not shared)
+    if result.for_all:
+        assert result.for_all in shared
+
+
+@settings(max_examples=100, deadline=None)
+@given(here=machines())
+def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
+    assert saved.parse(saved.text_of(here).encode(), "file") == here
+
+
+# --- the command ---
+
+
+def test_json_has_every_variant_with_its_verdict(project: Project, fleet: Matrix) -> None:
+    path = MACHINES / "gh200.json"
+    done = project.invoke("recommend", "--machine", str(path), "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == 1
+    assert document["machine"] == json.loads(path.read_text())
+    (found,) = document["answers"]
+    assert found["best"] is None
+    assert [row["variant"] for row in found["variants"]] == [v.id for v in fleet.variants]
+    verdict = next(row for row in found["variants"] if row["variant"] == "sm90-avx2")
+    assert verdict["runs"] is False
+    assert [obstacle["kind"] for obstacle in verdict["obstacles"]] == ["platform"]
+
+
+def test_a_description_may_come_through_a_pipe(project: Project) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "recommend", "--machine", "-", "--json"],
+        cwd=project.root,
+        input=(MACHINES / "rtx5090-zen4.json").read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["answers"][0]["best"]["variant"] == "sm120-avx512bf16"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--for", "gaming"], '--for: found "gaming"; allowed: inference, training'),
+        (["--gpu", "one"], '--gpu: found "one"; allowed: the number of a GPU'),
+        (["--gpu", "9"], "--gpu: found 9; allowed: 0"),
+        (["--release", "cuda13_1"], 'did you mean "cuda13_0"?'),
+    ],
+)
+def test_wrong_options_are_one_line(project: Project, options: list[str], says: str) -> None:
+    path = MACHINES / "dgx-spark.json"
+    done = project.invoke("recommend", "--machine", str(path), *options)
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"capability": "12.1"', '"capability": "sm_121"', "gpus[0].capability: found"),
+        ('"flags"', '"flgs"', "cpu.flgs: unknown key; allowed: vendor, model, micro"),
+        ('"platform": "aarch64-linux",', "", "platform: missing; add it"),
+        ('"driver": "580', '"driver": "v580', "a driver version such as 580.65.06"),
+        ('"format": "build-pytorch machine 1"', '"format": "2"', "format: found"),
+        ('"fp asimd', '"fp\\nasimd', "cpu.flags: found"),
+        ("}", "", "not JSON"),
+        ('"memory": null', '"memory": -1', "gpus[0].memory: found -1; allowed: a number of bytes"),
+        ('"notes": []', '"notes": ["\\u001b[2J"]', "notes[0]: found"),
+    ],
+)
+def test_a_wrong_description_is_one_line_with_the_place(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    text = (MACHINES / "dgx-spark.json").read_text()
+    assert old in text
+    path = tmp_path / "machine.json"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(BuildPytorchError) as caught:
+        saved.load(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+def test_two_gpus_with_one_number_are_refused() -> None:
+    text = (MACHINES / "a100-and-rtx3090.json").read_text().replace('"index": 1', '"index": 0')
+    with pytest.raises(BuildPytorchError, match=r"gpus\[1\]\.index: found 0 twice"):
+        saved.parse(text.encode(), "file")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b"{}"])
+def test_what_is_no_description_at_all_is_one_error(data: bytes) -> None:
+    with pytest.raises(BuildPytorchError, match=r"^file: ") as caught:
+        saved.parse(data, "file")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_description_that_cannot_be_read_is_one_line(project: Project) -> None:
+    done = project.invoke("recommend", "--machine", "none.json")
+    assert done.returncode == 2
+    assert error_line(done) == "none.json: cannot be read: No such file or directory"
+
+
+def test_the_answer_follows_the_matrix(project: Project) -> None:
+    """No list of architectures in the code: a group more, and GH200 has its variant."""
+    path = shutil.copy(MACHINES / "gh200.json", project.root)
+    assert project.invoke("recommend", "--machine", str(path)).returncode == 1
+    project.edit("matrix.toml", 'gpu = ["sm110", "sm121"]', 'gpu = ["sm110", "sm121", "sm90"]')
+    done = project.invoke("recommend", "--machine", str(path))
+    assert done.returncode == 0
+    assert "Best: sm90-armv9" in done.stdout
