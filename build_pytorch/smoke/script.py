@@ -26,23 +26,34 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+Facts = dict[str, Any]
+Measured = tuple[float, float, str]
+"""The error, the tolerance, and what else there is to say."""
+Test = Callable[[Any, str], Measured]
+"""What takes torch and a device and does real work there."""
 
 SCHEMA = 1
 MEASURE = "largest difference from the reference, divided by the largest value of the reference"
 FP8_CAPABILITY = (8, 9)
 """Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3)."""
+SPARSE_SHARE = 0.01
 
 
-class Skip(Exception):
+class UnavailableError(Exception):
     """A test that cannot be done here, with the reason."""
 
 
 # --- the tests: each returns (error, tolerance, message) ---
 
 
-def matmul(torch, device, dtype, tolerance, *, tf32=False):
+def matmul(
+    torch: Any, device: str, dtype: Any, tolerance: float, *, tf32: bool = False
+) -> Measured:
     """A product of two 1024 x 1024 matrices; the reference takes the inputs as rounded."""
     a, b = (noise(torch, 1024, 1024).to(dtype) for _ in range(2))
     if tf32:
@@ -51,10 +62,10 @@ def matmul(torch, device, dtype, tolerance, *, tf32=False):
     return compared(got, a.double() @ b.double(), tolerance)
 
 
-def matmul_fp8(torch, device, tolerance):
+def matmul_fp8(torch: Any, device: str, tolerance: float) -> Measured:
     """FP8 (e4m3) with FP32 sums, the road that torch itself uses."""
     if torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
-        raise Skip("FP8 needs capability 8.9 or newer")
+        raise UnavailableError("FP8 needs capability 8.9 or newer")
     a, b = (noise(torch, 1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device=device)
     got = torch._scaled_mm(
@@ -64,14 +75,14 @@ def matmul_fp8(torch, device, tolerance):
     return compared(got, a.float().double() @ b.float().double().t(), tolerance)
 
 
-def matmul_int8(torch, device):
+def matmul_int8(torch: Any, device: str) -> Measured:
     """Integers, so that every bit must be right; this is what VNNI instructions are for."""
     a, b = (torch.randint(-128, 128, (256, 256), dtype=torch.int8) for _ in range(2))
     got = torch._int_mm(a.to(device), b.to(device))
     return compared(got, a.long() @ b.long(), 0.0)
 
 
-def convolution(torch, device, tolerance):
+def convolution(torch: Any, device: str, tolerance: float) -> Measured:
     """A 3 x 3 convolution, on a GPU by cuDNN."""
     images, weights = noise(torch, 8, 32, 48, 48), noise(torch, 64, 32, 3, 3)
     if device != "cpu":
@@ -84,18 +95,18 @@ def convolution(torch, device, tolerance):
     return compared(got, conv(images.double(), weights.double(), padding=1), tolerance)
 
 
-def sparse(torch, device, tolerance):
+def sparse(torch: Any, device: str, tolerance: float) -> Measured:
     """A CSR matrix with one value in a hundred, times a dense one; on a GPU by cuSPARSE."""
     a, b = noise(torch, 1024, 1024), noise(torch, 1024, 128)
-    a = a * (torch.rand(1024, 1024) < 0.01)
+    a = a * (torch.rand(1024, 1024) < SPARSE_SHARE)
     got = a.to(device).to_sparse_csr() @ b.to(device)
     return compared(got, a.double() @ b.double(), tolerance)
 
 
-def solve(torch, device, tolerance, *, library=None):
+def solve(torch: Any, device: str, tolerance: float, *, library: str = "") -> Measured:
     """A linear system of 512 equations; on a GPU by the library named, on a CPU by LAPACK."""
     if library == "magma" and not torch.cuda.has_magma:
-        raise Skip("this PyTorch was built without MAGMA")
+        raise UnavailableError("this PyTorch was built without MAGMA")
     a = noise(torch, 512, 512) + 64 * torch.eye(512)  # far from singular
     b = noise(torch, 512, 8)
     if library:
@@ -104,7 +115,7 @@ def solve(torch, device, tolerance, *, library=None):
     return compared(got, torch.linalg.solve(a.double(), b.double()), tolerance)
 
 
-def attention(torch, device, tolerance):
+def attention(torch: Any, device: str, tolerance: float) -> Measured:
     """Scaled dot-product attention in bf16: on a GPU most of the compiled code is there."""
     q, k, v = (noise(torch, 2, 4, 256, 64).bfloat16() for _ in range(3))
     got = torch.nn.functional.scaled_dot_product_attention(*(x.to(device) for x in (q, k, v)))
@@ -113,17 +124,17 @@ def attention(torch, device, tolerance):
     return compared(got, want, tolerance)
 
 
-def elementwise(torch, device, tolerance):
+def elementwise(torch: Any, device: str, tolerance: float) -> Measured:
     """Vectorised kernels and a reduction; on a CPU those that are compiled for each ISA."""
     x = noise(torch, 1000, 1003)  # no multiple of any vector's length
 
-    def work(x):
+    def work(x: Any) -> Any:
         return (torch.tanh(x) * torch.exp(-x * x) + torch.sqrt(x.abs())).sum(dim=1)
 
     return compared(work(x.to(device)), work(x.double()), tolerance)
 
 
-def training(torch, device, tolerance):
+def training(torch: Any, device: str, tolerance: float) -> Measured:
     """Ten steps of gradient descent: the loss must fall, and to where float64 gets it on a CPU."""
     images, labels = noise(torch, 64, 3, 16, 16), torch.randint(0, 10, (64,))
     layers = torch.nn
@@ -137,12 +148,12 @@ def training(torch, device, tolerance):
     if device != "cpu":
         torch.backends.cudnn.allow_tf32 = False
 
-    def losses(where, dtype):
+    def losses(where: str, dtype: Any) -> list[float]:
         net.load_state_dict(start)
         net.to(where, dtype)
         x, y = images.to(where, dtype), labels.to(where)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-        seen = []
+        seen: list[float] = []
         for _ in range(10):
             optimizer.zero_grad()
             loss = layers.functional.cross_entropy(net(x), y)
@@ -159,12 +170,12 @@ def training(torch, device, tolerance):
     return abs(got[-1] - want[-1]) / want[-1], tolerance, message
 
 
-def noise(torch, *shape):
+def noise(torch: Any, *shape: int) -> Any:
     """Normally distributed numbers, the same in every run: `run_test` sets the seed."""
     return torch.randn(*shape)
 
 
-def compared(got, want, tolerance):
+def compared(got: Any, want: Any, tolerance: float) -> Measured:
     """What MEASURE says, in float64 on the CPU."""
     got = got.cpu().double()
     want = want.double()
@@ -173,7 +184,7 @@ def compared(got, want, tolerance):
     return ((got - want).abs().max() / want.abs().max()).item(), tolerance, ""
 
 
-def tests():
+def tests() -> dict[str, tuple[str, Test]]:
     """Every test by name, in order. Those of the CPU need no GPU.
 
     Tolerances: about four times what a sum of 1024 products loses in the format (its unit
@@ -181,10 +192,10 @@ def tests():
     one: one wrong element in a million exceeds them.
     """
 
-    def typed(name, tolerance):
+    def typed(name: str, tolerance: float) -> Test:
         return lambda torch, device: matmul(torch, device, getattr(torch, name), tolerance)
 
-    both = {
+    both: dict[str, Test] = {
         "matmul fp32": typed("float32", 1e-5),
         "matmul bf16": typed("bfloat16", 1e-2),
         "matmul fp16": typed("float16", 2e-3),
@@ -194,16 +205,14 @@ def tests():
         "elementwise": partial(elementwise, tolerance=1e-5),
         "training": partial(training, tolerance=1e-3),
     }
-    cpu = {
+    cpu: dict[str, Test] = {
         **both,
         "matmul int8": matmul_int8,
         "solve": partial(solve, tolerance=1e-5),
     }
-    gpu = {
+    gpu: dict[str, Test] = {
         **both,
-        "matmul tf32": lambda torch, device: matmul(
-            torch, device, torch.float32, 3e-3, tf32=True
-        ),
+        "matmul tf32": lambda torch, device: matmul(torch, device, torch.float32, 3e-3, tf32=True),
         "matmul fp8": partial(matmul_fp8, tolerance=2e-2),
         "solve cusolver": partial(solve, tolerance=1e-5, library="cusolver"),
         "solve magma": partial(solve, tolerance=1e-5, library="magma"),
@@ -216,12 +225,12 @@ def tests():
 # --- the process that does the work ---
 
 
-def work(arguments):
+def work(arguments: argparse.Namespace) -> None:
     """Report what torch is, then each test from number `--first` on. Runs in the second process."""
     die_with_parent()
     pipe = os.fdopen(arguments.pipe, "w", encoding="utf-8")
 
-    def tell(**line):
+    def tell(**line: Any) -> None:
         pipe.write(json.dumps(line) + "\n")
         pipe.flush()
 
@@ -234,7 +243,7 @@ def work(arguments):
         return
     tell(begin="cuda")
     try:
-        cuda = {"available": False, "reason": "not asked: --cpu-only"}
+        cuda: Facts = {"available": False, "reason": "not asked: --cpu-only"}
         if not arguments.cpu_only:
             cuda = cuda_facts(torch, arguments.device)
     except Exception as error:
@@ -254,10 +263,10 @@ def work(arguments):
             return  # the rest needs a new process
 
 
-def run_test(torch, device, test):
+def run_test(torch: Any, device: str, test: Test) -> Facts:
     """One test: its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
-    result = {}
+    result: Facts = {}
     try:
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")
@@ -266,7 +275,7 @@ def run_test(torch, device, test):
         result = {"error": error, "tolerance": tolerance, "message": message}
         if not math.isfinite(error):
             result.update(error=None, message=f"the error is {error}")
-    except Skip as reason:
+    except UnavailableError as reason:
         return {"outcome": "skipped", "message": str(reason)}
     except Exception as error:
         passed = False
@@ -275,7 +284,7 @@ def run_test(torch, device, test):
     return {"outcome": "passed" if passed else "failed", "seconds": seconds, **result}
 
 
-def is_broken(torch, device):
+def is_broken(torch: Any, device: str) -> bool:
     """Whether CUDA answers with errors only: those of an illegal access stay for good."""
     try:
         torch.cuda.synchronize(device)
@@ -284,7 +293,7 @@ def is_broken(torch, device):
     return False
 
 
-def torch_facts(torch):
+def torch_facts(torch: Any) -> Facts:
     """What this torch says of itself; none of it needs a GPU."""
     cudnn = torch.backends.cudnn
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
@@ -304,11 +313,11 @@ def torch_facts(torch):
     }
 
 
-def cuda_facts(torch, index):
+def cuda_facts(torch: Any, index: int) -> Facts:
     """Whether there is a GPU for this torch, which, and why not."""
     if torch.cuda.is_available():
         devices = [device_facts(torch, number) for number in range(torch.cuda.device_count())]
-        facts = {"available": index < len(devices), "devices": devices}
+        facts: Facts = {"available": index < len(devices), "devices": devices}
         if index < len(devices):
             torch.cuda.set_device(index)
         else:
@@ -322,7 +331,7 @@ def cuda_facts(torch, index):
     return {"available": False, "reason": reason}
 
 
-def device_facts(torch, number):
+def device_facts(torch: Any, number: int) -> Facts:
     """One GPU."""
     properties = torch.cuda.get_device_properties(number)
     return {
@@ -333,13 +342,13 @@ def device_facts(torch, number):
     }
 
 
-def explained(error):
+def explained(error: BaseException) -> str:
     """An exception in one line, with its kind."""
     text = "".join(traceback.format_exception_only(type(error), error))
     return " ".join(text.split())[:1000]
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """Ask Linux to end this process with its parent, so that a killed run leaves none behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -348,11 +357,12 @@ def die_with_parent():
 # --- the process that watches ---
 
 
-def report(arguments):
+def report(arguments: argparse.Namespace) -> Facts:
     """Run the work until every test has an outcome, and return the whole report."""
     began = time.monotonic()
     end = began + arguments.limit if arguments.limit else math.inf
-    sections, results = {}, {}
+    sections: dict[str, Facts] = {}
+    results: dict[str, Facts] = {}
     names = list(tests())
     while True:
         first = len(results)
@@ -361,10 +371,10 @@ def report(arguments):
         if "import_error" in sections.get("torch", {}) or not missing:
             break
         if running == "torch":
-            sections["torch"] = {"import_error": ending}
+            sections["torch"] = {"import_error": f"import torch: {ending}"}
             break
         if running == "cuda":
-            sections["cuda"] = {"available": False, "reason": ending}
+            sections["cuda"] = {"available": False, "crashed": True, "reason": ending}
             arguments.cpu_only = True
         elif running:
             results[running] = {"outcome": "failed", "message": ending}
@@ -390,7 +400,13 @@ def report(arguments):
     }
 
 
-def watch(arguments, first, end, sections, results):
+def watch(
+    arguments: argparse.Namespace,
+    first: int,
+    end: float,
+    sections: dict[str, Facts],
+    results: dict[str, Facts],
+) -> tuple[str, str]:
     """Run the work once. Returns what was running when it ended (or ""), and how it ended."""
     ours, theirs = os.pipe()
     argv = [sys.executable, str(Path(__file__).resolve()), "--pipe", str(theirs)]
@@ -399,36 +415,44 @@ def watch(arguments, first, end, sections, results):
     # stdout belongs to the JSON alone: whatever libraries print there goes to stderr.
     process = subprocess.Popen(argv, pass_fds=[theirs], stdout=2, stdin=subprocess.DEVNULL)
     os.close(theirs)
-    running, buffer, hung = "", b"", False
-    while True:
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([ours], [], [], min(left, 3600))[0]:
-            if left > 0 and time.monotonic() < end:
-                continue
-            hung = True
-            process.kill()
-            break
-        chunk = os.read(ours, 65536)
-        if not chunk:
-            break
-        *lines, buffer = (buffer + chunk).split(b"\n")
-        for line in map(json.loads, lines):
+    running = ""
+    try:
+        for line in lines(ours, end):
             running = line.get("begin", "")
-            if "section" in line:
-                old = sections.get(line["section"], {})
-                sections[line["section"]] = line["value"] if "reason" not in old else old
-            elif "test" in line:
+            if "test" in line:
                 results[line["test"]] = line["value"]
-    os.close(ours)
-    code = process.wait()
-    if hung:
+            elif "section" in line and "reason" not in sections.get(line["section"], {}):
+                sections[line["section"]] = line["value"]
+    except TimeoutError:
+        process.kill()
+        process.wait()
         return running, f"still running when the limit of {arguments.limit:g} s was reached"
+    finally:
+        os.close(ours)
+    code = process.wait()
     if code < 0:
-        return running, f"ended by {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return running, f"ended by {names.get(-code, f'signal {-code}')}"
     return running, f"ended with exit code {code}"
 
 
-def python_facts():
+def lines(pipe: int, end: float) -> Iterator[Facts]:
+    """What the work tells, line by line, until it ends. Raises TimeoutError at the time `end`."""
+    buffer = b""
+    while True:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if not select.select([pipe], [], [], min(left, 60))[0]:
+            continue
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return
+        *whole, buffer = (buffer + chunk).split(b"\n")
+        yield from map(json.loads, whole)
+
+
+def python_facts() -> Facts:
     """The Python that runs this."""
     return {
         "version": platform.python_version(),
@@ -438,7 +462,7 @@ def python_facts():
     }
 
 
-def cpu_facts():
+def cpu_facts() -> Facts:
     """The CPU as Linux describes it: x86 says `flags`, ARM `Features`."""
     text = text_of("/proc/cpuinfo")
     model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
@@ -449,7 +473,7 @@ def cpu_facts():
     }
 
 
-def driver_facts():
+def driver_facts() -> Facts:
     """The NVIDIA driver of this machine, whether torch reaches it or not."""
     text = text_of("/proc/driver/nvidia/version")
     version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
@@ -465,7 +489,7 @@ def driver_facts():
     }
 
 
-def text_of(path):
+def text_of(path: str) -> str:
     """A file of /proc, or nothing."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
@@ -473,7 +497,7 @@ def text_of(path):
         return ""
 
 
-def main():
+def main() -> None:
     """Take the arguments; print the report, or do the work."""
     parser = argparse.ArgumentParser(description="Prove a PyTorch by real work; JSON on stdout.")
     parser.add_argument("--device", type=int, default=0, help="which GPU (default: 0)")
