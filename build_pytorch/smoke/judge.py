@@ -158,9 +158,8 @@ def _may_be_skipped(test: Test, gpu: Device | None) -> bool:
 
 
 def _why(test: Test) -> str:
-    if test.outcome == "failed" and test.error is not None and not test.message:
-        return f"error {test.error:.2g}, tolerance {test.tolerance:g}"
-    return test.message or test.outcome
+    size = "" if test.error is None else f"error {test.error:.2g}, tolerance {test.tolerance:g}"
+    return "; ".join(filter(None, [size, test.message])) or test.outcome
 
 
 def _ending(problems: Iterable[str]) -> Literal["passed", "failed"]:
@@ -182,7 +181,7 @@ def _no_gpu(report: Report, variant: Variant) -> str:
     if driver.libcuda_problem:
         return (
             f"driver {driver.version} is here, and this Python does not find its library "
-            f"({driver.libcuda_problem}); `flox activate` or LD_LIBRARY_PATH may provide it"
+            f"({driver.libcuda_problem}); torch says: {report.cuda.reason}"
         )
     return f"torch reaches no GPU: {report.cuda.reason}"
 

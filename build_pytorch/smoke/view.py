@@ -71,6 +71,10 @@ def facts(variant: Variant, report: Report) -> Iterator[str]:
         else:
             found = gpu.capability.replace(".", "")
             yield f"\u26a0\ufe0f  Expected {variant.gpu_label}, got SM{found}"
+    if torch.cuda:
+        driver = report.driver.version or "none"
+        arch_list = " ".join(torch.arch_list)
+        yield f"Built for: {arch_list}; cuDNN {torch.cudnn or 'none'}; driver here: {driver}"
     yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"
 
 
