@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smoke_reports import Raw, report
+from smoke_reports import Raw, report, variant
 
+from build_pytorch.model import Matrix
 from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import judge
 from build_pytorch.smoke.runner import SCRIPT
 
 REAL = os.environ.get("BUILD_PYTORCH_TEST_TORCH", "")
@@ -185,11 +187,11 @@ def randn(*shape):
     fake_torch(tmp_path, hang)
     pids = tmp_path / "pids"
     start = time.monotonic()
-    done = run(sys.executable, "--limit", "3", PYTHONPATH=str(tmp_path), PIDS=str(pids))
+    done = run(sys.executable, "--limit", "6", PYTHONPATH=str(tmp_path), PIDS=str(pids))
     assert time.monotonic() - start < 60
     document = reported(done)
     said = messages(document)
-    assert said["cpu convolution"] == "still running when the limit of 3 s was reached"
+    assert said["cpu convolution"] == "still running when the limit of 6 s was reached"
     assert outcomes(document)["cpu matmul fp32"] == "failed"
     assert outcomes(document)["cpu training"] == "not run"
     with pytest.raises(ProcessLookupError):
@@ -286,18 +288,46 @@ def test_a_broken_torch_is_said_in_the_json(tmp_path: Path, code: str, says: str
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "limit", "says"),
     [
-        "os.kill(os.getpid(), signal.SIGSEGV)",
-        "time.sleep(1000)",
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "30", "ended by SIGSEGV"),
+        ("time.sleep(1000)", "5", "still running when the limit of 5 s was reached"),
     ],
 )
-def test_a_crash_or_hang_while_cuda_starts_leaves_the_cpu_half(tmp_path: Path, code: str) -> None:
-    document = with_fake(tmp_path, GOOD + f"\ncuda.is_available = lambda: {code}\n", "--limit", "3")
-    assert document["cuda"]["crashed"] is True
-    assert outcomes(document)["cuda training"] != "passed"
-    if "kill" in code:
-        assert messages(document)["cpu training"] == "RuntimeError: randn is broken"
+def test_a_crash_or_hang_while_cuda_starts_leaves_the_cpu_half(
+    tmp_path: Path, code: str, limit: str, says: str
+) -> None:
+    starts = GOOD + f"\ncuda.is_available = lambda: {code}\n"
+    document = with_fake(tmp_path, starts, "--limit", limit)
+    assert (document["cuda"]["crashed"], document["cuda"]["reason"]) == (True, says)
+    assert messages(document)["cpu training"] == "RuntimeError: randn is broken"
+    assert outcomes(document)["cuda training"] == "skipped"
+
+
+def test_a_gpu_that_is_lost_on_the_way_is_no_machine_without_one(
+    tmp_path: Path, fleet: Matrix
+) -> None:
+    lost = (
+        GOOD
+        + """
+first = not os.path.exists(os.environ["PIDS"])
+cuda.is_available = lambda: first
+def init():
+    raise RuntimeError("GPU is lost")
+cuda.init = init
+def synchronize(device):
+    open(os.environ["PIDS"], "w")
+    raise RuntimeError("CUDA error: unknown error")
+cuda.synchronize = synchronize
+"""
+    )
+    fake_torch(tmp_path, lost)
+    env = {"PYTHONPATH": str(tmp_path), "PIDS": str(tmp_path / "pids")}
+    document = reported(run(sys.executable, **env))
+    assert document["cuda"]["available"] is True
+    assert messages(document)["cuda training"] == "RuntimeError: GPU is lost"
+    judgement = judge(report(document), variant(fleet, "sm90-avx2"))
+    assert (judgement.fit, judgement.gpu) == ("exact", "failed")
 
 
 def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:

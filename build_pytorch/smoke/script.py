@@ -226,7 +226,10 @@ def tests() -> dict[str, tuple[str, Test]]:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Report what torch is, then each test from number `--first` on. Runs in the second process."""
+    """Report what torch is, then each test from number `--first` on, and the GPU before its own.
+
+    Runs in the second process.
+    """
     die_with_parent()
     pipe = os.fdopen(arguments.pipe, "w", encoding="utf-8")
 
@@ -241,17 +244,14 @@ def work(arguments: argparse.Namespace) -> None:
     except BaseException as error:  # a broken torch raises what it likes
         tell(section="torch", value={"import_error": explained(error)})
         return
-    tell(begin="cuda")
-    try:
-        cuda: Facts = {"available": False, "reason": "not asked: --cpu-only"}
-        if not arguments.cpu_only:
-            cuda = cuda_facts(torch, arguments.device)
-    except Exception as error:
-        cuda = {"available": False, "reason": explained(error)}
-    tell(section="cuda", value=cuda)
+    cuda: Facts = {}
     for number, (name, (where, test)) in enumerate(tests().items()):
         if number < arguments.first:
             continue
+        if where == "cuda" and not cuda:  # after the CPU's half: a GPU that hangs does not stop it
+            tell(begin="cuda")
+            cuda = cuda_facts(torch, arguments)
+            tell(section="cuda", value=cuda)
         tell(begin=name)
         if where == "cuda" and not cuda["available"]:
             tell(test=name, value={"outcome": "skipped", "message": cuda["reason"]})
@@ -313,22 +313,23 @@ def torch_facts(torch: Any) -> Facts:
     }
 
 
-def cuda_facts(torch: Any, index: int) -> Facts:
+def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
     """Whether there is a GPU for this torch, which, and why not."""
-    if torch.cuda.is_available():
-        devices = [device_facts(torch, number) for number in range(torch.cuda.device_count())]
-        facts: Facts = {"available": index < len(devices), "devices": devices}
-        if index < len(devices):
-            torch.cuda.set_device(index)
-        else:
-            facts["reason"] = f"there is no device {index}"
-        return facts
+    if arguments.cpu_only:
+        return {"available": False, "reason": "not asked: --cpu-only"}
     try:
-        torch.cuda.init()
-        reason = "torch.cuda.is_available() is False"
+        if not torch.cuda.is_available():
+            torch.cuda.init()  # says why
+            return {"available": False, "reason": "torch.cuda.is_available() is False"}
+        devices = [device_facts(torch, number) for number in range(torch.cuda.device_count())]
+        if arguments.device < len(devices):
+            torch.cuda.set_device(arguments.device)
     except Exception as error:
-        reason = explained(error)
-    return {"available": False, "reason": reason}
+        return {"available": False, "reason": explained(error)}
+    if arguments.device < len(devices):
+        return {"available": True, "devices": devices}
+    reason = f"there is no device {arguments.device}"
+    return {"available": False, "reason": reason, "devices": devices}
 
 
 def device_facts(torch: Any, number: int) -> Facts:
@@ -373,10 +374,12 @@ def report(arguments: argparse.Namespace) -> Facts:
         if running == "torch":
             sections["torch"] = {"import_error": f"import torch: {ending}"}
             break
-        if running == "cuda":
-            sections["cuda"] = {"available": False, "crashed": True, "reason": ending}
-            arguments.cpu_only = True
-        elif running:
+        if running == "cuda":  # all of the CPU is done
+            old = sections.get("cuda", {"available": False})
+            sections["cuda"] = {**old, "crashed": True, "reason": ending}
+            results.update({name: {"outcome": "skipped", "message": ending} for name in missing})
+            break
+        if running:
             results[running] = {"outcome": "failed", "message": ending}
         elif len(results) == first:  # it ended in order, and did nothing
             break
@@ -421,8 +424,8 @@ def watch(
             running = line.get("begin", "")
             if "test" in line:
                 results[line["test"]] = line["value"]
-            elif "section" in line and "reason" not in sections.get(line["section"], {}):
-                sections[line["section"]] = line["value"]
+            elif "section" in line:  # what the first process found stays
+                sections.setdefault(line["section"], line["value"])
     except TimeoutError:
         process.kill()
         process.wait()
