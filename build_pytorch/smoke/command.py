@@ -104,9 +104,9 @@ def run(options: Options) -> int:
     for bad input.
     """
     fleet = matrix.load()
+    _check(options)
     variants = select(fleet, options.variants)
     root = paths.checked_root(options.root)
-    _check(options)
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases = []
@@ -228,6 +228,9 @@ def _kept(case: Case) -> str:
 
 
 def _check(options: Options) -> None:
+    for pattern in options.variants:
+        if pattern.startswith("-"):  # invoke takes any word that it does not know for a variant
+            raise BuildPytorchError(f"{pattern}: no such option; `invoke --help smoke` lists them")
     if options.device < 0:
         raise BuildPytorchError(f"--device {options.device}: GPUs are counted from 0")
     if not 0 < options.timeout < float("inf"):
