@@ -100,6 +100,20 @@ def _selected(session: nox.Session) -> int:
     return sum(runner.name == "build" for runner in runners)
 
 
+@nox.session(venv_backend="none")
+def smoke(session: nox.Session) -> None:
+    """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
+    from build_pytorch.guard import guarded
+
+    def run() -> int:
+        from build_pytorch.smoke import command
+
+        return command.main(session.posargs)
+
+    if code := guarded(run):
+        raise SystemExit(code)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments after -- go to pytest."""

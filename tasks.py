@@ -404,3 +404,42 @@ def recommend(
         )
 
     _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*' (default: all)",
+        "python": "the Python to test in place of the built one; it must have torch",
+        "device": "which GPU, as CUDA counts them",
+        "timeout": "minutes that one variant may take",
+        "json": _JSON,
+        "root": _ROOT,
+    },
+)
+def smoke(
+    _: Context,
+    variants: str = "",
+    python: str = "",
+    device: int = 0,
+    timeout: float = 15.0,
+    json: bool = False,
+    root: str | None = None,
+) -> None:
+    """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
+
+    def run() -> int:
+        from build_pytorch.smoke import command
+
+        options = command.Options(
+            variants=tuple(variants.split()),
+            python=python,
+            device=device,
+            timeout=timeout,
+            json=json,
+            root=_root(root),
+        )
+        return command.run(options)
+
+    _hand_over(run)

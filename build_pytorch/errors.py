@@ -10,6 +10,8 @@ EXIT_FINDINGS: Final = 1
 """Findings, refused files, or (with --check) something that would change."""
 EXIT_BAD_INPUT: Final = 2
 """Wrong arguments, a wrong matrix.toml, a missing program, a folder that cannot be written."""
+EXIT_UNPROVED: Final = 3
+"""Nothing failed, and nothing was proved either: skipped, not run, or run on another GPU only."""
 EXIT_INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it: 128 + SIGINT."""
 

@@ -123,7 +123,7 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 
 
 LAYERS = [
-    {"errors", "digest", "console", "fields", "hashes", "compatibility"},
+    {"errors", "digest", "console", "fields", "hashes", "compatibility", "words"},
     {"paths", "model", "nix", "proc", "github"},
     {"matrix_errors", "consistency", "select", "guard"},
     {"matrix", "recipes", "changes"},
@@ -132,8 +132,10 @@ LAYERS = [
     {"rendering", "matrix_edit"},
     {"checks"},
     {"phases"},
-    {"prefetch", "builds"},
-    {"hardware"},
+    {"prefetch"},
+    {"builds"},
+    {"hardware", "smoke", "prove"},
+    {"publish"},
     {"bump"},
 ]
 

@@ -1,0 +1,73 @@
+"""Reports for the tests of the smoke test: recorded ones, and what a right variant would report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from build_pytorch.model import Matrix, Variant
+from build_pytorch.smoke.report import Report
+
+FIXTURES = Path(__file__).parent / "fixtures" / "smoke"
+
+Raw = dict[str, Any]
+
+
+def raw(name: str) -> Raw:
+    """A fixture as it was printed."""
+    document: Raw = json.loads((FIXTURES / f"{name}.json").read_text())
+    return document
+
+
+def report(document: Raw) -> Report:
+    return msgspec.convert(document, Report)
+
+
+def right(variant: Variant, capability: str = "", name: str = "NVIDIA GPU") -> Raw:
+    """What a variant that is all right reports on a machine it is for, or on another GPU."""
+    document = raw("dgx-spark")
+    document["python"]["machine"] = variant.cpu.platform.partition("-")[0]
+    document["cpu"]["flags"] = list(variant.cpu.cpuinfo)
+    wanted = "AVX512" if "avx512f" in variant.cpu.cpuinfo else "AVX2"
+    document["torch"]["cpu_capability"] = wanted
+    if variant.gpu:
+        capability = capability or variant.gpu.capability
+        document["torch"]["arch_list"] = [f"sm_{variant.gpu.capability.replace('.', '')}"]
+        document["cuda"]["devices"] = [device(capability, name=name)]
+    else:
+        document["torch"].update(cuda=None, cudnn=None, magma=False, arch_list=[])
+        without_gpu(document, "Torch not compiled with CUDA enabled")
+    return document
+
+
+def device(capability: str, *, index: int = 0, name: str = "NVIDIA GPU") -> Raw:
+    return {"index": index, "name": name, "capability": capability, "memory": 1 << 34}
+
+
+def without_gpu(document: Raw, reason: str) -> Raw:
+    """The same report from a machine where torch reaches no GPU."""
+    document["cuda"] = {"device": 0, "available": False, "reason": reason}
+    document["driver"] = {
+        "version": None,
+        "libcuda_problem": "libcuda.so.1: cannot open shared object file",
+        "visible_devices": None,
+    }
+    for test in document["tests"]:
+        if test["name"].startswith("cuda "):
+            test.update(outcome="skipped", message=reason, error=None)
+    return document
+
+
+def change(document: Raw, name: str, **values: object) -> Raw:
+    """The same report with another result of one test."""
+    (test,) = [test for test in document["tests"] if test["name"] == name]
+    test.update(values)
+    return document
+
+
+def variant(fleet: Matrix, id_: str) -> Variant:
+    (found,) = [v for v in fleet.variants if v.id == id_]
+    return found

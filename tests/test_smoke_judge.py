@@ -1,0 +1,463 @@
+"""The judgement of a smoke test: what a report proves of a variant, and what it does not."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from smoke_reports import Raw, change, device, raw, report, right, variant, without_gpu
+
+from build_pytorch.compatibility import runs_on
+from build_pytorch.console import Screen
+from build_pytorch.model import Matrix
+from build_pytorch.smoke import script, view
+from build_pytorch.smoke.command import exit_code
+from build_pytorch.smoke.judge import Judgement, Outcome, judge, public_version
+
+
+def judged(document: Raw, fleet: Matrix, id_: str) -> Judgement:
+    return judge(report(document), variant(fleet, id_))
+
+
+# --- what passes ---
+
+
+def test_every_variant_passes_on_the_machine_that_it_is_for(fleet: Matrix) -> None:
+    for each in fleet.variants:
+        judgement = judge(report(right(each)), each)
+        assert (judgement.outcome, judgement.reasons) == ("passed", ()), each.id
+        assert judgement.cpu == "passed"
+        assert judgement.gpu == ("passed" if each.gpu else "not run")
+
+
+def test_the_script_does_all_the_work_that_was_asked_for() -> None:
+    both = ["matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul", "training"]
+    gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma"]
+    wanted = [f"{where} {name}" for where in ("cpu", "cuda") for name in both]
+    wanted += [f"cuda {name}" for name in gpu] + ["cpu solve", "cpu matmul int8"]
+    assert set(wanted) <= set(script.tests())
+
+
+@pytest.mark.parametrize("name", script.tests())
+def test_each_piece_of_work_decides(fleet: Matrix, name: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, name, outcome="failed", error=0.5, tolerance=1e-5, message="or so")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == (f"{name}: error 0.5, tolerance 1e-05; or so",)
+    half = "cpu" if name.startswith("cpu ") else "gpu"
+    assert getattr(judgement, half) == "failed"
+
+
+@pytest.mark.parametrize("name", script.tests())
+def test_work_that_is_missing_is_not_done(fleet: Matrix, name: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["tests"] = [test for test in document["tests"] if test["name"] != name]
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
+
+
+@pytest.mark.parametrize("name", script.tests())
+def test_skipped_work_is_not_done(fleet: Matrix, name: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, name, outcome="skipped", message="no idea")
+    if name == "cuda solve magma":
+        document["torch"]["magma"] = False
+    assert judged(document, fleet, "sm90-avx512").outcome == "failed"
+
+
+@pytest.mark.parametrize(("id_", "outcome"), [("sm86-avx2", "passed"), ("sm89-avx2", "failed")])
+def test_fp8_may_be_skipped_only_where_the_gpu_lacks_it(
+    fleet: Matrix, id_: str, outcome: Outcome
+) -> None:
+    document = right(variant(fleet, id_))
+    change(document, "cuda matmul fp8", outcome="skipped", message="FP8 needs capability 8.9")
+    assert judged(document, fleet, id_).outcome == outcome
+
+
+# --- what it is ---
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome"),
+    [
+        ("2.10.0", "passed"),
+        ("2.10.0+cu130", "passed"),
+        ("2.10.0+git1a2b3c4", "passed"),
+        ("2.10.0a0+git1a2b3c4", "failed"),
+        ("2.10.1", "failed"),
+        ("2.9.1", "failed"),
+        ("2.10.0.post1", "failed"),
+    ],
+)
+def test_the_version_is_the_one_of_the_release(
+    fleet: Matrix, version: str, outcome: Outcome
+) -> None:
+    document = right(variant(fleet, "sm90-avx2"))
+    document["torch"]["version"] = version
+    judgement = judged(document, fleet, "sm90-avx2")
+    assert judgement.outcome == outcome
+    assert any(version in note for note in judgement.notes) == ("+" in version)
+
+
+def test_a_local_version_is_no_part_of_the_public_one() -> None:
+    assert public_version("2.10.0+cu130") == public_version("2.10.0") == "2.10.0"
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"cuda": "12.8"}, "is built with CUDA 12.8, not 13.0"),
+        ({"cuda": None}, "is a CPU-only PyTorch: it was built without CUDA"),
+        ({"hip": "6.4"}, "is built for ROCm 6.4"),
+        ({"arch_list": ["sm_90", "sm_120"]}, "is built for sm_90 sm_120, not for sm_90 alone"),
+        ({"arch_list": ["sm_90", "compute_90"]}, "is built for sm_90 compute_90, not for"),
+        ({"arch_list": ["sm_100"]}, "is built for sm_100, not for sm_90 alone"),
+        ({"arch_list": []}, "is built for nothing, not for sm_90 alone"),
+        ({"magma": False}, "is built without MAGMA"),
+        ({"cpu_capability": "AVX2"}, "takes AVX2 kernels, not AVX512"),
+        ({"cpu_capability": "DEFAULT"}, "takes DEFAULT kernels, not AVX512"),
+    ],
+)
+def test_another_torch_fails_however_well_it_works(fleet: Matrix, facts: Raw, says: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["torch"].update(facts)
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.outcome == "failed"
+    assert len(judgement.reasons) == 1
+    assert says in judgement.reasons[0]
+
+
+def test_another_python_fails(fleet: Matrix) -> None:
+    document = right(variant(fleet, "cpu-avx2"))
+    for version, outcome in {"3.13.9": "passed", "3.1.3": "failed", "3.12.1": "failed"}.items():
+        document["python"]["version"] = version
+        assert judged(document, fleet, "cpu-avx2").outcome == outcome
+
+
+def test_a_gpu_torch_for_a_cpu_variant_fails(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx2"))
+    judgement = judged(document, fleet, "cpu-avx2")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == ("is built with CUDA 13.0, and the variant is CPU-only",)
+
+
+def test_a_cpu_only_torch_fails_for_a_gpu_variant_on_any_machine(fleet: Matrix) -> None:
+    document = right(variant(fleet, "cpu-avx512"))
+    for id_ in ("sm90-avx512", "sm120-avx512"):
+        judgement = judged(document, fleet, id_)
+        assert judgement.outcome == "failed"
+        assert "is a CPU-only PyTorch: it was built without CUDA" in judgement.reasons
+
+
+def test_a_torch_that_cannot_be_imported_fails(fleet: Matrix) -> None:
+    document = right(variant(fleet, "cpu-avx2"))
+    document["torch"] = {"import_error": "ImportError: libtorch.so: undefined symbol"}
+    judgement = judged(document, fleet, "cpu-avx2")
+    assert judgement.outcome == "failed"
+    assert "undefined symbol" in judgement.reasons[0]
+
+
+# --- the GPU that is there ---
+
+
+@pytest.mark.parametrize(
+    ("built", "gpu", "fit"),
+    [
+        ("8.0", "8.0", "exact"),
+        ("8.0", "8.6", "compatible"),
+        ("8.0", "8.7", "compatible"),
+        ("8.0", "8.9", "compatible"),
+        ("8.6", "8.9", "compatible"),
+        ("10.0", "10.3", "compatible"),
+        ("12.0", "12.1", "compatible"),
+        ("12.1", "12.0", None),
+        ("8.9", "8.6", None),
+        ("8.9", "9.0", None),
+        ("9.0", "10.0", None),
+        ("10.3", "11.0", None),
+        ("1.0", "10.0", None),
+        ("11.0", "12.1", None),
+    ],
+)
+def test_a_binary_runs_on_its_major_with_its_minor_or_a_higher_one(
+    built: str, gpu: str, fit: str | None
+) -> None:
+    assert runs_on(built, gpu) == fit
+
+
+def test_a_run_on_a_compatible_gpu_is_recorded_as_such_and_never_passed(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm80-avx2"), "8.9", "NVIDIA L40S")
+    judgement = judged(document, fleet, "sm80-avx2")
+    assert judgement.outcome == "compatible"
+    assert judgement.reasons == ("ran on NVIDIA L40S (8.9); it is for 8.0",)
+    assert (judgement.fit, judgement.gpu) == ("compatible", "passed")
+
+
+def test_work_that_fails_on_a_compatible_gpu_is_a_failure(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm80-avx2"), "8.9")
+    change(document, "cuda training", outcome="failed", message="CUDA error: no kernel image")
+    judgement = judged(document, fleet, "sm80-avx2")
+    assert (judgement.outcome, judgement.fit) == ("failed", "compatible")
+
+
+def test_another_gpu_is_skipped_whatever_the_work_gave(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm120-avx2"), "9.0", "NVIDIA H200")
+    for test in document["tests"]:
+        if test["name"].startswith("cuda "):
+            test.update(outcome="failed", error=None, message="no kernel image is available")
+    judgement = judged(document, fleet, "sm120-avx2")
+    assert judgement.outcome == "skipped"
+    assert judgement.reasons == ("is for 12.0 and does not run on NVIDIA H200 (9.0)",)
+    assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
+
+
+def test_no_other_gpu_makes_a_variant_pass(fleet: Matrix) -> None:
+    for each in fleet.variants:
+        for gpu in fleet.gpus.values():
+            if each.gpu and gpu.capability != each.gpu.capability:
+                judgement = judge(report(right(each, gpu.capability)), each)
+                assert judgement.outcome in {"skipped", "compatible"}
+
+
+def test_a_fault_of_the_cpu_half_is_seen_on_another_gpu_too(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm120-avx2"), "9.0")
+    change(document, "cpu solve", outcome="failed", error=1.0)
+    assert judged(document, fleet, "sm120-avx2").outcome == "failed"
+
+
+def test_the_gpu_that_was_asked_for_is_the_one_that_counts(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx2"))
+    document["cuda"]["devices"] = [device("8.0"), device("9.0", index=1, name="NVIDIA H200")]
+    judgement = judged(document, fleet, "sm90-avx2")
+    assert judgement.outcome == "skipped"
+    assert judgement.notes == ("--device 1 is NVIDIA H200 (9.0), which fits",)
+    document["cuda"]["device"] = 1
+    assert judged(document, fleet, "sm90-avx2").outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("driver", "says"),
+    [
+        ({}, "no NVIDIA GPU here, so nothing could be proved of CUDA"),
+        ({"version": "580.95.05", "visible_devices": ""}, "CUDA_VISIBLE_DEVICES hides the GPUs"),
+        ({"version": "570.26"}, "driver 570.26 is older than 580.65.06, which CUDA 13.0 needs"),
+        ({"version": "580.95.05"}, "this Python does not find its library"),
+        (
+            {"version": "580.95.05", "libcuda_problem": ""},
+            "torch reaches no GPU: system not yet initialized",
+        ),
+    ],
+)
+def test_a_machine_without_a_usable_gpu_proves_nothing_and_says_why(
+    fleet: Matrix, driver: Raw, says: str
+) -> None:
+    document = right(variant(fleet, "sm90-avx2"))
+    without_gpu(document, "system not yet initialized")["driver"].update(driver)
+    judgement = judged(document, fleet, "sm90-avx2")
+    assert judgement.outcome == "skipped"
+    assert says in judgement.reasons[0]
+    assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
+
+
+def test_a_process_that_ends_while_cuda_starts_is_a_failure(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx2"))
+    without_gpu(document, "ended by SIGSEGV")["cuda"]["crashed"] = True
+    judgement = judged(document, fleet, "sm90-avx2")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == ("CUDA does not start: ended by SIGSEGV",)
+
+
+# --- the CPU that is there ---
+
+
+def test_a_cpu_without_the_isa_is_skipped_with_what_it_lacks(fleet: Matrix) -> None:
+    document = right(variant(fleet, "cpu-avx512"))  # Skylake-SP: neither VNNI nor BF16
+    judgement = judged(document, fleet, "cpu-avx512vnni")
+    assert judgement.outcome == "skipped"
+    assert judgement.reasons == ("this CPU lacks avx512_vnni",)
+
+
+def test_a_crash_on_a_cpu_without_the_isa_is_not_the_fault_of_the_variant(fleet: Matrix) -> None:
+    document = right(variant(fleet, "cpu-avx512"))
+    document["torch"] = {"import_error": "import torch: ended by SIGILL"}
+    assert judged(document, fleet, "cpu-avx512bf16").outcome == "skipped"
+    assert judged(document, fleet, "cpu-avx512").outcome == "failed"
+
+
+def test_another_processor_family_is_skipped(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm110-armv9"))
+    judgement = judged(document, fleet, "sm110-avx2")
+    assert judgement.outcome == "skipped"
+    assert judgement.reasons == ("is for x86_64; this machine is aarch64",)
+
+
+def test_the_names_of_arm_kernels_decide_nothing(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm121-armv9"))
+    for name in ("DEFAULT", "SVE256", "SVE"):
+        document["torch"]["cpu_capability"] = name
+        assert judged(document, fleet, "sm121-armv9").outcome == "passed"
+
+
+# --- exit codes ---
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        (["passed"], 0),
+        (["passed", "passed"], 0),
+        (["failed"], 1),
+        (["passed", "failed", "skipped"], 1),
+        (["skipped"], 3),
+        (["not run"], 3),
+        (["compatible"], 3),
+        (["passed", "compatible"], 3),
+        (["passed", "not run"], 3),
+        ([], 3),
+    ],
+)
+def test_only_proofs_make_the_exit_code_0(outcomes: list[Outcome], code: int) -> None:
+    assert exit_code([Judgement(outcome=outcome) for outcome in outcomes]) == code
+
+
+# --- the CPU wheel that was run while this was written ---
+
+
+def test_a_real_cpu_wheel_did_all_the_cpu_work(fleet: Matrix) -> None:
+    document = raw("cpu-wheel")
+    by_name = {test["name"]: test for test in document["tests"]}
+    for name, (where, _) in script.tests().items():
+        assert by_name[name]["outcome"] == ("passed" if where == "cpu" else "skipped")
+    judgement = judged(document, fleet, "cpu-avx512")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == (
+        "is PyTorch 2.13.0+cpu, not 2.10.0",
+        "is for Python 3.11.7, not 3.13",
+    )
+    assert judgement.cpu == "passed"
+
+
+def test_a_real_cpu_wheel_is_judged_failed_for_a_gpu_variant(fleet: Matrix) -> None:
+    judgement = judged(raw("cpu-wheel"), fleet, "sm90-avx512")
+    assert judgement.outcome == "failed"
+    assert "is a CPU-only PyTorch: it was built without CUDA" in judgement.reasons
+
+
+# --- the H200 on which the script was run ---
+
+
+def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
+    """What the recorded run would have said, had the torch been the one of a variant.
+
+    The GPU, the CPU and the work are as they were recorded.
+    """
+    each = variant(fleet, id_)
+    document["python"]["version"] = "3.13.9"
+    arch_list = [f"sm_{each.gpu.capability.replace('.', '')}"] if each.gpu else []
+    document["torch"].update(version="2.10.0", arch_list=arch_list)
+    return document
+
+
+def test_a_real_h200_did_all_the_work_fp8_and_magma_included() -> None:
+    tests = raw("h200")["tests"]
+    assert {test["name"] for test in tests} == set(script.tests())
+    for test in tests:
+        assert test["outcome"] == "passed"
+        assert test["error"] <= test["tolerance"]
+    errors = {test["name"]: test["error"] for test in tests}
+    # Had the tensor cores taken TF32 where FP32 was asked for, the FP32 test would have failed.
+    assert errors["cuda matmul tf32"] > 1e-5 > errors["cuda matmul fp32"]
+
+
+def test_the_wheel_on_the_h200_is_no_variant_and_its_work_is_judged_apart(fleet: Matrix) -> None:
+    judgement = judged(raw("h200"), fleet, "sm90-avx512")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == (
+        "is PyTorch 2.11.0+cu130, not 2.10.0",
+        "is for Python 3.12.3, not 3.13",
+        "is built for sm_75 sm_80 sm_86 sm_90 sm_100 sm_120, not for sm_90 alone",
+    )
+    assert (judgement.fit, judgement.cpu, judgement.gpu) == ("exact", "passed", "passed")
+
+
+@pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
+def test_a_right_sm90_variant_would_pass_on_the_h200(fleet: Matrix, cpu: str) -> None:
+    id_ = f"sm90-{cpu}"
+    assert judged(as_variant(raw("h200"), fleet, id_), fleet, id_).outcome == "passed"
+
+
+def test_a_variant_for_any_other_architecture_is_skipped_on_the_h200(fleet: Matrix) -> None:
+    others = [v for v in fleet.variants if v.gpu and v.gpu_key != "sm90"]
+    assert others
+    for each in others:
+        judgement = judged(as_variant(raw("h200"), fleet, each.id), fleet, each.id)
+        assert (judgement.outcome, judgement.fit) == ("skipped", None), each.id
+        here = "is for aarch64" if "arm" in each.cpu_key else "does not run on NVIDIA H200 (9.0)"
+        assert here in judgement.reasons[0]
+
+
+def test_a_hidden_h200_proves_nothing_of_cuda(fleet: Matrix) -> None:
+    document = as_variant(raw("h200-nogpu"), fleet, "sm90-avx512")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.outcome == "skipped"
+    assert judgement.reasons == ("CUDA_VISIBLE_DEVICES hides the GPUs",)
+    assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
+
+
+def test_the_arch_list_is_known_without_a_gpu(fleet: Matrix) -> None:
+    assert raw("h200-nogpu")["torch"]["arch_list"] == raw("h200")["torch"]["arch_list"] != []
+    judgement = judged(raw("h200-nogpu"), fleet, "sm90-avx512")
+    assert any("not for sm_90 alone" in reason for reason in judgement.reasons)
+
+
+def test_a_cuda_wheel_is_judged_failed_for_a_cpu_variant(fleet: Matrix) -> None:
+    reasons = judged(raw("h200"), fleet, "cpu-avx512").reasons
+    assert "is built with CUDA 13.0, and the variant is CPU-only" in reasons
+
+
+# --- what people see ---
+
+
+def shown(document: Raw, fleet: Matrix, id_: str) -> list[str]:
+    screen = Screen(io.StringIO())
+    view.show(screen, variant(fleet, id_), judged(document, fleet, id_), report(document))
+    assert isinstance(screen.stream, io.StringIO)
+    return screen.stream.getvalue().splitlines()
+
+
+def test_a_dgx_spark_sees_what_the_plan_expects(fleet: Matrix) -> None:
+    lines = shown(raw("dgx-spark"), fleet, "sm121-armv9")
+    assert lines[1:7] == [
+        "PyTorch version: 2.10.0",
+        "CUDA available: True",
+        "CUDA version: 13.0",
+        "GPU: NVIDIA DGX Spark",
+        "Compute capability: 12.1",
+        "✅ SM121 (DGX Spark) detected correctly!",
+    ]
+    assert lines[-1] == "sm121-armv9: passed"
+
+
+def test_the_fixture_of_a_dgx_spark_says_that_it_is_constructed() -> None:
+    assert "Not recorded" in raw("dgx-spark")["constructed"]
+
+
+def test_another_gpu_gets_the_plans_warning(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm121-armv9"), "9.0", "NVIDIA GH200")
+    lines = shown(document, fleet, "sm121-armv9")
+    assert "⚠️  Expected SM121, got SM90" in lines
+    assert lines[-1] == ("sm121-armv9: skipped: is for 12.1 and does not run on NVIDIA GH200 (9.0)")
+
+
+def test_every_piece_of_work_is_shown_with_error_and_tolerance(fleet: Matrix) -> None:
+    lines = shown(raw("dgx-spark"), fleet, "sm121-armv9")
+    for name in script.tests():
+        (line,) = [line for line in lines if f" {name} " in line]
+        assert "passed" in line
+        assert "error 5.0e-07, tolerance 1e-05, 0.10 s" in line or name.startswith("cpu ")
+
+
+def test_a_terminal_is_not_obeyed_by_a_name(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx2"), name="\x1b[31mH200")
+    assert not any("\x1b" in line for line in shown(document, fleet, "sm90-avx2"))

@@ -1,0 +1,471 @@
+"""The smoke script alone: with a real torch, with none, and with ones that break."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from smoke_reports import Raw, report, variant
+
+from build_pytorch.model import Matrix
+from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import judge
+from build_pytorch.smoke.runner import SCRIPT
+
+REAL = os.environ.get("BUILD_PYTORCH_TEST_TORCH", "")
+needs_torch = pytest.mark.skipif(
+    not REAL, reason="BUILD_PYTORCH_TEST_TORCH names no Python that has torch"
+)
+
+
+def run(python: str, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, str(SCRIPT), *argv],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def reported(done: subprocess.CompletedProcess[str]) -> Raw:
+    """The report that stdout is, all of it."""
+    assert done.returncode == 0, done.stderr
+    document: Raw = json.loads(done.stdout)
+    report(document)  # the reader of the command takes it
+    assert [test["name"] for test in document["tests"]] == list(script.tests())
+    return document
+
+
+def outcomes(document: Raw) -> dict[str, str]:
+    return {test["name"]: test["outcome"] for test in document["tests"]}
+
+
+# --- it stands alone ---
+
+
+def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 10))
+    names = [
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+    assert names
+    assert set(names) <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_python_from_3_10_on_runs_it(version: str) -> None:
+    python = shutil.which(f"python{version}")
+    if (
+        python is None
+        or subprocess.run([python, "-V"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip(f"no Python {version} here")
+    document = reported(run(python, "--cpu-only"))
+    assert document["python"]["version"].startswith(version)
+
+
+def test_a_missing_torch_is_said_in_the_json(tmp_path: Path) -> None:
+    document = reported(run(sys.executable, PYTHONPATH=str(tmp_path)))
+    assert document["torch"] == {"import_error": "ModuleNotFoundError: No module named 'torch'"}
+    assert set(outcomes(document).values()) == {"not run"}
+
+
+def test_no_module_of_ours_stands_in_for_one_that_torch_imports(tmp_path: Path) -> None:
+    # build_pytorch/smoke/ has modules of common names, and Python puts a script's folder first.
+    fake_torch(tmp_path, "import report")
+    document = reported(run(sys.executable, PYTHONPATH=str(tmp_path)))
+    assert document["torch"]["import_error"] == "ModuleNotFoundError: No module named 'report'"
+
+
+def test_wrong_arguments_are_an_error() -> None:
+    for argv in (["--device", "-1"], ["--device", "x"], ["--what"]):
+        done = run(sys.executable, *argv)
+        assert (done.returncode, done.stdout) == (2, "")
+
+
+# --- torches that break ---
+
+GOOD = """
+import os, signal, sys, time, types
+__version__ = "2.10.0"
+version = types.SimpleNamespace(git_version="x", cuda="13.0", hip=None)
+_C = types.SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90")
+__config__ = types.SimpleNamespace(show=lambda: "config")
+get_num_threads = lambda: 1
+manual_seed = lambda seed: None
+set_float32_matmul_precision = lambda name: None
+backends = types.SimpleNamespace(
+    cudnn=types.SimpleNamespace(is_available=lambda: True, version=lambda: 91300),
+    cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
+)
+cuda = types.SimpleNamespace(
+    has_magma=True,
+    is_available=lambda: True,
+    device_count=lambda: 1,
+    set_device=lambda index: None,
+    synchronize=lambda device: None,
+    get_device_capability=lambda device: (9, 0),
+    get_device_properties=lambda index: types.SimpleNamespace(
+        name="NVIDIA H200", major=9, minor=0, total_memory=1),
+)
+double = bfloat16 = float16 = float32 = None
+def randn(*shape):
+    raise RuntimeError("randn is broken")
+"""
+"""As much of torch as the script needs to start the tests; every one of them fails."""
+
+
+def fake_torch(folder: Path, code: str) -> None:
+    (folder / "torch").mkdir()
+    (folder / "torch/__init__.py").write_text(code)
+
+
+def with_fake(folder: Path, code: str, *argv: str) -> Raw:
+    fake_torch(folder, code)
+    done = run(sys.executable, *argv, PYTHONPATH=str(folder))
+    return reported(done)
+
+
+def messages(document: Raw) -> dict[str, str]:
+    return {test["name"]: test["message"] for test in document["tests"]}
+
+
+def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
+    document = with_fake(tmp_path, GOOD)
+    said = messages(document)
+    del said["cpu matmul int8"], said["cuda matmul fp8"]  # they do not come as far as randn
+    assert set(said.values()) == {"RuntimeError: randn is broken"}
+    assert set(outcomes(document).values()) == {"failed"}
+
+
+def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path) -> None:
+    crash = (
+        GOOD
+        + """
+def randn(*shape):
+    if shape == (8, 32, 48, 48):  # the images of the convolution
+        os.kill(os.getpid(), signal.SIGSEGV)
+    raise RuntimeError("only broken")
+"""
+    )
+    document = with_fake(tmp_path, crash)
+    crashed = {name for name, text in messages(document).items() if text == "ended by SIGSEGV"}
+    assert crashed == {"cpu convolution", "cuda convolution"}
+    assert set(outcomes(document).values()) == {"failed"}
+    assert messages(document)["cuda training"] == "RuntimeError: only broken"
+
+
+def test_a_hang_ends_at_the_limit_and_says_where_it_was(tmp_path: Path) -> None:
+    hang = (
+        GOOD
+        + """
+def randn(*shape):
+    if shape == (8, 32, 48, 48):
+        open(os.environ["PIDS"], "w").write(str(os.getpid()))
+        time.sleep(1000)
+    raise RuntimeError("only broken")
+"""
+    )
+    fake_torch(tmp_path, hang)
+    pids = tmp_path / "pids"
+    start = time.monotonic()
+    done = run(sys.executable, "--limit", "6", PYTHONPATH=str(tmp_path), PIDS=str(pids))
+    assert time.monotonic() - start < 60
+    document = reported(done)
+    said = messages(document)
+    assert said["cpu convolution"] == "still running when the limit of 6 s was reached"
+    assert outcomes(document)["cpu matmul fp32"] == "failed"
+    assert outcomes(document)["cpu training"] == "not run"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
+
+
+def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
+    fake_torch(
+        tmp_path,
+        "import os, time\nopen(os.environ['PIDS'], 'w').write(str(os.getpid()))\ntime.sleep(1000)",
+    )
+    pids = tmp_path / "pids"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PIDS": str(pids)}
+    process = subprocess.Popen([sys.executable, str(SCRIPT)], env=env, stdout=subprocess.DEVNULL)
+    wait_for(lambda: pids.exists() and pids.read_text() != "")
+    process.kill()
+    process.wait()
+    wait_for(lambda: not is_running(int(pids.read_text())))
+
+
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # nobody may be there to wait for it
+
+
+def test_no_kernel_for_this_gpu_is_an_outcome_with_cudas_message(tmp_path: Path) -> None:
+    text = "CUDA error: no kernel image is available for execution on the device"
+    no_kernel = (
+        GOOD
+        + f"""
+class Tensor:
+    double = lambda self: self
+    def to(self, where, *_):
+        if str(where).startswith("cuda"):
+            raise RuntimeError({text!r})
+        return self
+def randn(*shape):
+    return Tensor()
+"""
+    )
+    document = with_fake(tmp_path, no_kernel)
+    assert messages(document)["cuda matmul fp32"] == f"RuntimeError: {text}"
+    assert outcomes(document)["cuda matmul fp32"] == "failed"
+
+
+def test_a_broken_cuda_context_does_not_spoil_the_tests_after_it(tmp_path: Path) -> None:
+    # After an illegal access every call fails until the process ends.
+    sticky = (
+        GOOD
+        + """
+broken = False
+def randn(*shape):
+    global broken
+    if broken:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    broken = True
+    raise RuntimeError("the first in this process")
+def synchronize(device):
+    if broken:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+cuda.synchronize = synchronize
+"""
+    )
+    document = with_fake(tmp_path, sticky)
+    said = messages(document)
+    assert said["cuda convolution"] == "RuntimeError: the first in this process"
+    assert said["cuda solve magma"] == "RuntimeError: the first in this process"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+        ("import sys; sys.exit(4)", "SystemExit: 4"),
+        ("import os; os._exit(4)", "import torch: ended with exit code 4"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "import torch: ended by SIGILL"),
+        ("import time; time.sleep(1000)", "import torch: still running when the limit of 3 s"),
+        ("x = 1", "AttributeError: module 'torch' has no attribute"),
+    ],
+)
+def test_a_broken_torch_is_said_in_the_json(tmp_path: Path, code: str, says: str) -> None:
+    document = with_fake(tmp_path, code, "--limit", "3")
+    assert says in document["torch"]["import_error"]
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "30", "ended by SIGSEGV"),
+        ("time.sleep(1000)", "5", "still running when the limit of 5 s was reached"),
+    ],
+)
+def test_a_crash_or_hang_while_cuda_starts_leaves_the_cpu_half(
+    tmp_path: Path, code: str, limit: str, says: str
+) -> None:
+    starts = GOOD + f"\ncuda.is_available = lambda: {code}\n"
+    document = with_fake(tmp_path, starts, "--limit", limit)
+    assert (document["cuda"]["crashed"], document["cuda"]["reason"]) == (True, says)
+    assert messages(document)["cpu training"] == "RuntimeError: randn is broken"
+    assert outcomes(document)["cuda training"] == "skipped"
+
+
+def test_a_gpu_that_is_lost_on_the_way_is_no_machine_without_one(
+    tmp_path: Path, fleet: Matrix
+) -> None:
+    lost = (
+        GOOD
+        + """
+first = not os.path.exists(os.environ["PIDS"])
+cuda.is_available = lambda: first
+def init():
+    raise RuntimeError("GPU is lost")
+cuda.init = init
+def synchronize(device):
+    open(os.environ["PIDS"], "w")
+    raise RuntimeError("CUDA error: unknown error")
+cuda.synchronize = synchronize
+"""
+    )
+    fake_torch(tmp_path, lost)
+    env = {"PYTHONPATH": str(tmp_path), "PIDS": str(tmp_path / "pids")}
+    document = reported(run(sys.executable, **env))
+    assert document["cuda"]["available"] is True
+    assert messages(document)["cuda training"] == "RuntimeError: GPU is lost"
+    judgement = judge(report(document), variant(fleet, "sm90-avx2"))
+    assert (judgement.fit, judgement.gpu) == ("exact", "failed")
+
+
+def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
+    document = with_fake(tmp_path, GOOD, "--device", "3")
+    assert document["cuda"]["available"] is False
+    assert document["cuda"]["reason"] == "there is no device 3"
+    assert outcomes(document)["cuda training"] == "skipped"
+
+
+def test_cpu_only_leaves_the_gpu_alone(tmp_path: Path) -> None:
+    document = with_fake(tmp_path, GOOD + "\ndel cuda.is_available\n", "--cpu-only")
+    assert document["cuda"]["available"] is False
+    assert outcomes(document)["cuda training"] == "skipped"
+    assert outcomes(document)["cpu training"] == "failed"
+
+
+def test_what_libraries_print_does_not_reach_stdout(tmp_path: Path) -> None:
+    loud = GOOD + "\nprint('from Python')\nos.system('echo from a library')\n"
+    fake_torch(tmp_path, loud)
+    done = run(sys.executable, PYTHONPATH=str(tmp_path))
+    reported(done)  # it is JSON, all of it
+    assert "from Python" in done.stderr
+    assert "from a library" in done.stderr
+
+
+def test_nan_is_a_failure_and_the_json_stays_json(tmp_path: Path) -> None:
+    nan = (
+        GOOD
+        + """
+class Nan:
+    shape = ()
+    def __getattr__(self, name):
+        return lambda *_, **__: self
+    for name in ("matmul", "sub", "truediv"):
+        locals()[f"__{name}__"] = lambda self, other: self
+    def item(self):
+        return float("nan")
+def randn(*shape):
+    return Nan()
+"""
+    )
+    document = with_fake(tmp_path, nan)
+    (test,) = [test for test in document["tests"] if test["name"] == "cpu matmul fp32"]
+    assert (test["outcome"], test["error"]) == ("failed", None)
+    assert test["message"] == "the error is nan"
+
+
+# --- a real torch ---
+
+
+@pytest.fixture(scope="module")
+def real() -> Raw:
+    """What the script reports of a real torch without a GPU."""
+    return reported(run(REAL, CUDA_VISIBLE_DEVICES=""))
+
+
+@needs_torch
+def test_a_real_torch_does_all_the_cpu_work_within_tolerance(real: Raw) -> None:
+    for test in real["tests"]:
+        if test["name"].startswith("cpu "):
+            assert test["outcome"] == "passed", test
+            assert test["error"] <= test["tolerance"]
+        else:
+            assert test["outcome"] == "skipped", test
+
+
+@needs_torch
+def test_a_real_torch_says_what_it_is(real: Raw) -> None:
+    torch = real["torch"]
+    assert torch["cpu_capability"] in torch["config"]
+    assert torch["version"].startswith("2.")
+    assert Path(torch["file"]).name == "__init__.py"
+
+
+WRONG = """
+import sys
+sys.path.insert(0, {folder!r})
+import script, torch
+{change}
+where, test = script.tests()["cpu {name}"]
+result = script.run_test(torch, "cpu", test)
+assert result["outcome"] == "failed", result
+assert result.get("error") is None or result["error"] > result["tolerance"], result
+"""
+
+ONE_ELEMENT = """
+real = {function}
+def wrong(*args, **kwargs):
+    got = real(*args, **kwargs)
+    if args[0].dtype not in (torch.float64, torch.int64):
+        got.view(-1)[7] = -got.view(-1)[7]
+    return got
+{function} = wrong
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("matmul fp32", ONE_ELEMENT.format(function="torch.Tensor.__matmul__")),
+        ("matmul bf16", ONE_ELEMENT.format(function="torch.Tensor.__matmul__")),
+        ("matmul fp16", ONE_ELEMENT.format(function="torch.Tensor.__matmul__")),
+        ("matmul int8", ONE_ELEMENT.format(function="torch._int_mm")),
+        ("convolution", ONE_ELEMENT.format(function="torch.nn.functional.conv2d")),
+        ("sparse matmul", ONE_ELEMENT.format(function="torch.Tensor.__matmul__")),
+        ("solve", ONE_ELEMENT.format(function="torch.linalg.solve")),
+        ("elementwise", ONE_ELEMENT.format(function="torch.exp")),
+        (
+            "attention bf16",
+            ONE_ELEMENT.format(function="torch.nn.functional.scaled_dot_product_attention"),
+        ),
+        ("training", "torch.optim.SGD.step = lambda self: None"),
+        ("matmul fp32", "torch.set_float32_matmul_precision = None"),
+    ],
+)
+def test_one_wrong_element_fails_the_test(name: str, change: str) -> None:
+    code = WRONG.format(folder=str(SCRIPT.parent), name=name, change=change)
+    done = subprocess.run([REAL, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_torch
+def test_a_product_in_tf32_is_no_product_in_fp32() -> None:
+    # 10 bits of mantissa in place of 23: what a GPU does when nobody asks for fp32.
+    change = """
+real = torch.Tensor.__matmul__
+def rounded(x):
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+def tf32(a, b):
+    return real(rounded(a), rounded(b)) if a.dtype == torch.float32 else real(a, b)
+torch.Tensor.__matmul__ = tf32
+"""
+    code = WRONG.format(folder=str(SCRIPT.parent), name="matmul fp32", change=change)
+    code += """
+result = script.run_test(torch, "cpu", lambda t, d: script.matmul(t, d, t.float32, 3e-3))
+assert result["outcome"] == "passed", result  # the tolerance of the tf32 test holds for it
+"""
+    done = subprocess.run([REAL, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
