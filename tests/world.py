@@ -55,10 +55,14 @@ class Site:
             "BUILD_PYTORCH_RETRY_SECONDS": "0.2",
         }
 
-    def nix(self, *argv: str, check: bool = True, **env: str) -> str:
+    def nix(self, *argv: str, check: bool = True, env: dict[str, str] | None = None) -> str:
         """Run one of Nix's programs on this store."""
         done = subprocess.run(
-            argv, check=check, capture_output=True, text=True, env={**os.environ, **self.env, **env}
+            argv,
+            check=check,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.env, **(env or {})},
         )
         return done.stdout
 
@@ -107,6 +111,7 @@ class World:
     def built(self, *argv: str) -> dict[str, Any]:
         """The JSON of `invoke build --json`, its variants by id."""
         done = self.build("--json", *argv)
+        assert done.stdout, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
         document["returncode"] = done.returncode
         document["stderr"] = done.stderr

@@ -131,7 +131,7 @@ class Engine:
     def _begin(self) -> None:
         if self.plan.builders is not None:
             if self._pending and not self._running and self._is_time(self._pending):
-                self._start(self._pending)
+                self._start(list(self._pending))
             return
         while self._pending and len(self._running) < self.plan.jobs:
             step = self._next()
@@ -152,7 +152,7 @@ class Engine:
 
     def _start(self, steps: Sequence[Step]) -> None:
         attempts = []
-        for step in list(steps):
+        for step in steps:
             self._pending.remove(step)
             self._number += 1
             attempts.append(Attempt(self.root, step, self._number))

@@ -127,7 +127,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="wrong-capability",
-        pattern=rf"\bTORCH_CUDA_ARCH_LIST\s*[:=]\s*[\"']?({_CAPABILITIES})(?![\w.])",
+        pattern=rf"(?:\b|-D)TORCH_CUDA_ARCH_LIST\s*[:=]\s*[\"']?({_CAPABILITIES})(?![\w.])",
         kinds=("gpu",),
         stops=True,
         differs=_capabilities_differ,
@@ -136,7 +136,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="wrong-architecture",
-        pattern=r"\bCMAKE_CUDA_ARCHITECTURES(?::[A-Z]+=|\s*[:=]\s*)[\"']?([A-Za-z0-9][\w;,-]*)",
+        pattern=r"(?:\b|-D)CMAKE_CUDA_ARCHITECTURES(?::[A-Z]+=|\s*[:=]\s*)[\"']?([A-Za-z0-9][\w;,-]*)",
         kinds=("gpu",),
         stops=True,
         differs=_architectures_differ,
@@ -196,7 +196,7 @@ HASH_MISMATCH: Final = "hash-mismatch"
 KNOWN: Final = (
     Rule(
         id=HASH_MISMATCH,
-        pattern=r"hash mismatch|has wrong hash|has \w+ hash '\S+' when '",
+        pattern=r"hash mismatch|has wrong hash|has \w+ hash '\S+' when '|with sha256 hash \S+ instead",
         shared=True,
         meaning="a source is not what its hash says",
         mend="`invoke prefetch --from-log LOG` takes the hash; --fix-hashes does it and goes on",
@@ -211,7 +211,7 @@ KNOWN: Final = (
     Rule(
         id="out-of-memory",
         pattern=(
-            r"\bKilled\b|cicc died|[Kk]illed signal terminated|virtual memory exhausted"
+            r"\bKilled\b|cicc\W? died|[Kk]illed signal terminated|virtual memory exhausted"
             r"|[Cc]annot allocate memory|[Oo]ut of memory|std::bad_alloc|exit code 137"
             r"|failed due to signal 9"
         ),

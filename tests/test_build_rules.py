@@ -1,0 +1,310 @@
+"""What build logs say: each rule on lines as PyTorch, CMake, nvcc and Nix print them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from build_pytorch.builds.display import clock, remaining
+from build_pytorch.builds.order import next_of, ordered
+from build_pytorch.builds.reading import NixReader, PlainReader, Progress
+from build_pytorch.builds.rules import KNOWN, RULES, WATCHED, first_found
+from build_pytorch.model import Matrix, Variant
+
+# PyTorch's summary of a good build for SM90, and what stands around it in its log.
+GOOD = """\
+Building wheel torch-2.10.0
+-- Building version 2.10.0
+cmake -GNinja -DBUILD_PYTHON=True -DCMAKE_BUILD_TYPE=Release -DUSE_CUDA=1 -DTORCH_CUDA_ARCH_LIST=9.0 -DUSE_MAGMA=1 /build/source
+declare -x TORCH_CUDA_ARCH_LIST="9.0"
+-- Found CUDA: /nix/store/zzz-cuda-merged-13.0 (found version "13.0")
+-- Could NOT find CUDA_NVTX (missing: CUDA_NVTX_LIBRARY)
+-- PyTorch: CUDA detected: 13.0
+-- PyTorch: CUDA nvcc is: /nix/store/zzz-cuda-merged-13.0/bin/nvcc
+-- Added CUDA NVCC flags for: -gencode;arch=compute_90,code=sm_90
+-- CMAKE_CUDA_ARCHITECTURES: OFF
+--   USE_GLOO_WITH_OPENSSL : OFF
+--   TP_USE_CUDA           : OFF
+--   USE_CUDA              : ON
+--     CUDA version        : 13.0
+--     USE_FLASH_ATTENTION : ON
+--   USE_EXCEPTION_PTR     : 1
+--   USE_MAGMA             : ON
+--   USE_ROCM              : OFF
+--   USE_NCCL              : ON
+-- Configuring done (31.4s)
+-- CMAKE_CUDA_ARCHITECTURES:STRING=90-real
+[1/7213] Building CXX object third_party/kineto/CMakeFiles/kineto.dir/a.cpp.o
+nvcc -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90a,code=sm_90a -DTORCH_FEATURE_VERSION=0 x.cu
+warning: error: unable to open cache; OOM-killed processes are listed in dmesg
+"""  # noqa: E501 - lines as they are printed
+
+
+@pytest.fixture(scope="module")
+def sm90(fleet: Matrix) -> Variant:
+    return next(v for v in fleet.variants if v.id == "sm90-avx512")
+
+
+@pytest.fixture(scope="module")
+def cpu(fleet: Matrix) -> Variant:
+    return next(v for v in fleet.variants if v.id == "cpu-avx2")
+
+
+def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
+    assert {
+        line: first_found(line, sm90) for line in GOOD.splitlines() if first_found(line, sm90)
+    } == {}
+
+
+def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
+    lines = ["--   USE_CUDA              : OFF", "--   USE_MAGMA             : OFF"]
+    lines += ["Not compiling with CUDA. Suppress this warning with -DUSE_CUDA=OFF."]
+    assert [first_found(line, cpu) for line in lines] == [None] * 3
+
+
+GPU_LINES = {
+    "cuda-not-found": [
+        "CMake Warning at x:1: PyTorch: CUDA cannot be found.  Depending on whether"
+    ],
+    "not-compiling-cuda": ["  Not compiling with CUDA.  Suppress this warning with"],
+    "cuda-off": ["--   USE_CUDA              : OFF", "--   USE_CUDA              : 0"],
+    "magma-off": ["--   USE_MAGMA             : OFF", "--   USE_MAGMA             : 0"],
+    "wrong-capability": [
+        'declare -x TORCH_CUDA_ARCH_LIST="8.0;9.0"',
+        "TORCH_CUDA_ARCH_LIST=9.0+PTX",
+        "-DTORCH_CUDA_ARCH_LIST=9.0a -DUSE_MAGMA=1",
+        "--   TORCH_CUDA_ARCH_LIST  : 5.0 6.0",
+    ],
+    "wrong-architecture": [
+        "CMAKE_CUDA_ARCHITECTURES=native",
+        "-DCMAKE_CUDA_ARCHITECTURES:STRING=90;100 -DX=1",
+        '-- CMAKE_CUDA_ARCHITECTURES: "75-real"',
+    ],
+    "wrong-nvcc-flags": [
+        "-- Added CUDA NVCC flags for: -gencode;arch=compute_80,code=sm_80",
+        "-- Added CUDA NVCC flags for: -gencode;arch=compute_90,code=sm_90;-gencode;"
+        "arch=compute_100,code=sm_100",
+    ],
+    "unknown-architecture": [
+        "Unknown CUDA Architecture Name sm_90 in CUDA_SELECT_NVCC_ARCH_FLAGS",
+        "nvcc fatal   : Unsupported gpu architecture 'compute_900'",
+        "error: Unknown architecture sm_90",
+    ],
+    "wrong-cuda": ["--     CUDA version        : 12.8", "--     CUDA version        : 13.1"],
+    "wrong-version": ["Building wheel torch-2.9.1", "Building wheel torch-2.9.1-cp313"],
+    "hash-mismatch": [
+        "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
+        "output path '/nix/store/x' has wrong hash",
+        "fixed-output derivation produced path '/x' with sha256 hash 'y' instead of the expected",
+    ],
+    "disk-full": ["cc1plus: fatal error: No space left on device", "database or disk is full"],
+    "out-of-memory": [
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        "nvcc error : cicc died due to signal 9",
+        "Killed",
+        "cc1plus: out of memory allocating 65536 bytes",
+        "error: builder for '/nix/store/x.drv' failed due to signal 9 (Killed)",
+    ],
+    "missing-feature": [
+        "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but "
+        "I am a 'x86_64-linux' with features {big-parallel}",
+        "Required system: 'x86_64-linux' with features {big-parallel}",
+    ],
+    "builder-unreachable": ["cannot build on 'ssh://thor': error: failed to start SSH connection"],
+    "unfree": [
+        "error: Package \u2018cuda\u2019 in x:1 has an unfree license (\u2018CUDA EULA\u2019), refusing"
+    ],
+    "marked-broken": [
+        "error: Package \u2018torch-2.9.1\u2019 in x:1 is marked as broken, refusing"
+    ],
+    "magma-clock-rate": [
+        "error: 'struct cudaDeviceProp' has no member named 'clockRate'",
+        "error: class \u2018cudaDeviceProp\u2019 has no member named \u2018clockRate\u2019",
+    ],
+    "patch-applied-twice": ["Reversed (or previously applied) patch detected!  Skipping patch."],
+    "cccl-headers": ["fatal error: cccl/cuda/std/utility: No such file or directory"],
+    "torch-feature-version": ["#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0"],
+    "find-cuda-toolkit": [
+        'file INSTALL cannot find "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file'
+    ],
+    "network": [
+        "error: unable to download 'https://github.com/x': Couldn't resolve host name (6)",
+        "curl: (28) Connection timed out after 300000 milliseconds",
+        "fatal: unable to access 'https://x/': Could not resolve host: x",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"), [(rule, line) for rule, lines in GPU_LINES.items() for line in lines]
+)
+def test_each_rule_knows_the_ways_in_which_its_failure_is_told(
+    sm90: Variant, rule: str, line: str
+) -> None:
+    found = first_found(line, sm90)
+    assert found
+    assert found.id == rule
+
+
+def test_a_cpu_only_build_with_cuda_is_found(cpu: Variant, sm90: Variant) -> None:
+    line = "--   USE_CUDA              : ON"
+    found = first_found(line, cpu)
+    assert found
+    assert (found.id, found.stops) == ("cuda-on", True)
+    assert first_found(line, sm90) is None
+
+
+def test_every_rule_is_tried_and_says_what_to_do() -> None:
+    ids = [rule.id for rule in RULES]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == {*GPU_LINES, "cuda-on"}
+    assert all(rule.stops for rule in WATCHED)
+    assert not any(rule.stops for rule in KNOWN)
+    assert all(len(rule.meaning) > 10 and len(rule.mend) > 10 for rule in RULES)
+
+
+# --- reading ---
+
+
+def record(**values: object) -> bytes:
+    return b"@nix " + json.dumps(values).encode()
+
+
+def test_nixs_own_log_tells_whose_line_it_is() -> None:
+    reader = NixReader()
+    drv = "/nix/store/abc-torch.drv"
+    lines = [
+        record(action="start", id=7, level=3, type=105, text="", fields=[drv, "ssh://thor", 1, 1]),
+        record(action="result", id=7, type=104, fields=["buildPhase"]),
+        record(action="result", id=7, type=101, fields=["\x1b[1m[3/9]\x1b[0m Building"]),
+        record(action="stop", id=7),
+        record(action="msg", level=0, msg="error: boom\n  at x"),
+        b"a warning of another program",
+        b"@nix {torn",
+    ]
+    found = [line for raw in lines for line in reader.read(raw)]
+    assert [(x.derivation, x.text, x.phase, x.where) for x in found] == [
+        (drv, "", "", "ssh://thor"),
+        (drv, "", "buildPhase", ""),
+        (drv, "[3/9] Building", "", ""),
+        ("", "error: boom", "", ""),
+        ("", "  at x", "", ""),
+        ("", "a warning of another program", "", ""),
+    ]
+
+
+def test_plain_output_belongs_to_the_variant_unless_it_is_named_otherwise() -> None:
+    package = "pytorch-python313-cuda13_0-sm90-avx512"
+    reader = PlainReader(package)
+    name = "python3.13-pytorch210-python313-cuda13_0-sm90-avx512"
+    lines = [f"{name}> [1/9] x", "magma-2.9.0> --   USE_CUDA : OFF", "Building in Nix mode"]
+    found = [line for raw in lines for line in reader.read(raw.encode())]
+    assert [(line.derivation, line.text) for line in found] == [
+        (package, "[1/9] x"),
+        ("magma-2.9.0", "--   USE_CUDA : OFF"),
+        (package, "Building in Nix mode"),
+    ]
+
+
+def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> Progress:
+    progress = Progress(variant)
+    reader = PlainReader(variant.package)
+    for number, text in enumerate(lines):
+        for line in reader.read(text.encode()):
+            progress.see(line, float(number), own=own)
+    return progress
+
+
+def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
+    assert fed(sm90, ["Running phase: unpackPhase"]).phase == "unpack"
+    assert fed(sm90, ["unpacking sources", "configuring"]).phase == "configure"
+    progress = fed(sm90, ["x", "[17/7213] Building CXX object a.o"])
+    assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
+    assert progress.first_step == 1.0
+
+
+def test_what_others_print_stops_no_build(sm90: Variant) -> None:
+    progress = fed(sm90, ["--   USE_CUDA              : OFF"], own=False)
+    assert progress.cause() is None
+
+
+def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
+    a, b = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
+    lines = [
+        "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
+        f"         specified: {a}",
+        f"            got:    {b}",
+    ]
+    progress = fed(sm90, [*lines, *["later"] * 100])
+    assert a in progress.mismatch
+    assert b in progress.mismatch
+    assert len(progress.tail) == 30
+
+
+# --- how long it takes ---
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "done", "total", "building", "before", "left"),
+    [
+        (60, 0, 0, 0, None, None),  # nothing tells
+        (60, 10, 7000, 30, None, None),  # too early to tell
+        (1000, 3500, 7000, 900, None, 900),  # half is done
+        (1000, 0, 0, 0, 5000, 4000),  # an earlier build tells
+        (6000, 0, 0, 0, 5000, 0),  # never less than nothing
+        (1000, 3500, 7000, 900, 3000, 1450),  # half pace, half history
+    ],
+)
+def test_what_remains_is_told_by_ninjas_pace_and_by_earlier_builds(  # noqa: PLR0913, PLR0917
+    elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
+) -> None:
+    assert remaining(elapsed, done, total, building, before) == left
+
+
+def test_durations_are_written_as_clocks_are() -> None:
+    assert [clock(7), clock(754), clock(9296)] == ["0:07", "12:34", "2:34:56"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs"), [(16, 2), (32, 6), (64, 12), (128, 25), (4, 1), (256, 32)]
+)
+def test_compile_jobs_follow_from_memory(fleet: Matrix, memory: int, jobs: int) -> None:
+    build = fleet.variants[0].release.build
+    assert build.cores(memory, cpus=64) == jobs
+    assert build.cores(memory, cpus=4) == min(jobs, 4)
+
+
+# --- order ---
+
+
+def test_canaries_come_first_then_a_diagonal_then_the_rest(fleet: Matrix) -> None:
+    ids = [v.id for v in ordered(fleet.variants)]
+    assert sorted(ids) == sorted(v.id for v in fleet.variants)
+    assert ids[:3] == ["sm120-avx2", "sm110-armv8_2", "cpu-avx2"]
+    assert ids[3:6] == ["sm121-avx512", "sm110-avx512bf16", "sm103-avx512vnni"]
+    # Then what has a new architecture, each once.
+    assert ids[6:11] == ["sm100-avx2", "sm90-avx2", "sm89-avx2", "sm86-avx2", "sm80-avx2"]
+    assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
+
+
+def named(fleet: Matrix, *ids: str) -> list[Variant]:
+    return [next(v for v in fleet.variants if v.id == id_) for id_ in ids]
+
+
+def test_siblings_wait_for_their_canary(fleet: Matrix) -> None:
+    canary, sibling, other = named(fleet, "sm90-avx2", "sm90-avx512", "cpu-avx2")
+    assert next_of([sibling], [canary], []) is None
+    assert next_of([sibling, other], [canary], []) is other
+    assert next_of([sibling], [], [canary]) is sibling
+
+
+def test_two_with_the_same_new_isa_or_architecture_do_not_run_at_once(fleet: Matrix) -> None:
+    done, runs, same, better = named(
+        fleet, "sm120-avx2", "sm100-avx512", "sm90-avx512", "sm89-avx512vnni"
+    )
+    assert next_of([same, better], [runs], [done]) is better
+    assert next_of([same], [runs], [done]) is same  # better than an idle machine
+    assert next_of([same, better], [], [done]) is same

@@ -1,0 +1,345 @@
+"""Outgrowing one machine: remote builders over SSH, a signed binary cache, CI, release.nix."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Project
+from world import Site, World, programs, served
+
+pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
+        yield it
+
+
+@pytest.fixture
+def world(project: Project, site: Site, tmp_path: Path) -> World:
+    return World(project, site, tmp_path)
+
+
+# --- remote builders ---
+
+
+class Remote:
+    """A second machine, as far as Nix can tell: an SSH server on loopback before its own store.
+
+    Both stores have the same path, as on real machines; the server's is mounted there in a
+    namespace of its own.
+    """
+
+    def __init__(self, folder: Path, site: Site) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.store.mkdir(parents=True)
+        key = self._key("client")
+        self._serve_script(site)
+        (folder / "authorized_keys").write_text(
+            f'command="{folder}/serve" {(folder / "client.pub").read_text()}'
+        )
+        host = self._key("host")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        (folder / "sshd_config").write_text(
+            textwrap.dedent(
+                f"""
+                ListenAddress 127.0.0.1
+                Port {self.port}
+                HostKey {host}
+                PidFile none
+                AuthorizedKeysFile {folder}/authorized_keys
+                PasswordAuthentication no
+                PermitRootLogin yes
+                StrictModes no
+                UsePAM no
+                """
+            )
+        )
+        self.key = key
+        known = f"[127.0.0.1]:{self.port} {(folder / 'host.pub').read_text()}"
+        (folder / "known_hosts").write_text(known)
+        self.options = f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts"
+
+    def _key(self, name: str) -> Path:
+        path = self.folder / name
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+        return path
+
+    def _serve_script(self, site: Site) -> None:
+        script = self.folder / "serve"
+        env = {
+            **site.env,
+            "NIX_STATE_DIR": f"{self.folder}/state",
+            "NIX_LOG_DIR": f"{self.folder}/log",
+            "NIX_CONFIG": site.env["NIX_CONFIG"] + "\nsystem = aarch64-linux",
+        }
+        exports = "\n".join(f"export {name}='{value}'" for name, value in env.items())
+        script.write_text(
+            f"#!/bin/sh\n{exports}\nexec unshare -m sh -c '"
+            f"mount --bind {self.store} {site.store} && exec nix-store --serve --write'\n"
+        )
+        script.chmod(0o755)
+
+    def machines(self, platform: str = "aarch64-linux", features: str = "big-parallel") -> str:
+        return f"ssh://root@127.0.0.1 {platform} {self.key} 2 1 {features}\n"
+
+
+def _lacking() -> str:
+    for name in ("sshd", "ssh-keygen", "unshare"):
+        if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            return f"{name} is not installed"
+    probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
+    return "no mount namespace may be made here" if probe.returncode else ""
+
+
+@pytest.fixture
+def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
+    if reason := _lacking():
+        pytest.skip(reason)
+    machine = Remote(tmp_path / "remote", world.site)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    server = subprocess.Popen([str(sshd), "-D", "-e", "-f", f"{machine.folder}/sshd_config"])
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", machine.port)) == 0:
+                break
+        time.sleep(0.05)
+    world.env["NIX_SSHOPTS"] = machine.options
+    yield machine
+    server.terminate()
+    server.wait()
+
+
+def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
+    world: World, remote: Remote, tmp_path: Path
+) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text(remote.machines())
+    done = world.built("sm121-armv9", "sm110-armv8_2", "cpu-avx2", "--builders", str(machines))
+    assert done["returncode"] == 0, done["stderr"]
+    arm = done["by_id"]["sm121-armv9"]
+    assert arm["where"] == "ssh://root@127.0.0.1"
+    assert arm["outcome"] == "built"
+    assert done["by_id"]["cpu-avx2"]["where"] == ""
+    # One Nix for all, and the result is here, linked; the builder has it as well.
+    commands = [line for line in done["stderr"].splitlines() if line.startswith("$ ")]
+    assert len(commands) == 1
+    target = world.link("cuda13_0-sm121-armv9").resolve()
+    assert target.exists()
+    assert (remote.store / target.name).exists()
+    here = world.link("cpu-avx2").resolve()
+    assert not (remote.store / here.name).exists()
+    ended = [event for event in world.ledger() if event["event"] == "ended"]
+    assert {e["variant"]: e.get("where", "") for e in ended} == {
+        "sm121-armv9": "ssh://root@127.0.0.1",
+        "sm110-armv8_2": "ssh://root@127.0.0.1",
+        "cpu-avx2": "",
+    }
+    (log,) = world.logs("cuda13_0-sm121-armv9")
+    assert "[60/60]" in log
+    assert log.count("Summary ***") == 1  # the other variants have logs of their own
+    again = world.built("sm121-armv9", "--builders", str(machines))
+    assert again["by_id"]["sm121-armv9"]["action"] == "up to date"
+
+
+def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote: Remote) -> None:
+    with (world.root / "matrix.toml").open("a") as file:
+        file.write(
+            '\n[[builder]]\nuri = "ssh://root@127.0.0.1"\nplatforms = ["aarch64-linux"]\n'
+            f'key = "{remote.key}"\njobs = 2\nfeatures = ["big-parallel"]\n'
+        )
+    done = world.built("sm110-armv9", "--builders", "matrix")
+    assert done["returncode"] == 0, done["stderr"]
+    machines = (world.root / ".build-pytorch/machines").read_text()
+    assert machines == f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 big-parallel -\n"
+
+
+def test_a_remote_build_that_can_only_end_badly_is_stopped_and_the_others_go_on(
+    world: World, remote: Remote, tmp_path: Path
+) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text(remote.machines())
+    world.scenario("sm121-armv9", "cuda=OFF; summary; sleep 600")
+    done = world.built("sm121-armv9", "sm110-armv9", "--builders", str(machines))
+    assert done["by_id"]["sm121-armv9"]["cause"] == "cuda-off"
+    assert done["by_id"]["sm110-armv9"]["outcome"] == "built"
+    assert done["returncode"] == 1
+
+
+def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text("ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 big-parallel\n")
+    world.env["NIX_SSHOPTS"] = "-p 1"
+    done = world.built("sm121-armv9", "--builders", str(machines))
+    assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
+    assert done["by_id"]["sm121-armv9"]["cause"] in {"builder-unreachable", "missing-feature"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "ssh://root@127.0.0.1 x86_64-linux - 1 1 big-parallel\n",
+            "no builder of --builders takes",
+        ),
+        ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
+        ("ssh://root@127.0.0.1\n", "machines:1: ssh://root@127.0.0.1: no platform"),
+        ("# nobody\n", "no builder in it"),
+    ],
+)
+def test_builders_that_do_not_fit_are_told_before_anything_begins(
+    world: World, tmp_path: Path, text: str, says: str
+) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text(text)
+    done = world.build("sm121-armv9", "--builders", str(machines))
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+# --- a binary cache ---
+
+
+def keys(site: Site, folder: Path) -> tuple[Path, str]:
+    """A new signing key: the secret one's file, the public one."""
+    secret, public = folder / "secret", folder / "public"
+    site.nix("nix-store", "--generate-binary-cache-key", "fleet-1", str(secret), str(public))
+    return secret, public.read_text()
+
+
+def test_results_are_pushed_signed_and_another_store_substitutes_them(
+    world: World, tmp_path: Path
+) -> None:
+    secret, public = keys(world.site, tmp_path)
+    cache = f"file://{tmp_path}/cache"
+    done = world.build("cpu-avx2", "--copy-to", cache, "--secret-key", str(secret))
+    assert done.returncode == 0, done.stderr
+    target = str(world.link("cpu-avx2").resolve())
+    world.site.nix("nix-store", "--delete", "--ignore-liveness", target)
+    config = world.site.env["NIX_CONFIG"].replace("substituters =", f"substituters = {cache}")
+    other = {
+        "NIX_CONFIG": f"{config}\ntrusted-public-keys = {public}",
+        "NIX_STATE_DIR": f"{tmp_path}/other",
+    }
+    world.site.nix("nix-store", "--realise", target, env=other)
+    assert Path(target).exists()
+    wrong = {**other, "NIX_CONFIG": f"{config}\ntrusted-public-keys = x-1:{'A' * 43}="}
+    world.site.nix("nix-store", "--delete", "--ignore-liveness", target, env=other)
+    world.site.nix("nix-store", "--realise", target, check=False, env=wrong)
+    assert not Path(target).exists()
+
+
+def test_what_cannot_be_pushed_counts_as_a_failure_and_stays_built(
+    world: World, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file, no folder")
+    done = world.build("cpu-avx2", "--copy-to", f"file://{blocked}")
+    assert done.returncode == 1
+    assert "cpu-avx2: built, but not pushed" in done.stdout
+    assert world.link("cpu-avx2").exists()
+
+
+def test_a_file_that_is_no_signing_key_is_refused_before_the_build(
+    world: World, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("hello")
+    done = world.build("cpu-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
+    assert done.returncode == 2
+    assert "no signing key; make one with" in done.stderr
+    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+
+
+# --- CI ---
+
+
+def ci(world: World, *argv: str) -> list[dict[str, str]]:
+    done = world.project.run("invoke", "ci-matrix", *argv, env=world.env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1  # for $GITHUB_OUTPUT
+    jobs: list[dict[str, str]] = json.loads(done.stdout)["include"]
+    return jobs
+
+
+def test_the_ci_matrix_has_every_variant_that_can_run_once(world: World) -> None:
+    jobs = ci(world, "--size", "4")
+    packages = [package for job in jobs for package in job["variants"].split()]
+    assert len(packages) == len(set(packages)) == 36
+    assert [job["name"] for job in jobs][-2:] == ["GPU ARM 1/1", "CPU-only 1/1"]
+    assert {job["platform"]: job["runner"] for job in jobs} == {
+        "x86_64-linux": "ubuntu-latest",
+        "aarch64-linux": "ubuntu-24.04-arm",
+    }
+    named = ci(world, "cpu-*", "--runner", "x86_64-linux=big")
+    assert {job["runner"] for job in named} == {"big"}
+
+
+def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Path) -> None:
+    cache = f"file://{tmp_path}/cache"
+    assert world.build("cpu-avx2", "--copy-to", cache).returncode == 0
+    jobs = ci(world, "cpu-*", "--store", cache)
+    assert [job["variants"].rpartition("-")[2] for job in jobs] == [
+        "avx512",
+        "avx512bf16",
+        "avx512vnni",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--size", "0"], "--size takes a number from 1"),
+        (["--runner", "arm"], "say PLATFORM=LABEL"),
+        (["sm91-*"], "no variant matches"),
+    ],
+)
+def test_a_ci_matrix_that_cannot_be_meant_is_one_line(
+    world: World, argv: list[str], says: str
+) -> None:
+    done = world.project.run("invoke", "ci-matrix", *argv, env=world.env)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+# --- release.nix ---
+
+
+def test_release_nix_has_the_derivations_of_the_recipes(world: World) -> None:
+    shown = "builtins.mapAttrs (_: d: d.drvPath)"
+    expression = f"{shown} (import {world.root}/release.nix {{ }})"
+    together = json.loads(
+        world.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
+    )
+    assert len(together) == 44
+    for package in (
+        "pytorch-python313-cuda13_0-sm90-avx512",
+        "pytorch-python313-cuda13_0-sm121-armv9",
+        "pytorch-python313-cpu-avx2",
+    ):
+        recipe = world.root / f".flox/pkgs/{package}.nix"
+        assert world.site.nix("nix-instantiate", str(recipe)).split()[-1] == together[package]
+    real = f"builtins.attrNames (import {world.root}/release.nix {{ impossibleHosts = false; }})"
+    names = json.loads(
+        world.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", real)
+    )
+    assert len(names) == 36
+
+
+def test_release_nix_imports_nixpkgs_once_for_each_kind(world: World) -> None:
+    text = (world.root / "release.nix").read_text()
+    assert text.count("import (builtins.fetchTarball") == 3
