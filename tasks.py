@@ -443,3 +443,44 @@ def smoke(
         return command.run(options)
 
     _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*'",
+        "org": "the FloxHub organization that gets them (default: yourself)",
+        "unproved": "publish what no test has proved, too; the ledger says so",
+        "dry-run": "check what Flox would refuse, show what would be published",
+        "root": _ROOT,
+        "json": _JSON,
+    },
+)
+def publish(
+    _: Context,
+    variants: str = "",
+    org: str = "",
+    unproved: bool = False,
+    dry_run: bool = False,
+    root: str | None = None,
+    json: bool = False,
+) -> None:
+    """Publish built and proved variants with Flox, one by one."""
+
+    def run() -> int:
+        from build_pytorch import publish
+        from build_pytorch.paths import checked_root
+
+        return publish.run(
+            publish.Options(
+                patterns=tuple(variants.split()),
+                root=checked_root(_root(root)),
+                organization=org,
+                unproved=unproved,
+                dry_run=dry_run,
+                json=json,
+            )
+        )
+
+    _hand_over(run)

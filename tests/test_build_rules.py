@@ -115,7 +115,7 @@ GPU_LINES = {
     ],
     "builder-unreachable": ["cannot build on 'ssh://thor': error: failed to start SSH connection"],
     "unfree": [
-        "error: Package \u2018cuda\u2019 in x:1 has an unfree license (\u2018CUDA EULA\u2019), refusing"
+        "error: Package \u2018cuda\u2019 in x:1 has an unfree license (\u2018CUDA\u2019), refusing"
     ],
     "marked-broken": [
         "error: Package \u2018torch-2.9.1\u2019 in x:1 is marked as broken, refusing"

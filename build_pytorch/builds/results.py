@@ -34,6 +34,18 @@ class Result(Struct, frozen=True, kw_only=True):
     binary: Tested | None = None
     published: Published | None = None
 
+    @property
+    def doubt(self) -> str:
+        """Why this result is not proved; empty where it is, by work or by its files."""
+        for test in (self.smoke, self.binary):
+            if test and test.outcome == "failed":
+                return f"its {test.by} test failed: {test.reason or 'see its report'}"
+        if any(test and test.outcome == "passed" for test in (self.smoke, self.binary)):
+            return ""
+        if self.smoke and self.smoke.outcome == "compatible":
+            return "it ran only on another GPU than its own"
+        return "nothing has proved it yet"
+
 
 def link(root: Path, variant: Variant) -> Path:
     """Where the result of a variant is found."""
@@ -87,10 +99,21 @@ def _result(
         stale=target if target in present and not is_current else "",
         built=built,
         last=_last(events, Ended),
-        smoke=_last(of_now, Tested, by="smoke", output=target) if is_current else None,
-        binary=_last(of_now, Tested, by="binary", output=target) if is_current else None,
+        smoke=_tested(of_now, "smoke", target) if is_current else None,
+        binary=_tested(of_now, "binary", target) if is_current else None,
         published=_last(of_now, Published),
     )
+
+
+def _tested(events: list[AnyEvent], by: str, output: str) -> Tested | None:
+    """The last verdict on a result; a later run that could prove nothing takes none back."""
+    verdicts = [
+        event
+        for event in events
+        if isinstance(event, Tested) and event.by == by and event.output == output
+    ]
+    decided = [event for event in verdicts if event.outcome in {"passed", "failed"}]
+    return next(reversed(decided or verdicts), None)
 
 
 def _last(events: list[AnyEvent], kind: type[_Event], **values: str) -> _Event | None:

@@ -196,7 +196,9 @@ HASH_MISMATCH: Final = "hash-mismatch"
 KNOWN: Final = (
     Rule(
         id=HASH_MISMATCH,
-        pattern=r"hash mismatch|has wrong hash|has \w+ hash '\S+' when '|with sha256 hash \S+ instead",
+        pattern=(
+            r"hash mismatch|has wrong hash|has \w+ hash '\S+' when '|with sha256 hash \S+ instead"
+        ),
         shared=True,
         meaning="a source is not what its hash says",
         mend="`invoke prefetch --from-log LOG` takes the hash; --fix-hashes does it and goes on",

@@ -1,0 +1,231 @@
+"""Publishing: only what is built and proved, only where Flox would take it, one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from conftest import Project
+from world import Site, World, programs, served
+
+from build_pytorch.builds import ledger
+
+pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+# Answers as Flox does to what we ask it; what it was called with is in calls.
+FLOX = """#!/bin/sh
+echo "$@" >> {calls}
+case "$1 $2" in
+"auth status") [ -e {logged_in} ] ;;
+publish*)
+    for word; do package=$word; done
+    [ ! -e {broken}-$package ] || { echo "error: upload of $package failed" >&2; exit 1; }
+    echo "Package published successfully." ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
+        yield it
+
+
+class Hub:
+    """A world with Flox, a Git remote, and two built variants."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.folder = world.folder
+        (self.folder / "logged_in").touch()
+        project = world.project
+        project.commit()
+        project.git("init", "-q", "--bare", str(self.folder / "remote.git"))
+        project.git("remote", "add", "origin", str(self.folder / "remote.git"))
+        project.git("push", "-q", "-u", "origin", "HEAD")
+        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
+        text = FLOX
+        for name in ("calls", "logged_in", "broken"):
+            text = text.replace("{" + name + "}", str(self.folder / name))
+        world.program("flox", text)
+
+    def prove(
+        self,
+        variant: str,
+        outcome: Literal["passed", "failed", "skipped", "compatible"] = "passed",
+        by: Literal["smoke", "binary"] = "smoke",
+    ) -> None:
+        built = [
+            event
+            for event in self.world.ledger()
+            if event["variant"] == variant and event.get("outcome") == "built"
+        ][-1]
+        ledger.Ledger(self.world.root).append(
+            ledger.Tested(
+                at=ledger.now(),
+                release="cuda13_0",
+                variant=variant,
+                digest=built["digest"],
+                by=by,
+                outcome=outcome,
+                output=built["outputs"][0],
+            )
+        )
+
+    def publish(self, *argv: str) -> tuple[int, str]:
+        done = self.world.project.run("invoke", "publish", *argv, env=self.world.env)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in lines if line.startswith("publish")]
+
+
+@pytest.fixture
+def hub(project: Project, site: Site, tmp_path: Path) -> Hub:
+    return Hub(World(project, site, tmp_path))
+
+
+def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    hub.prove("cpu-avx512", by="binary")
+    code, said = hub.publish("cpu-avx2", "cpu-avx512", "--org", "acme")
+    assert code == 0, said
+    assert hub.calls == [
+        "publish -o acme pytorch-python313-cpu-avx2",
+        "publish -o acme pytorch-python313-cpu-avx512",
+    ]
+    event = hub.world.ledger()[-1]
+    assert (event["event"], event["organization"]) == ("published", "acme")
+    assert "unproved" not in event
+    done = hub.world.project.run("invoke", "status", "cpu-avx2", "--json", env=hub.world.env)
+    assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
+
+
+def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    hub.prove("cpu-avx512")
+    (hub.folder / "broken-pytorch-python313-cpu-avx2").touch()
+    code, said = hub.publish("cpu-avx2", "cpu-avx512")
+    assert code == 1
+    assert "upload of pytorch-python313-cpu-avx2 failed" in said
+    assert "1 published, 1 not" in said
+    (hub.folder / "broken-pytorch-python313-cpu-avx2").unlink()
+    code, _ = hub.publish("cpu-avx2", "cpu-avx512")
+    assert code == 0
+    assert hub.calls[2:] == ["publish pytorch-python313-cpu-avx2"]
+
+
+def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
+    code, said = hub.publish("cpu-avx2")
+    assert code == 1
+    assert "nothing has proved it yet" in said
+    assert hub.calls == []
+    code, _ = hub.publish("cpu-avx2", "--unproved")
+    assert code == 0
+    assert hub.world.ledger()[-1]["unproved"] is True
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "says"),
+    [
+        (["failed"], "its smoke test failed"),
+        (["passed", "failed"], "its smoke test failed"),
+        (["compatible"], "it ran only on another GPU"),
+        (["skipped"], "nothing has proved it yet"),
+        (["failed", "passed"], ""),
+        (["passed", "skipped"], ""),
+    ],
+)
+def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
+    hub: Hub, outcomes: list[Literal["passed", "failed", "skipped", "compatible"]], says: str
+) -> None:
+    for outcome in outcomes:
+        hub.prove("cpu-avx2", outcome)
+    code, said = hub.publish("cpu-avx2")
+    assert code == (1 if says else 0)
+    assert says in said
+
+
+def test_a_failed_smoke_test_outweighs_a_binary_proof(hub: Hub) -> None:
+    hub.prove("cpu-avx2", "passed", "binary")
+    hub.prove("cpu-avx2", "failed", "smoke")
+    assert hub.publish("cpu-avx2")[0] == 1
+
+
+def test_what_is_not_built_for_the_current_recipe_is_refused(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    hub.world.project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 30")
+    hub.world.project.invoke("phase4")
+    hub.world.project.commit()
+    hub.world.project.git("push", "-q")
+    code, said = hub.publish("cpu-avx2")
+    assert code == 1
+    assert "not built for this recipe" in said
+
+
+def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    code, said = hub.publish("cpu-avx2", "--dry-run")
+    assert code == 0
+    assert "publish    cpu-avx2  built and proved" in said
+    assert hub.calls == []
+
+
+def spoil(hub: Hub, fault: str) -> None:
+    project = hub.world.project
+    match fault:
+        case "dirty":
+            project.edit("README.md", "# build-pytorch", "# build pytorch")
+        case "untracked":
+            project.git("rm", "-q", "--cached", ".flox/pkgs/pytorch-python313-cpu-avx2.nix")
+        case "unpushed":
+            project.git("commit", "-q", "--allow-empty", "-m", "more")
+        case "no remote":
+            project.git("remote", "remove", "origin")
+        case "logged out":
+            (hub.folder / "logged_in").unlink()
+        case _:
+            (hub.world.bin / "flox").unlink()
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("dirty", "uncommitted changes: README.md"),
+        ("untracked", "not tracked by Git: git add .flox/pkgs/pytorch-python313-cpu-avx2.nix"),
+        ("unpushed", "this commit is on no remote branch: git push"),
+        ("no remote", "the checkout has no remote"),
+        ("logged out", "not logged in at FloxHub: flox auth login"),
+        ("no flox", "flox is not installed"),
+    ],
+)
+def test_what_flox_would_refuse_is_told_before_anything_is_published(
+    hub: Hub, fault: str, says: str
+) -> None:
+    hub.prove("cpu-avx2")
+    spoil(hub, fault)
+    code, said = hub.publish("cpu-avx2")
+    assert code == 2
+    assert says in said
+    assert hub.calls == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "name what to publish"),
+        (["cpu-avx3"], "did you mean"),
+        (["cpu-avx2", "--org=-x"], "-x"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(hub: Hub, argv: list[str], says: str) -> None:
+    code, said = hub.publish(*argv)
+    assert code == 2
+    assert says in said
