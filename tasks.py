@@ -276,34 +276,12 @@ def build(
     json: bool = False,
 ) -> None:
     """Build variants with Flox or Nix: planned, watched, logged, resumed."""
+    asked = {name: value for name, value in locals().items() if name not in {"_", "root"}}
 
     def run() -> int:
         from build_pytorch.builds import command, options
-        from build_pytorch.errors import BuildPytorchError
-        from build_pytorch.paths import checked_root
 
-        if keep_going and fail_fast:
-            raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-        return command.run(
-            options.Options(
-                patterns=tuple(variants.split()),
-                gpu=tuple(gpu or ()),
-                isa=tuple(isa or ()),
-                all=all,
-                backend=backend,
-                jobs=jobs,
-                cores=cores,
-                builders=builders,
-                copy_to=copy_to or store,
-                secret_key=Path(secret_key) if secret_key else None,
-                dry_run=dry_run,
-                fail_fast=fail_fast,
-                fix_hashes=fix_hashes,
-                force=force,
-                root=checked_root(_root(root)),
-                json=json,
-            )
-        )
+        return command.run(options.asked(_root(root), **asked))
 
     _hand_over(run)
 

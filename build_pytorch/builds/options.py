@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -49,6 +49,34 @@ class Options(Struct, frozen=True, kw_only=True):
             raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
         if self.fix_hashes and self.root.resolve() != paths.PROJECT:
             raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
+
+
+def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
+    root: Path,
+    *,
+    variants: str,
+    gpu: Sequence[str] | None,
+    isa: Sequence[str] | None,
+    copy_to: str,
+    store: str,
+    secret_key: str,
+    keep_going: bool,
+    fail_fast: bool,
+    **others: Any,  # noqa: ANN401 - the rest of Options, as it is
+) -> Options:
+    """What the words of `invoke build` mean. Raises BuildPytorchError for what cannot be meant."""
+    if keep_going and fail_fast:
+        raise BuildPytorchError("--keep-going and --fail-fast: choose one")
+    return Options(
+        patterns=tuple(variants.split()),
+        gpu=tuple(gpu or ()),
+        isa=tuple(isa or ()),
+        copy_to=copy_to or store,
+        secret_key=Path(secret_key) if secret_key else None,
+        fail_fast=fail_fast,
+        root=paths.checked_root(root),
+        **others,
+    )
 
 
 def chosen(matrix: Matrix, options: Options) -> tuple[Variant, ...]:
