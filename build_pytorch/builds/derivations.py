@@ -131,13 +131,24 @@ class Settings(msgspec.Struct, frozen=True):
     """What Nix is set to here: what it can build itself, and how."""
 
     systems: tuple[str, ...]
-    features: tuple[str, ...]
+    features: tuple[str, ...] | None
+    """None where nobody could be asked."""
 
 
 def settings() -> Settings:
-    """Ask Nix. Raises ToolError where it is missing."""
-    argv = ["nix", "--extra-experimental-features", "nix-command", "show-config", "--json"]
-    found = msgspec.json.decode(proc.capture(argv).stdout, type=dict[str, dict[str, Any]])
+    """Ask Nix; where it is not installed (Flox brings its own), go by the machine.
+
+    Raises ToolError where Nix does not answer.
+    """
+    if not proc.which("nix"):
+        import platform
+
+        return Settings((f"{platform.machine()}-{platform.system().lower()}",), None)
+    nix_command = ["nix", "--extra-experimental-features", "nix-command"]
+    answer = proc.capture([*nix_command, "config", "show", "--json"], check=False)
+    if answer.code:  # Nix before 2.20
+        answer = proc.capture([*nix_command, "show-config", "--json"])
+    found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
 
     def listed(name: str) -> list[str]:
         value = found.get(name, {}).get("value")

@@ -113,9 +113,10 @@ class Job:
         mine = not self._is_nix and line.derivation == self.attempts[0].step.variant.package
         if mine:
             owner = self.attempts[0]
-        if owner is None and line.derivation and line.text and self._is_nix:
+        if owner is None and line.derivation and self._is_nix:
             name = line.derivation.rpartition("/")[2][33:].removesuffix(".drv")
-            line = Line("", f"{name}> {line.text}")
+            text = f"{name}> {line.text}" if line.text else f"building {name}" * line.began
+            line = Line("", text)
         now = time.monotonic()
         for attempt in [owner] if owner else self.attempts:
             if line.text:

@@ -99,7 +99,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
     if open_ones and not obstacles and proc.which("nix-instantiate"):
         evaluated = derivations.evaluate(root, open_ones, write=remote is not None)
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
-    settings = derivations.settings() if proc.which("nix") else None
+    settings = derivations.settings()
     outputs = {d.output for d in evaluated.derivations.values()}
     there = derivations.valid(sorted(outputs))
     for variant in open_ones:
@@ -148,7 +148,7 @@ def _step(
     result: Result,
     found: Derivation | None,
     there: set[str],
-    settings: derivations.Settings | None,
+    settings: derivations.Settings,
     remote: builders.Builders | None,
 ) -> Step:
     """What becomes of a variant that is not known to be built."""
@@ -158,7 +158,7 @@ def _step(
     reason = "the result is of another recipe" if result.stale else "not built yet"
     if found and found.output in there:
         reason = "in the store already, only the link is missing"
-    elif settings and system not in settings.systems:
+    elif system not in settings.systems:
         features = found.features if found else ()
         taker = (
             next((m for m in remote.machines if m.takes(system, features)), None)
@@ -220,7 +220,7 @@ def _untracked(root: Path, steps: Sequence[Step]) -> Iterator[str]:
 
 def _lacking(
     steps: Sequence[Step],
-    settings: derivations.Settings | None,
+    settings: derivations.Settings,
     remote: builders.Builders | None,
 ) -> Iterator[str]:
     """Features that recipes ask for and no machine has."""
@@ -231,7 +231,7 @@ def _lacking(
         if remote and any(machine.takes(system, needs) for machine in remote.machines):
             continue
         for feature in needs:
-            if settings and feature not in settings.features:
+            if settings.features is not None and feature not in settings.features:
                 lacking.setdefault(feature, []).append(step.variant.id)
     for feature, ids in lacking.items():
         yield (

@@ -141,12 +141,14 @@ class Progress:
         if own:
             if line.began:
                 self.where = line.where
-                self.phase = self.phase or "starting"
+                self.phase = "starting"
             if line.phase:
                 self.phase = line.phase.removesuffix("Phase")
         text = line.text[:_MOST]
         if not text.strip():
             return None
+        if not own and not self.phase and text.startswith("building "):
+            self.phase = "dependencies"
         self.tail.append(text)
         if own:
             self._follow(text, now)
