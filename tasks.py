@@ -224,3 +224,31 @@ def outdated(_: Context, json: bool = False) -> None:
         return bump.outdated(as_json=json)
 
     _hand_over(run)
+
+
+@task(
+    auto_shortflags=False,
+    positional=["variants"],
+    help={
+        "variants": "which variants, as patterns: 'sm120-* cpu-avx2'",
+        "path": "prove the files in this folder as one variant, such as a wheel's torch/lib",
+        "root": _ROOT,
+        "json": _JSON,
+    },
+)
+def prove(
+    _: Context,
+    variants: str,
+    path: str | None = None,
+    root: str | None = None,
+    json: bool = False,
+) -> None:
+    """Prove built files without a GPU: device code, instructions, config, closure."""
+
+    def run() -> int:
+        from build_pytorch.prove import command
+
+        folder = None if path is None else Path(path)
+        return command.run(variants=variants.split(), path=folder, root=_root(root), json=json)
+
+    _hand_over(run)

@@ -163,6 +163,7 @@ Macro = Annotated[
     ),
 ]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
+Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 1024")]
 
 
 NonEmptyKeys = Annotated[

@@ -18,6 +18,7 @@ from build_pytorch.fields import (
     DriverVersion,
     FileName,
     Folder,
+    Gib,
     GithubName,
     Jobs,
     Key,
@@ -118,11 +119,19 @@ class Names(_Table, frozen=True, kw_only=True):
     cpu: Name
 
 
+class ClosureBudget(_Table, frozen=True, kw_only=True):
+    """How large a built variant may be together with all that it needs at run time, in GiB."""
+
+    gpu: Gib
+    cpu: Gib
+
+
 class Build(_Table, frozen=True, kw_only=True):
-    """Limits of one build."""
+    """Limits of one build, and of what it yields."""
 
     max_jobs: Jobs
     system_features: NonEmptyWords
+    closure_gib: ClosureBudget | None = None
 
 
 class Group(_Table, frozen=True, kw_only=True):
