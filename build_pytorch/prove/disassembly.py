@@ -220,7 +220,8 @@ class _Function:
     def end(self, tally: Tally, beyond: set[Features]) -> None:
         """Hand over what was counted."""
         if self.counts:
-            name = b"(no name)" if self.owner == UNKNOWN else self.name
+            is_nameless = self.owner == UNKNOWN and self._symbols.depth == "exported"
+            name = b"(no name)" if is_nameless else self.name
             tally.count(self.owner, name, self.counts, beyond)
             self.counts = Counter()
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from build_pytorch import proc
 from build_pytorch.checks.base import Problem
 from build_pytorch.console import counted
-from build_pytorch.prove import disassembly, isa
+from build_pytorch.prove import disassembly, isa, symbols
 from build_pytorch.prove.owners import OWNERS
 from build_pytorch.prove.parts import Part, Proof, Target, Tell
 from build_pytorch.prove.symbols import COMMON, FOREIGN, UNKNOWN
@@ -52,25 +52,25 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
 
 
 class _Meter:
-    """How much of all libraries is done, in MB of their files."""
+    """How much of the code of all libraries is done."""
 
     def __init__(self, libraries: Sequence[Path], tell: Tell) -> None:
-        self._sizes = {library: library.stat().st_size for library in libraries}
-        self._tell = tell
-        self._before = self._here = 0
+        spans = {library: symbols.code(library) for library in libraries}
+        self._total = sum(span.end - span.start for span in spans.values() if span)
+        self._done = 0
         self._name = ""
+        self._tell = tell
 
     def begin(self, library: Path) -> None:
         """Go on to the next library."""
-        names = [library.name for library in self._sizes]
-        done = list(self._sizes.values())[: names.index(library.name)]
-        self._before, self._here, self._name = sum(done), 0, library.name
+        self._name = library.name
+        self.tell(0)
 
     def tell(self, more: int) -> None:
         """Take so many more bytes of code for done."""
-        self._here += more
-        done = self._before + self._here
-        self._tell(f"disassembling {self._name}, MB", done >> 20, sum(self._sizes.values()) >> 20)
+        self._done += more
+        what = f"disassembling {self._name}, MB of code"
+        self._tell(what, self._done // 1_000_000, self._total // 1_000_000)
 
 
 def _machine(library: Path) -> int:
@@ -84,9 +84,11 @@ def _above(title: str, scans: list[disassembly.Scan]) -> Iterator[Problem]:
     for scan in scans:
         for owner, what in _NAMES.items():
             if number := scan.tally.functions_above[owner]:
+                is_nameless = owner == UNKNOWN and scan.depth == "exported"
+                noun = "span" if is_nameless else "function"
                 yield Problem(
                     path=scan.library.name,
-                    found=f"{counted(number, 'function')} of {what} with instructions above it: "
+                    found=f"{counted(number, noun)} of {what} with instructions above it: "
                     + _listing([above for above in scan.tally.above if above.owner == owner]),
                     expected=f"nothing above {title} but in code that asks the CPU first",
                     severity="error" if owner == COMMON else "warning",
@@ -99,8 +101,8 @@ _MENDS: Final = {
     "flags in the recipe, or which library they come from",
     FOREIGN: "C code that brings flags of its own: find the library it belongs to, and whether it "
     "asks the CPU first; if it does, add it to build_pytorch/prove/owners.py",
-    UNKNOWN: "the library is stripped, so nothing tells whose code this is: neither proved nor "
-    "disproved",
+    UNKNOWN: "the library is stripped, and nothing in it tells what this was compiled with: "
+    "neither proved nor disproved",
 }
 
 

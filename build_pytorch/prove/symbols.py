@@ -120,8 +120,9 @@ class _Table:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[int, int]] = {}
-        self._internal: list[tuple[int, int, int, bool]] = []
-        """Functions with internal linkage: start, end, hash of the name, perhaps a kernel."""
+        self._internal: list[tuple[int, int, tuple[int, ...]]] = []
+        """Functions with internal linkage: start, end, and for what may be a kernel the hashes of
+        its name and of that of the function which the compiler took it out of."""
         self._copies: Counter[int] = Counter()
         self._has_table = self._has_files = False
         self._file: int | None = None
@@ -158,10 +159,10 @@ class _Table:
         else:
             kind = COMMON
             if is_internal:
-                key = hash(_CLONE.sub("", name))
-                self._copies[key] += 1
+                self._copies[hash(name)] += 1
                 may_be_kernel = "2at6native" in name or _ANONYMOUS in name
-                self._internal.append((start, end, key, may_be_kernel))
+                keys = (hash(name), hash(_CLONE.sub("", name))) if may_be_kernel else ()
+                self._internal.append((start, end, keys))
         # Of several symbols at one address the best tells: an owner, then C++, then C.
         before = self._rows.get(start)
         if before is None or kind < before[1]:
@@ -170,9 +171,9 @@ class _Table:
     def symbols(self) -> Symbols:
         """What all lines together tell."""
         if self._has_table and not self._has_files:
-            for start, end, key, may_be_kernel in self._internal:
+            for start, end, keys in self._internal:
                 if self._rows[start][1] == COMMON:
-                    is_kernel = may_be_kernel and self._copies[key] > 1
+                    is_kernel = any(self._copies[key] > 1 for key in keys)
                     self._rows[start] = (end, OWNERS.index(ATEN) if is_kernel else UNKNOWN)
         rows = sorted((start, end, kind) for start, (end, kind) in self._rows.items())
         bare: Depth = "names" if self._has_table else "exported"
