@@ -630,12 +630,19 @@ def test_device_code_for_the_architecture_passes(project: Project, tmp_path: Pat
 
 
 @needs_cuda
+def test_what_pytorch_adds_to_an_architecture_passes(project: Project, tmp_path: Path) -> None:
+    nvcc(tmp_path / "lib", sm("86"), sm("89"))
+    assert device(project, "sm86-avx2", tmp_path / "lib")["state"] == "passed"
+
+
+@needs_cuda
 @pytest.mark.parametrize(
     ("variant", "codes", "found"),
     [
         ("sm120-avx2", ("90",), "device code for sm_90"),
         ("sm90-avx2", ("90", "120"), "device code for sm_120"),
         ("sm120-avx2", ("120", "121"), "device code for sm_121"),
+        ("sm80-avx2", ("80", "89"), "device code for sm_89"),
     ],
 )
 def test_device_code_for_another_architecture_is_found(

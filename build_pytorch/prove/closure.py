@@ -23,7 +23,7 @@ _TELLING: Final = (
 )
 """Names whose version is that of the CUDA they belong to (NVIDIA's release notes, component
 versions). libcublas, libcufft, libcurand, libcusolver, libcusparse, cudnn and nccl count by
-themselves: those of CUDA 13.0 are 13.0 and 13.1, 12.0, 10.4, 12.0, 12.6, 9 and 2."""
+themselves: one CUDA has numbers such as 13.1, 12.0, 10.4, 12.0, 12.6, 9 and 2."""
 
 _CUDA: Final = re.compile(
     r"^(?:cuda|libcu(?:blas|fft|rand|solver|sparse|file)|libnv(?:jitlink|fatbin|jpeg|shmem)|cudnn"

@@ -16,11 +16,11 @@ from build_pytorch.prove.parts import Part, Proof, Target, Tell
 
 _ADDED_BY_PYTORCH: Final = {"sm_86": ("sm_89",)}
 """caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 as well where 8.6 is asked for. The
-wheel of 2.10.0, which asks for 8.6 and not for 8.9, holds one sm_89 among 456 files."""
+official wheel, which asks for 8.6 and not for 8.9, holds one sm_89 beside 456 sm_86."""
 
 _FOREIGN: Final = {"libtorch_cuda_linalg.so": "MAGMA, which is linked into it"}
 """Libraries with device code of others: nixpkgs builds its static MAGMA for a list of its own, and
-that of the 2.10.0 wheel brings sm_50 and sm_60, which the wheel does not ask for."""
+that of the official wheel brings sm_50 and sm_60, which PyTorch's own code there has not."""
 
 _NO_DEVICE_CODE: Final = "does not contain device code"
 

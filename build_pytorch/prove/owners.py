@@ -1,7 +1,7 @@
 """Code that may hold instructions above a variant's ISA, because it asks the CPU before it runs.
 
-Each row was met in the libraries of PyTorch wheels (2.10.0 and 2.13.0, x86-64 and aarch64) or in
-PyTorch's sources. What is not in the table and above the ISA is a finding.
+Most rows were met in the official wheels that docs/proof.md names, the rest is known from PyTorch's
+sources. What is not in the table and above the ISA is a finding.
 """
 
 from __future__ import annotations
