@@ -129,8 +129,8 @@ LAYERS = [
     {"matrix", "recipes", "changes"},
     {"docs", "applying"},
     {"rendering", "matrix_edit"},
-    {"checks"},
-    {"phases"},
+    {"checks", "builds"},
+    {"phases", "prove"},
     {"prefetch"},
     {"bump"},
 ]
