@@ -462,3 +462,31 @@ def publish(
         )
 
     _hand_over(run)
+
+
+@task(
+    klass=WordsTask,
+    auto_shortflags=False,
+    help={
+        "variants": "which variants: ids, package names, patterns such as 'sm120-*'",
+        "path": "prove the files in this folder as one variant, such as a wheel's torch/lib",
+        "root": _ROOT,
+        "json": _JSON,
+    },
+)
+def prove(
+    _: Context,
+    variants: str = "",
+    path: str | None = None,
+    root: str | None = None,
+    json: bool = False,
+) -> None:
+    """Prove built files without a GPU: device code, instructions, config, closure."""
+
+    def run() -> int:
+        from build_pytorch.prove import command
+
+        folder = None if path is None else Path(path)
+        return command.run(variants=variants.split(), path=folder, root=_root(root), json=json)
+
+    _hand_over(run)

@@ -181,6 +181,7 @@ Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
 Hours = Annotated[float, Meta(gt=0, le=10000, description="a number of hours")]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number of jobs from 1 to 1024")]
 Level = Annotated[int, Meta(ge=1, le=99, description="a level from 1 to 99, higher is newer")]
+Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 1024")]
 
 
 NonEmptyKeys = Annotated[

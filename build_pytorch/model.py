@@ -20,6 +20,7 @@ from build_pytorch.fields import (
     DriverVersion,
     FileName,
     Folder,
+    Gib,
     GithubName,
     Hours,
     Jobs,
@@ -126,6 +127,13 @@ class Names(_Table, frozen=True, kw_only=True):
     cpu: Name
 
 
+class ClosureBudget(_Table, frozen=True, kw_only=True):
+    """How large a built variant may be together with all that it needs at run time, in GiB."""
+
+    gpu: Gib
+    cpu: Gib
+
+
 class Build(_Table, frozen=True, kw_only=True):
     """Limits and needs of one build; sizes in GiB. What they are measured on stands beside them."""
 
@@ -135,6 +143,7 @@ class Build(_Table, frozen=True, kw_only=True):
     reserved_memory: Size
     disk: Size
     core_hours: Hours
+    closure_gib: ClosureBudget | None = None
 
     def cores(self, memory: float, cpus: int) -> int:
         """How many compile jobs fit: into so many GiB, on so many CPUs, and at least one."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,6 +20,10 @@ from build_pytorch.errors import ToolError
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
     "nix-instantiate": "install Nix (Debian: apt-get install nix-bin)",
+    "nix-store": "install Nix (Debian: apt-get install nix-bin)",
+    "objdump": "install GNU binutils (Debian: apt-get install binutils)",
+    "readelf": "install GNU binutils (Debian: apt-get install binutils)",
+    "cuobjdump": "install it from the CUDA toolkit, or: pip install nvidia-cuda-cuobjdump",
 }
 """What to do where a program is missing."""
 
@@ -275,3 +279,40 @@ def capture(
     if check and result.code:
         raise ToolError(f"{' '.join(argv)}: exit code {result.code}\n{result.tail}")
     return result
+
+
+@contextlib.contextmanager
+def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
+    """Run a program and hand out what it prints while it prints it: never held as a whole.
+
+    The program is ended where the caller leaves early. Raises ToolError where it is missing, or
+    where it fails although all it said was read.
+    """
+    with tempfile.TemporaryFile() as stderr:
+        try:
+            process = subprocess.Popen(
+                argv,
+                env={**os.environ, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        except FileNotFoundError:
+            hint = INSTALL.get(argv[0], "put it on PATH")
+            raise ToolError(f"{argv[0]}: not found; {hint}") from None
+        except OSError as error:
+            raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+        try:
+            if process.stdout is None:
+                raise ToolError(f"{argv[0]}: nothing to read from")
+            with process.stdout as out:
+                yield out
+                is_read = not out.read(1)
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        stderr.seek(0)
+        said = stderr.read().decode("utf-8", errors="replace")
+        if code and is_read:
+            raise ToolError(f"{' '.join(argv)}: exit code {code}\n{said[-2000:].strip()}")

@@ -170,7 +170,7 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
     ]
 
 
-def compare(  # noqa: PLR0913 - a row has that many columns
+def compare(
     name: str,
     ours: Command,
     baseline: Command,

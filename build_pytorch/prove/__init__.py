@@ -1,0 +1,1 @@
+"""Proof of built files without a GPU: which machines their code is for, and what they depend on."""

@@ -1,0 +1,142 @@
+"""The command behind `invoke prove`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from build_pytorch import matrix, paths
+from build_pytorch.console import Progress, Screen, print_json
+from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.model import Variant
+from build_pytorch.prove import closure, config, cuda, instructions
+from build_pytorch.prove.parts import Part, Target, built, named, result_link
+from build_pytorch.prove.report import Proved, record, show
+from build_pytorch.select import select
+
+EXIT_UNPROVED: Final = 3
+"""Nothing failed, and not everything could be proved."""
+
+
+PARTS: Final = (
+    Part(
+        id="device-code",
+        title="device code for the variant's GPU architecture, and for no other",
+        why="A build for another architecture fails at the first kernel, a CPU-only one at the "
+        "first tensor.",
+        mend="look at gpuTargets in the recipe and build again",
+        source="issue 6: cuobjdump --list-elf, --list-ptx",
+        look=cuda.look,
+    ),
+    Part(
+        id="instructions",
+        title="instructions of the variant's CPU ISA, and none above it in common code",
+        why="Code above the ISA ends with SIGILL on the CPUs that the variant is for; code below "
+        "it is another build than its name says.",
+        mend="look at the recipe's cpuFlags and build again",
+        source="issue 6: a disassembly scan",
+        look=instructions.look,
+    ),
+    Part(
+        id="config",
+        title="torch.__config__ says what the matrix says",
+        why="It is the build's own word on version, CUDA and flags.",
+        mend="build the variant again from its recipe",
+        source="issue 6: torch.__config__ agrees",
+        look=config.look,
+    ),
+    Part(
+        id="closure",
+        title="one CUDA in the closure, which is no larger than it may be",
+        why="Two CUDAs in one process fail in ways that nobody explains; a large closure cannot "
+        "be uploaded.",
+        mend="look at the overlays in the recipe, or raise closure_gib in matrix.toml",
+        source="issue 6: the closure holds one CUDA version, size against a budget",
+        look=closure.look,
+        needs_result=True,
+    ),
+)
+
+
+def run(
+    *,
+    variants: Sequence[str],
+    path: Path | None = None,
+    root: Path | None = None,
+    json: bool = False,
+) -> int:
+    """Prove the built files of variants, print the result, return the exit code.
+
+    0: everything passed; 1: something failed; 3: nothing failed, yet not all could be proved.
+    Raises BuildPytorchError for bad input and WriteError where ledger or report cannot be written.
+    """
+    fleet = matrix.load()
+    base = paths.checked_root(root or paths.PROJECT)
+    if not variants:
+        raise BuildPytorchError("which variant? for instance: invoke prove sm120-avx512")
+    chosen = select(fleet, variants)
+    if path and len(chosen) > 1:
+        names = ", ".join(variant.id for variant in chosen[:3])
+        raise BuildPytorchError(f"--path is the files of one variant, not of {names}")
+    screen = Screen(sys.stderr if json else sys.stdout)
+    results = []
+    for variant in chosen:
+        target = named(variant, path) if path else built(variant, base)
+        result = _prove(variant, target, base)
+        if target and target.output:
+            result = record(base, result)
+        show(screen, result)
+        results.append(result)
+    code = _exit_code(results)
+    if json:
+        print_json({"variants": [r.as_dict() for r in results], "exit_code": code}, sys.stdout)
+    return code
+
+
+def _exit_code(results: Sequence[Proved]) -> int:
+    states = {result.state for result in results}
+    if "failed" in states:
+        return EXIT_FINDINGS
+    return EXIT_OK if states == {"passed"} else EXIT_UNPROVED
+
+
+def _prove(variant: Variant, target: Target | None, root: Path) -> Proved:
+    if target is None:
+        link = result_link(variant, root)
+        reason = f"not built: no {link.name} here; `flox build {variant.package}` makes it"
+        return Proved(variant=variant, target=None, reason=reason)
+    parts = [part for part in PARTS if target.output or not part.needs_result]
+    with _Line() as line:
+        proofs = tuple(part.prove(target, line.tell) for part in parts)
+    reasons = [
+        f"{proof.outcome.check.id}: {proof.outcome.reason}"
+        for proof in proofs
+        if proof.outcome.not_run
+    ]
+    return Proved(variant=variant, target=target, proofs=proofs, reason="; ".join(reasons))
+
+
+class _Line:
+    """The progress line; several threads may tell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.end()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Show that so much of a part is done."""
+        with self._lock:
+            if self._progress is None or self._progress.total != total:
+                self._progress = Progress(what, total)
+            self._progress.what = what
+            self._progress.at(done)
