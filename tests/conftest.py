@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from build_pytorch import matrix, rendering
 from build_pytorch.model import Matrix
+
+# A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"

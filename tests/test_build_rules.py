@@ -258,7 +258,7 @@ def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
         (1000, 3500, 7000, 900, 3000, 1450),  # half pace, half history
     ],
 )
-def test_what_remains_is_told_by_ninjas_pace_and_by_earlier_builds(  # noqa: PLR0913, PLR0917
+def test_what_remains_is_told_by_ninjas_pace_and_by_earlier_builds(
     elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
 ) -> None:
     assert remaining(elapsed, done, total, building, before) == left

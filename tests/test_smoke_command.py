@@ -149,12 +149,6 @@ def test_a_python_without_torch_is_bad_input(project: Project) -> None:
     assert not (project.root / ".build-pytorch/reports").exists()
 
 
-def test_an_option_that_invoke_takes_for_a_variant_is_said(project: Project) -> None:
-    done = project.invoke("smoke", "--help")
-    assert done.returncode == 2
-    assert "`invoke --help smoke` lists them" in error_line(done)
-
-
 def test_wrong_arguments_are_one_line(project: Project, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("no program")

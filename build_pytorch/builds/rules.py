@@ -253,7 +253,7 @@ KNOWN: Final = (
         pattern=r"no member named \S?clockRate",
         kinds=("gpu",),
         shared=True,
-        meaning="MAGMA reads cudaDeviceProp.clockRate, which CUDA 13.0 dropped",
+        meaning="MAGMA reads cudaDeviceProp.clockRate, which CUDA dropped with 13",
         mend="the MAGMA patch does not reach it (build notes, fix 1)",
     ),
     Rule(

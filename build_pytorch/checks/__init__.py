@@ -104,4 +104,5 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
         # A road that asks other programs starts them all before the first check waits for one.
         if prepare := getattr(import_module(module), "prepare", None):
             prepare(context)
-    return Result(context, [check.run(context) for check in wanted], strict=strict)
+    outcomes = {check.id: check.run(context) for check in sorted(wanted, key=lambda c: c.waits)}
+    return Result(context, [outcomes[check.id] for check in wanted], strict=strict)

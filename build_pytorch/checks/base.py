@@ -130,6 +130,11 @@ class Check(Struct, frozen=True, kw_only=True):
         """Whether the rule is about the files together, so that a selection cannot keep it."""
         return False
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for another program, so that others had better look meanwhile."""
+        return False
+
     def applies(self, context: Context) -> bool:
         """Whether the variants asked for have anything that the rule is about."""
         del context

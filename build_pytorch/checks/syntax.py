@@ -104,6 +104,11 @@ def shared_import(recipe: Recipe) -> str | None:
 class ParseCheck(Check, frozen=True, kw_only=True):
     """Every recipe parses: asked of Nix once for all, of tree-sitter without Nix."""
 
+    @property
+    def waits(self) -> bool:
+        """For Nix."""
+        return True
+
     def run(self, context: Context) -> Outcome:
         """Parse every recipe."""
         subjects = {recipe.path: (variant, recipe) for variant, recipe in context.present()}
@@ -125,9 +130,11 @@ def _problem_of(recipe: Recipe, answer: Problem | None) -> list[Problem]:
 
 
 def prepare(context: Context) -> None:
-    """Have Nix parse all recipes while other roads look at them."""
+    """Have Nix parse all recipes while other roads look at them, unless it evaluates them anyway."""
     paths = [recipe.path for _, recipe in context.present()]
-    if paths and "parse" not in context.running and proc.which("nix-instantiate"):
+    if {"parse", "evaluate"} & context.running.keys() or not proc.which("nix-instantiate"):
+        return
+    if paths:
         context.running["parse"] = _parse(context, paths)
 
 
@@ -143,6 +150,14 @@ def _nix_problems(context: Context, paths: Sequence[str]) -> dict[str, Problem |
     answers: dict[str, Problem | None] = {}
     running = context.running.pop("parse", None)
     rest = list(paths)
+    if running is None and proc.which("nix-instantiate"):
+        from build_pytorch.checks import evaluation
+
+        # What evaluates was parsed; only for the rest Nix is asked once more.
+        results = evaluation.evaluated(context).results
+        answers = {path: None for path in rest if path in results and results[path].ok}
+        rest = [path for path in rest if path not in answers]
+        running = _parse(context, rest) if rest else None
     for _ in range(_MOST_FAILURES):
         if not rest or not running:
             break

@@ -89,7 +89,7 @@ def lacks(variant: Variant, machine: str, flags: Sequence[str]) -> str:
 
 
 def public_version(version: str) -> str:
-    """A version without its local part: `2.10.0` for `2.10.0+cu130` and `2.10.0+git1a2b3c`.
+    """A version without its local part: such as `2.10.0` for `2.10.0+cu130`.
 
     The local part says who built it and how (PEP 440); `2.10.0a0+git...` stays a pre-release.
     """
