@@ -130,7 +130,7 @@ def _problem_of(recipe: Recipe, answer: Problem | None) -> list[Problem]:
 
 
 def prepare(context: Context) -> None:
-    """Have Nix parse all recipes while other roads look at them, unless it evaluates them anyway."""
+    """Have Nix parse all recipes meanwhile, unless it evaluates them anyway."""
     paths = [recipe.path for _, recipe in context.present()]
     if {"parse", "evaluate"} & context.running.keys() or not proc.which("nix-instantiate"):
         return

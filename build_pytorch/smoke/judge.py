@@ -91,7 +91,7 @@ def lacks(variant: Variant, machine: str, flags: Sequence[str]) -> str:
 def public_version(version: str) -> str:
     """A version without its local part: such as `2.10.0` for `2.10.0+cu130`.
 
-    The local part says who built it and how (PEP 440); `2.10.0a0+git...` stays a pre-release.
+    The local part says who built it and how (PEP 440); an `a0` before it stays a pre-release.
     """
     return version.partition("+")[0]
 
