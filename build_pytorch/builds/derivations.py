@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch import nix, proc
-from build_pytorch.checks import syntax
 from build_pytorch.checks.base import Recipe
+from build_pytorch.checks.evaluation import shared_import
 from build_pytorch.console import Progress
 from build_pytorch.errors import ToolError
 from build_pytorch.model import Variant
@@ -78,7 +78,7 @@ def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> proc.Result
         place = (root / variant.path).resolve()
         recipe = Recipe(variant.path, place.read_text(encoding="utf-8", errors="replace"))
         argument = ""
-        if text := syntax.shared_import(recipe):
+        if text := shared_import(recipe):
             name = imports.setdefault(text, f"n{len(imports)}")
             argument = f"nixpkgs_pinned = {name};"
         items.append(f"(f {nix.literal(variant.path)} {nix.literal(str(place))} {{ {argument} }})")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch import checks, matrix, paths
-from build_pytorch.checks.report import github_annotations, write_junit, write_sarif
 from build_pytorch.console import Screen, print_json
 from build_pytorch.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.select import select
@@ -74,6 +73,9 @@ def run(  # noqa: PLR0913 - the options of the command
         strict=strict,
         pinned=pinned,
     )
+    # Not before the verification, during which Nix works: every import ahead of it delays it.
+    from build_pytorch.checks.report import github_annotations, write_junit, write_sarif
+
     for path, write in ((sarif, write_sarif), (junit, write_junit)):
         if path:
             try:

@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch import nix, proc
-from build_pytorch.checks import syntax
 from build_pytorch.checks.base import Context, Problem, Recipe
 from build_pytorch.console import Progress
 from build_pytorch.errors import ToolError
@@ -169,7 +168,7 @@ def _start(
     for recipe in recipes:
         item = f"id = {nix.literal(recipe.path)}; "
         item += f"path = {nix.literal(_place(context, recipe.path))};"
-        if share and (expression := syntax.shared_import(recipe)):
+        if share and (expression := shared_import(recipe)):
             name = imports.setdefault(expression, f"n{len(imports)}")
             item += f" nixpkgs = {nix.literal(name)};"
         items.append(f"{{ {item} }}")
@@ -193,6 +192,23 @@ def _start(
         for number, folder in enumerate(sorted(folders)):
             argv += ["-I", f"recipes{number}={folder}"]
     return proc.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""}, memory=memory)
+
+
+def shared_import(recipe: Recipe) -> str | None:
+    """The default of the argument nixpkgs_pinned, or None where it means another elsewhere."""
+    head = re.search(r"(?ms)^\{.*?^\}:", recipe.text)
+    if head is None or "nixpkgs_pinned" not in head[0]:
+        return None
+    text = _default(head[0])
+    is_relative = text is not None and re.search(r"(?<![\w.])\.{1,2}/", text)
+    return None if is_relative else text
+
+
+@functools.cache
+def _default(head: str) -> str | None:
+    from build_pytorch.checks import syntax
+
+    return syntax.default_of(head, "nixpkgs_pinned")
 
 
 def _place(context: Context, path: str) -> str:

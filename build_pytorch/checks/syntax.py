@@ -93,14 +93,6 @@ def default_of(head: str, argument: str) -> str | None:
     return None
 
 
-def shared_import(recipe: Recipe) -> str | None:
-    """The default of the argument nixpkgs_pinned, or None where it means another elsewhere."""
-    head = re.search(r"(?ms)^\{.*?^\}:", recipe.text)
-    text = default_of(head[0], "nixpkgs_pinned") if head else None
-    is_relative = text is not None and re.search(r"(?<![\w.])\.{1,2}/", text)
-    return None if is_relative else text
-
-
 class ParseCheck(Check, frozen=True, kw_only=True):
     """Every recipe parses: asked of Nix once for all, of tree-sitter without Nix."""
 

@@ -112,6 +112,10 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
         run(invoke(root, "all"))
     made = sum(1 for _ in large.rglob(".flox/pkgs/*.nix"))
     session: Command = (python("nox", "-s", "empty"), empty)
+    # The same in this project's noxfile, whose sessions have to be known before one can run.
+    own_noxfile = small / "noxfile.py"
+    own_noxfile.write_text(f"{own_noxfile.read_text()}\n\n{EMPTY_SESSION}")
+    own_session: Command = (python("nox", "-s", "empty"), small)
     bare = "a bare script that renders and writes 44"
     bare_large = f"a bare script that renders and writes {made}"
     return [
@@ -141,6 +145,13 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
             "nox -s verify, text, syntax and evaluation / an empty session",
             nox(small, "verify", *THREE),
             session,
+            runs,
+            aim="2",
+        ),
+        compare(
+            "nox -s verify, text, syntax and evaluation / an empty session of this noxfile",
+            nox(small, "verify", *THREE),
+            own_session,
             runs,
             aim="2",
         ),
