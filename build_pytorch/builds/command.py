@@ -11,10 +11,11 @@ from typing import Any, Final
 from build_pytorch import matrix, paths
 from build_pytorch.builds import cache, plan, results
 from build_pytorch.builds.display import Display, clock
-from build_pytorch.builds.engine import Engine, Outcome
+from build_pytorch.builds.engine import Engine
 from build_pytorch.builds.ledger import Ended, Ledger
 from build_pytorch.builds.lock import only_run
 from build_pytorch.builds.options import Options, chosen
+from build_pytorch.builds.outcome import Outcome
 from build_pytorch.builds.plan import Plan
 from build_pytorch.console import Screen, counted, print_json
 from build_pytorch.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, ToolError

@@ -10,20 +10,20 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
-
-from msgspec import Struct
+from typing import Final
 
 from build_pytorch import proc
 from build_pytorch.builds import results
 from build_pytorch.builds.derivations import valid
-from build_pytorch.builds.display import Display, clock
+from build_pytorch.builds.display import Display
 from build_pytorch.builds.jobs import Attempt, Job
 from build_pytorch.builds.ledger import Ended, Ledger, Started, now
 from build_pytorch.builds.options import Options
 from build_pytorch.builds.order import kind, next_of
-from build_pytorch.builds.plan import Plan, Step
-from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN, Rule
+from build_pytorch.builds.outcome import Outcome, State, sentence
+from build_pytorch.builds.plan import Plan
+from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN
+from build_pytorch.builds.step import Step
 from build_pytorch.model import Variant
 
 _LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
@@ -36,27 +36,6 @@ _KILLED: Final = (137, -9)
 
 _YOUNG: Final = 900.0
 """Seconds of others' work that are given up to stop one build among many in one Nix."""
-
-State = Literal["built", "failed", "stopped", "interrupted", "not started"]
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of one variant of the plan."""
-
-    variant: Variant
-    state: State
-    seconds: float = 0.0
-    rule: Rule | None = None
-    message: str = ""
-    log: str = ""
-    outputs: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-    where: str = ""
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether somebody has to do something."""
-        return self.state != "built" or bool(self.message)
 
 
 class Engine:
@@ -368,29 +347,3 @@ class Engine:
 
 
 _OUT_OF_MEMORY: Final = next(rule for rule in KNOWN if rule.id == "out-of-memory")
-
-
-def sentence(outcome: Outcome) -> str:
-    """What came of a variant, in the words of the one line that people come back to."""
-    name = outcome.variant.id
-    took = clock(outcome.seconds)
-    if outcome.state == "built":
-        at = f" on {outcome.where}" if outcome.where else ""
-        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}"
-    if outcome.state in {"not started", "interrupted"}:
-        return f"{name}: {outcome.state}: {outcome.message}"
-    rule = outcome.rule
-    if rule is None:
-        return "\n".join(
-            [
-                f"{name}: failed after {took} for a reason that no rule knows; the last lines:",
-                *(f"    {line}" for line in outcome.tail),
-                f"  whole log: {outcome.log}",
-            ]
-        )
-    return (
-        f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
-        f"  log says: {outcome.message}\n"
-        f"  what to do: {rule.mend.replace('LOG', outcome.log)}\n"
-        f"  whole log: {outcome.log}"
-    )

@@ -13,9 +13,9 @@ from typing import IO, Final
 
 from build_pytorch import paths, proc
 from build_pytorch.builds import ledger, machine
-from build_pytorch.builds.plan import Step
 from build_pytorch.builds.reading import Line, NixReader, PlainReader, Progress
 from build_pytorch.builds.rules import Rule
+from build_pytorch.builds.step import Step
 from build_pytorch.errors import WriteError
 
 _PATIENCE: Final = 10.0

@@ -1,0 +1,123 @@
+"""What stands in the way of builds, each with what to do: told before the first one begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from build_pytorch import proc
+from build_pytorch.builds import builders, derivations, machine
+from build_pytorch.builds.step import Step
+from build_pytorch.model import Build, Matrix, Variant
+
+_FIRST: Final = 3
+"""So many names stand for many in one line."""
+
+
+def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Why recipes do not deserve hours: one line for each that verification finds wrong."""
+    if not variants:
+        return
+    from build_pytorch import checks
+
+    result = checks.verify(matrix, root, variants=variants)
+    bad: dict[str, list[str]] = {}
+    for finding in result.findings:
+        if finding.problem.severity == "error":
+            bad.setdefault(finding.problem.path, []).append(finding.check.id)
+    for variant in variants:
+        if ids := bad.get(variant.path):
+            names = ", ".join(dict.fromkeys(ids))
+            yield (
+                f"{variant.id}: verification finds {names}; `nox -s verify -- {variant.id}` shows "
+                "where, --force builds it all the same"
+            )
+
+
+def untracked(root: Path, steps: Sequence[Step]) -> Iterator[str]:
+    """Flox sees only what Git tracks."""
+    listed = proc.capture(
+        ["git", "-C", str(root), "ls-files", "--", *(step.variant.path for step in steps)],
+        check=False,
+    )
+    if listed.code:
+        yield f"{root}: not a Git checkout, and Flox builds only what Git tracks; use --backend nix"
+        return
+    tracked = set(listed.stdout.splitlines())
+    missing = [step.variant.path for step in steps if step.variant.path not in tracked]
+    if missing:
+        yield f"Flox sees only files that Git tracks: git add {_some(missing)}"
+
+
+def lacking(
+    steps: Sequence[Step],
+    settings: derivations.Settings,
+    remote: builders.Builders | None,
+) -> Iterator[str]:
+    """Features that recipes ask for and no machine has."""
+    lacking: dict[str, list[str]] = {}
+    for step in steps:
+        needs = step.derivation.features if step.derivation else ()
+        system = step.derivation.system if step.derivation else ""
+        if remote and any(machine.takes(system, needs) for machine in remote.machines):
+            continue
+        for feature in needs:
+            if settings.features is not None and feature not in settings.features:
+                lacking.setdefault(feature, []).append(step.variant.id)
+    for feature, ids in lacking.items():
+        yield (
+            f"{_some(ids)}: the system feature {feature} is needed and not there; add it "
+            "to system-features in nix.conf, or a builder that has it with --builders"
+        )
+
+
+def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """Why this machine cannot take so many builds at once."""
+    for build in needs(steps):
+        jobs = min(jobs, len(steps))
+        memory = machine.memory()
+        needed = (build.reserved_memory + build.job_memory * max(1, cores)) * jobs
+        if memory < needed:
+            yield (
+                f"memory: {jobs} at once with {max(1, cores)} compile jobs each need "
+                f"{needed:.0f} GiB, this machine has {memory:.0f}; fewer --jobs or --cores, "
+                "a larger machine with --builders, or --force"
+            )
+        for place in dict.fromkeys((_store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+            free = machine.free_disk(place)
+            if free < build.disk * jobs:
+                yield (
+                    f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
+                    f"{build.disk * jobs:.0f}; `nix-collect-garbage`, fewer --jobs, or --force"
+                )
+
+
+def tight(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """What is allowed and takes longer than this machine's CPUs would need."""
+    share = machine.cpus() // min(jobs, len(steps))
+    for build in needs(steps):
+        if cores < min(share, build.max_jobs):
+            yield (
+                f"memory: {machine.memory():.0f} GiB allow {cores} compile jobs of {share}; "
+                f"one takes up to {build.job_memory:g} GiB"
+            )
+
+
+def needs(steps: Sequence[Step]) -> list[Build]:
+    """The different needs of what is built: one for each release."""
+    found: list[Build] = []
+    for step in steps:
+        if step.variant.release.build not in found:
+            found.append(step.variant.release.build)
+    return found
+
+
+def _store() -> Path:
+    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _FIRST
+    return " ".join(names[:_FIRST]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,32 @@
+"""One variant in a plan of builds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from build_pytorch.builds.derivations import Derivation
+from build_pytorch.model import Variant
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What becomes of one variant, and why."""
+
+    variant: Variant
+    action: Literal["build", "up to date", "skipped"]
+    reason: str
+    digest: str
+    derivation: Derivation | None = None
+    where: str = ""
+    """The builder's address; empty for this machine."""
+
+    @property
+    def path(self) -> str:
+        """What a printed plan names."""
+        return self.variant.id
+
+    @property
+    def group(self) -> str:
+        """What a printed plan shows together."""
+        return ""
