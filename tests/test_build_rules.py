@@ -9,7 +9,7 @@ import pytest
 
 from build_pytorch.builds.display import clock, remaining
 from build_pytorch.builds.order import next_of, ordered
-from build_pytorch.builds.reading import NixReader, PlainReader, Progress
+from build_pytorch.builds.reading import Line, NixReader, PlainReader, Progress
 from build_pytorch.builds.rules import KNOWN, RULES, WATCHED, first_found
 from build_pytorch.model import Matrix, Variant
 
@@ -39,6 +39,24 @@ declare -x TORCH_CUDA_ARCH_LIST="9.0"
 [1/7213] Building CXX object third_party/kineto/CMakeFiles/kineto.dir/a.cpp.o
 nvcc -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90a,code=sm_90a -DTORCH_FEATURE_VERSION=0 x.cu
 warning: error: unable to open cache; OOM-killed processes are listed in dmesg
+-- USE_CUDA: OFF
+-- CUDA version: 13
+-- CUDA version: 580.65
+-- Unknown architecture, disabling asm
+  312 |   throw std::runtime_error("Unknown architecture");
+  201 | } catch (const std::bad_alloc& e) {
+x.h:3:2: warning: #warning "Unsupported gpu architecture"
+please set TORCH_CUDA_ARCH_LIST="7.0 7.5" to choose (e.g. TORCH_CUDA_ARCH_LIST=8.0;9.0)
+CMAKE_CUDA_ARCHITECTURES:STRING=52
+see CMAKE_CUDA_ARCHITECTURES=75 in the manual
+-DCMAKE_CUDA_ARCHITECTURES=90a -DX=1
+-- CMAKE_CUDA_ARCHITECTURES: FALSE
+-- Added CUDA NVCC flags for: -gencode;arch=compute_90,code=sm_90;-gencode;arch=compute_90a,code=sm_90a
+Not compiling with CUDA kernels for X
+-- Doxygen is required to build the documentation
+note: 'hash mismatch' in test
+warning: unused "No space left on device"
+Killed by a test on purpose
 """  # noqa: E501 - lines as they are printed
 
 
@@ -60,8 +78,9 @@ def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
 
 def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
     lines = ["--   USE_CUDA              : OFF", "--   USE_MAGMA             : OFF"]
+    lines += ["-- USE_CUDA: ON"]
     lines += ["Not compiling with CUDA. Suppress this warning with -DUSE_CUDA=OFF."]
-    assert [first_found(line, cpu) for line in lines] == [None] * 3
+    assert [first_found(line, cpu) for line in lines] == [None] * 4
 
 
 GPU_LINES = {
@@ -130,6 +149,7 @@ GPU_LINES = {
     "find-cuda-toolkit": [
         'file INSTALL cannot find "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file'
     ],
+    "not-there": ["error: unable to download 'https://x/y.patch': HTTP error 404"],
     "network": [
         "error: unable to download 'https://github.com/x': Couldn't resolve host name (6)",
         "curl: (28) Connection timed out after 300000 milliseconds",
@@ -190,6 +210,7 @@ def test_nixs_own_log_tells_whose_line_it_is() -> None:
         (drv, "", "", "ssh://thor"),
         (drv, "", "buildPhase", ""),
         (drv, "[3/9] Building", "", ""),
+        (drv, "", "", ""),
         ("", "error: boom", "", ""),
         ("", "  at x", "", ""),
         ("", "a warning of another program", "", ""),
@@ -205,8 +226,23 @@ def test_plain_output_belongs_to_the_variant_unless_it_is_named_otherwise() -> N
     assert [(line.derivation, line.text) for line in found] == [
         (package, "[1/9] x"),
         ("magma-2.9.0", "--   USE_CUDA : OFF"),
-        (package, "Building in Nix mode"),
+        ("", "Building in Nix mode"),
     ]
+
+
+def test_plain_output_without_names_belongs_to_what_is_being_built() -> None:
+    package = "pytorch-python313-cuda13_0-sm90-avx512"
+    reader = PlainReader(package)
+    store = "/nix/store/" + "a" * 32
+    lines = [
+        "Building in Nix mode",
+        f"building '{store}-magma-2.9.0.drv'...",
+        "-- CMAKE_CUDA_ARCHITECTURES: 50;60;70",
+        f"building '{store}-python3.13-pytorch210-python313-cuda13_0-sm90-avx512-2.10.0.drv'...",
+        "[1/9] x",
+    ]
+    owners = [line.derivation for raw in lines for line in reader.read(raw.encode())]
+    assert owners == [package, "", "magma-2.9.0", "", package]
 
 
 def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> Progress:
@@ -229,6 +265,28 @@ def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
 def test_what_others_print_stops_no_build(sm90: Variant) -> None:
     progress = fed(sm90, ["--   USE_CUDA              : OFF"], own=False)
     assert progress.cause() is None
+
+
+@pytest.mark.parametrize(
+    "early",
+    [
+        "fatal: unable to access 'https://x/': Could not resolve host: x",
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "cc1plus: fatal error: No space left on device",
+        "error: hash mismatch in fixed-output derivation '/nix/store/x.drv':",
+    ],
+)
+def test_a_mark_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
+    assert fed(sm90, [early, *["compiling"] * 300, "x.cpp:3: error: boom"]).cause() is None
+
+
+def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: Variant) -> None:
+    progress = Progress(sm90)
+    for text in ["error: unable to download 'https://x': HTTP error 404", *["later"] * 300]:
+        progress.see(Line("", text), 0.0, own=False)
+    found = progress.cause()
+    assert found
+    assert found[0].id == "not-there"
 
 
 def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:

@@ -14,9 +14,13 @@ import msgspec
 
 from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN, WATCHED, Rule, first_found
 from build_pytorch.model import Variant
+from build_pytorch.prefetch.harvest import mismatches
 
 TAIL: Final = 30
 """Lines that are shown of a failure nobody knows."""
+
+RECENT: Final = 200
+"""Lines within which a mark has to stand to name a failure: what ends a build stands at its end."""
 
 _MOST: Final = 1 << 16
 """Characters of a line that are looked at; some compile commands have no end."""
@@ -26,6 +30,7 @@ _NINJA: Final = re.compile(r"^\[(\d+)/(\d+)\]")
 _PHASE: Final = re.compile(
     r"^(?:Running phase: (\w+)|(unpacking|patching) sources|(building|configuring|installing))$"
 )
+_BUILDING: Final = re.compile(r"^building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"^([\w.+-]+)> ")
 
 # What Nix calls its activities and results in --log-format internal-json (Nix source, logging.hh).
@@ -47,6 +52,7 @@ class Line(msgspec.Struct, frozen=True):
     text: str
     phase: str = ""
     began: bool = False
+    ended: bool = False
     where: str = ""
 
 
@@ -82,8 +88,8 @@ class NixReader:
                 yield Line(str(record.fields[0]), "", began=True, where=where)
             case "start" if record.type in _DOWNLOADS and record.text:
                 yield Line("", _clean(record.text))
-            case "stop":
-                self._building.pop(record.id, None)
+            case "stop" if record.id in self._building:
+                yield Line(self._building.pop(record.id), "", ended=True)
             case "result" if record.type in {_LOG_LINE, _POST_BUILD_LINE} and record.fields:
                 text = _clean(str(record.fields[0]))
                 yield Line(self._building.get(record.id, ""), text)
@@ -99,17 +105,24 @@ class PlainReader:
 
     def __init__(self, package: str) -> None:
         self.package = package
+        self._suffix = package.split("-", 1)[-1]
+        self._current = package
+        """Whose an unnamed line is: the variant's, until something else is said to be built."""
 
     def read(self, line: bytes) -> Iterator[Line]:
         """What one line of the output says. A line without a name is taken for the variant's."""
         text = _clean(line.decode("utf-8", errors="replace"))
-        prefix = _PREFIX.match(text)
-        if prefix is None:
-            yield Line(self.package, text)
-        elif self.package.split("-", 1)[-1] in prefix[1]:
-            yield Line(self.package, text[prefix.end() :])
+        if built := _BUILDING.match(text):
+            self._current = self._owner(built[1])
+            yield Line("", text)
+        elif prefix := _PREFIX.match(text):
+            self._current = ""  # lines have names here, so one without is nobody's
+            yield Line(self._owner(prefix[1]), text[prefix.end() :])
         else:
-            yield Line(prefix[1], text[prefix.end() :])
+            yield Line(self._current, text)
+
+    def _owner(self, name: str) -> str:
+        return self.package if self._suffix in name else name
 
 
 def _clean(text: str) -> str:
@@ -130,6 +143,10 @@ class Progress:
         self.message = ""
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.found: dict[str, tuple[Rule, str]] = {}
+        self.lines = 0
+        self.began = 0.0
+        """When its own build began, in seconds of the caller's clock."""
+        self._at: dict[str, int] = {}
         self._mismatches: list[str] = []
         self._after_mismatch = 0
 
@@ -141,6 +158,7 @@ class Progress:
         if own:
             if line.began:
                 self.where = line.where
+                self.began = now
                 self.phase = "starting"
             if line.phase:
                 self.phase = line.phase.removesuffix("Phase")
@@ -150,6 +168,7 @@ class Progress:
         if not own and not self.phase and text.startswith("building "):
             self.phase = "dependencies"
         self.tail.append(text)
+        self.lines += 1
         if own:
             self._follow(text, now)
         self.message = text.strip()
@@ -157,11 +176,16 @@ class Progress:
         rule = first_found(text, self.variant)
         if rule is None or (rule.stops and not own):
             return None
-        # A download that failed at first and was tried again is not what ended a long build.
-        if rule.retry == "later" and self.done:
+        if rule.stops:
+            self.found.setdefault(rule.id, (rule, text.strip()))
+            return rule
+        # A download that the compiled code or its tests speak of is not one that Nix made.
+        if rule.retry == "later" and own and self.done:
             return None
-        self.found.setdefault(rule.id, (rule, text.strip()))
-        return rule if rule.stops else None
+        self.found[rule.id] = (rule, text.strip())
+        is_nixs_own = not line.derivation and text.startswith("error")
+        self._at[rule.id] = _ALWAYS if is_nixs_own else self.lines
+        return None
 
     def _follow(self, text: str, now: float) -> None:
         if step := _NINJA.match(text):
@@ -187,11 +211,18 @@ class Progress:
 
     def cause(self) -> tuple[Rule, str] | None:
         """The failure that the log names, with its line: the surest of those it shows."""
-        for rule in (*WATCHED, *KNOWN):
-            if rule.id in self.found and (rule.id != HASH_MISMATCH or self.mismatch):
+        for rule in WATCHED:
+            if rule.id in self.found:
+                return self.found[rule.id]
+        for rule in KNOWN:
+            is_recent = self.lines - self._at.get(rule.id, -RECENT) < RECENT
+            if is_recent and (rule.id != HASH_MISMATCH or mismatches(self.mismatch)):
                 return self.found[rule.id]
         return None
 
+
+_ALWAYS: Final = 1 << 62
+"""Stands for a line that Nix itself said last, however much follows."""
 
 _PHASES: Final = {
     "unpacking": "unpack",

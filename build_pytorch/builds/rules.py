@@ -60,13 +60,16 @@ def _codes(variant: Variant) -> set[str]:
 
 def _architectures_differ(text: str, variant: Variant) -> bool:
     """CMAKE_CUDA_ARCHITECTURES: 120, 120-real; OFF where PyTorch gives the flags."""
-    found = {part.removesuffix("-real") for part in re.split(r"[\s;,]+", text.strip(" \"';"))}
-    return found != _codes(variant) and found != {"OFF"}
+    found = {
+        part.removesuffix("-real").rstrip("af")
+        for part in re.split(r"[\s;,]+", text.strip(" \"';"))
+    }
+    return found != _codes(variant) and text.upper() not in {"OFF", "FALSE"}
 
 
 def _flags_differ(text: str, variant: Variant) -> bool:
     """The flags that PyTorch gives nvcc: code=sm_120 for each architecture."""
-    found = set(re.findall(r"code=sm_(\d+[a-z]?)", text))
+    found = set(re.findall(r"code=sm_(\d+)[a-z]?", text))
     return bool(found) and found != _codes(variant)
 
 
@@ -83,6 +86,9 @@ def _torch_differs(text: str, variant: Variant) -> bool:
 _ARCHITECTURE_MEND: Final = (
     "gpuTargets in the recipe's override decides; `nox -s verify` tells where it goes wrong"
 )
+# Where a variable is set: in an environment, by CMake's message, on its command line. Advice that
+# names the variable in the middle of a sentence sets nothing.
+_SET: Final = r"(?:^(?:declare -x |export |-- +)?|(?:^|\s)-D)"
 _CAPABILITY: Final = r"\d+\.\d[a-f]?(?:\+PTX)?"
 _CAPABILITIES: Final = rf"{_CAPABILITY}(?:[;, ]+{_CAPABILITY})*"
 _OFF: Final = r"(?:OFF|0|FALSE|NO|False)\b"
@@ -100,7 +106,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="not-compiling-cuda",
-        pattern=r"Not compiling with CUDA",
+        pattern=r"Not compiling with CUDA(?:\.|\s*$)",
         kinds=("gpu",),
         stops=True,
         shared=True,
@@ -109,7 +115,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="cuda-off",
-        pattern=rf"^\s*--\s+USE_CUDA\s*:\s*{_OFF}",
+        pattern=rf"^\s*(?:--\s+)?USE_CUDA\s+:\s*{_OFF}",
         kinds=("gpu",),
         stops=True,
         shared=True,
@@ -118,7 +124,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="magma-off",
-        pattern=rf"^\s*--\s+USE_MAGMA\s*:\s*{_OFF}",
+        pattern=rf"^\s*(?:--\s+)?USE_MAGMA\s+:\s*{_OFF}",
         kinds=("gpu",),
         stops=True,
         shared=True,
@@ -127,7 +133,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="wrong-capability",
-        pattern=rf"(?:\b|-D)TORCH_CUDA_ARCH_LIST\s*[:=]\s*[\"']?({_CAPABILITIES})(?![\w.])",
+        pattern=rf"{_SET}TORCH_CUDA_ARCH_LIST\s*[:=]\s*[\"']?({_CAPABILITIES})(?![\w.])",
         kinds=("gpu",),
         stops=True,
         differs=_capabilities_differ,
@@ -136,7 +142,10 @@ WATCHED: Final = (
     ),
     Rule(
         id="wrong-architecture",
-        pattern=r"(?:\b|-D)CMAKE_CUDA_ARCHITECTURES(?::[A-Z]+=|\s*[:=]\s*)[\"']?([A-Za-z0-9][\w;,-]*)",
+        pattern=(
+            rf"{_SET}CMAKE_CUDA_ARCHITECTURES(?:\s*=\s*|:\s+|(?<=-DCMAKE_CUDA_ARCHITECTURES):[A-Z]+=)"
+            r"[\"']?([A-Za-z0-9][\w;,-]*)"
+        ),
         kinds=("gpu",),
         stops=True,
         differs=_architectures_differ,
@@ -154,7 +163,10 @@ WATCHED: Final = (
     ),
     Rule(
         id="unknown-architecture",
-        pattern=r"[Uu]nknown (?:CUDA )?[Aa]rchitecture|Unsupported gpu architecture",
+        pattern=(
+            r"Unknown CUDA Architecture Name|^\s*Unknown architecture"
+            r"|^\s*(?:\w+ )?(?:error|fatal)\s*: .*(?:[Uu]nknown|[Uu]nsupported gpu) architecture"
+        ),
         kinds=("gpu",),
         stops=True,
         meaning="PyTorch or nvcc does not know the architecture",
@@ -162,7 +174,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="wrong-cuda",
-        pattern=r"^\s*--\s+CUDA version\s*:\s*([0-9.]+)",
+        pattern=r"^-- {5}CUDA version {2,}: ([0-9]+\.[0-9]+)",
         kinds=("gpu",),
         stops=True,
         shared=True,
@@ -181,7 +193,7 @@ WATCHED: Final = (
     ),
     Rule(
         id="cuda-on",
-        pattern=r"^\s*--\s+USE_CUDA\s*:\s*(?:ON|1|TRUE|YES|True)\b",
+        pattern=r"^\s*(?:--\s+)?USE_CUDA\s+:\s*(?:ON|1|TRUE|YES|True)\b",
         kinds=("cpu-only",),
         stops=True,
         shared=True,
@@ -197,7 +209,8 @@ KNOWN: Final = (
     Rule(
         id=HASH_MISMATCH,
         pattern=(
-            r"hash mismatch|has wrong hash|has \w+ hash '\S+' when '|with sha256 hash \S+ instead"
+            r"hash mismatch in (?:fixed-output|file downloaded)|has wrong hash"
+            r"|has \w+ hash '\S+' when '|with sha256 hash \S+ instead"
         ),
         shared=True,
         meaning="a source is not what its hash says",
@@ -205,7 +218,7 @@ KNOWN: Final = (
     ),
     Rule(
         id="disk-full",
-        pattern=r"No space left on device|database or disk is full",
+        pattern=r": No space left on device|database or disk is full|: Disk quota exceeded",
         shared=True,
         meaning="the disk is full",
         mend="free some: `nix-collect-garbage`, or another TMPDIR for the build",
@@ -213,8 +226,9 @@ KNOWN: Final = (
     Rule(
         id="out-of-memory",
         pattern=(
-            r"\bKilled\b|cicc\W? died|[Kk]illed signal terminated|virtual memory exhausted"
-            r"|[Cc]annot allocate memory|[Oo]ut of memory|std::bad_alloc|exit code 137"
+            r"^(?:.*: )?Killed\s*$|\[Killed\]|\(Killed\)|(?:cicc|ptxas|cudafe\+\+)\W? died"
+            r"|[Kk]illed signal terminated|virtual memory exhausted|: [Cc]annot allocate memory"
+            r"|: out of memory|what\(\): +std::bad_alloc|(?:exit code|Error) 137\b"
             r"|failed due to signal 9"
         ),
         retry="fewer-cores",
@@ -223,13 +237,13 @@ KNOWN: Final = (
     ),
     Rule(
         id="missing-feature",
-        pattern=r"with features \{|required system or feature not available|required to build",
+        pattern=r"with features \{|required system or feature not available|required to build '/",
         meaning="no machine here has the platform or the feature that the recipe asks for",
         mend="add big-parallel to system-features in nix.conf, or a builder with --builders",
     ),
     Rule(
         id="builder-unreachable",
-        pattern=r"cannot build on '|failed to start SSH connection",
+        pattern=r"^(?:error: )?cannot build on '|^error: .*failed to start SSH connection",
         retry="later",
         meaning="a remote builder cannot be reached",
         mend="try `nix store ping --store URI`; take the builder out until it answers",
@@ -287,11 +301,18 @@ KNOWN: Final = (
         mend='`fixes` of the release needs "find-cuda-toolkit-stub" (build notes, fix 4)',
     ),
     Rule(
+        id="not-there",
+        pattern=r"HTTP error 4(?:03|04|10)\b",
+        meaning="what should be downloaded is not where it should be",
+        mend="see whether the address that the line names still exists",
+    ),
+    Rule(
         id="network",
         pattern=(
             r"unable to download|Could not resolve host|Couldn't resolve host"
             r"|Temporary failure in name resolution|Connection (?:timed out|refused|reset by peer)"
             r"|Operation too slow|Failed to connect to|SSL connect error|unexpected end-of-file"
+            r"|RPC failed; curl"
         ),
         retry="later",
         meaning="something could not be downloaded",
