@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch import proc
-from build_pytorch.builds import builders, derivations, machine
+from build_pytorch.builds import builders, derivations, machine, results
 from build_pytorch.builds.step import Step
 from build_pytorch.model import Build, Matrix, Variant
 
@@ -85,7 +85,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{needed:.0f} GiB, this machine has {memory:.0f}; fewer --jobs or --cores, "
                 "a larger machine with --builders, or --force"
             )
-        for place in dict.fromkeys((_store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+        for place in dict.fromkeys((results.store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
             free = machine.free_disk(place)
             if free < build.disk * jobs:
                 yield (
@@ -112,10 +112,6 @@ def needs(steps: Sequence[Step]) -> list[Build]:
         if step.variant.release.build not in found:
             found.append(step.variant.release.build)
     return found
-
-
-def _store() -> Path:
-    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -30,6 +30,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """What the link leads to where that is of another recipe."""
     built: Ended | None = None
     last: Ended | None = None
+    condemned: str = ""
+    """The rule by which the last build of the current recipe was stopped, if it was."""
     smoke: Tested | None = None
     binary: Tested | None = None
     published: Published | None = None
@@ -53,11 +55,17 @@ def link(root: Path, variant: Variant) -> Path:
 
 
 def target(path: Path) -> str:
-    """The store path that a result link leads to, or nothing. Flox links to links."""
+    """The store path that a result link leads to, or nothing where it leads elsewhere."""
     try:
-        return os.path.realpath(path, strict=True) if path.is_symlink() else ""
+        found = os.path.realpath(path, strict=True) if path.is_symlink() else ""
     except OSError:
         return ""
+    return found if found.startswith(f"{store()}/") else ""
+
+
+def store() -> Path:
+    """The folder of the Nix store. Nix manual, "Common Environment Variables"."""
+    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
 
 
 def recipe_digest(root: Path, variant: Variant) -> str:
@@ -91,7 +99,9 @@ def _result(
     current = recipe_digest(root, variant)
     of_now = [event for event in events if event.digest == current]
     built = _last(of_now, Ended, outcome="built")
-    is_current = built is not None and target in built.outputs and target in present
+    ended = _last(of_now, Ended)
+    condemned = ended.cause if ended and ended.outcome == "stopped" else ""
+    is_current = bool(built and target in built.outputs and target in present) and not condemned
     return Result(
         variant=variant,
         digest=current,
@@ -99,6 +109,7 @@ def _result(
         stale=target if target in present and not is_current else "",
         built=built,
         last=_last(events, Ended),
+        condemned=condemned,
         smoke=_tested(of_now, "smoke", target) if is_current else None,
         binary=_tested(of_now, "binary", target) if is_current else None,
         published=_last(of_now, Published),
