@@ -80,17 +80,18 @@ def _variants() -> list[nox.param]:
 @nox.parametrize("package", _variants())
 def build(session: nox.Session, package: str) -> None:
     """Build one variant, or those of a tag (-t sm120); arguments after --, such as -- --force."""
+    from build_pytorch.builds.session import Skipped, ends_all, run
     from build_pytorch.guard import guarded
 
-    def run() -> int:
-        from build_pytorch.builds import session as build_session
-
-        return build_session.run(package, session.posargs, _selected(session))
-
-    if code := guarded(run):
-        if code == 1:
-            session.error("the build failed")
+    selected = _selected(session)
+    try:
+        code = guarded(lambda: run(package, session.posargs, selected))
+    except Skipped as reason:
+        session.skip(str(reason))
+    if code and ends_all(code, session.posargs, selected):
         raise SystemExit(code)
+    if code:
+        session.error(f"exit code {code}")  # the other variants go on
 
 
 def _selected(session: nox.Session) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -133,7 +134,9 @@ def write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in {errno.EPIPE, errno.EIO}:  # nobody reads, or the terminal is gone
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

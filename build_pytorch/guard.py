@@ -60,8 +60,11 @@ def _run(run: Callable[[], int]) -> int:
 
 def _prepare_streams() -> None:
     """Make printing work whatever the terminal's encoding is, and where there is no stdout."""
-    if sys.stdout is None:  # closed by the caller: >&-
+    # Closed by the caller: >&-
+    if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -44,6 +46,9 @@ class Result:
         """The last lines of what it said on stderr, for error messages."""
         return "\n".join(self.stderr.strip().splitlines()[-_KEPT_LINES:])
 
+
+_GRACE: Final = 3.0
+"""Seconds that what a program left behind has to end by itself."""
 
 _live: set[Running | Streaming] = set()
 """Programs that were started and not waited for yet."""
@@ -128,12 +133,16 @@ class Streaming:
         """Of its output, for selectors."""
         return self._output.fileno()
 
-    def read(self, size: int = 1 << 16) -> bytes:
-        """What it printed since, at most so many bytes; nothing where there is nothing yet."""
+    def read(self, size: int = 1 << 16) -> bytes | None:
+        """What it printed since, at most so many bytes; None where it has closed its output."""
         try:
-            return os.read(self._output.fileno(), size)
+            return os.read(self._output.fileno(), size) or None
         except BlockingIOError:
             return b""
+
+    def is_readable(self) -> bool:
+        """Whether it printed something since, or closed its output."""
+        return bool(select.select([self._output], [], [], 0)[0])
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""
@@ -158,9 +167,22 @@ class Streaming:
         self._process.wait()
 
     def finish(self) -> None:
-        """Give its output back, once it has ended."""
+        """End what it left behind in its session, and give its output back, once it has ended."""
+        self.signal(signal.SIGTERM)
+        end = time.monotonic() + _GRACE
+        while self._has_family() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.signal(signal.SIGKILL)
         _live.discard(self)
         self._output.close()
+
+    def _has_family(self) -> bool:
+        """Whether anything of its session still runs."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def stream(

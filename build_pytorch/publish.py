@@ -161,7 +161,7 @@ def _streamed(argv: Sequence[str], root: Path, log: Path) -> tuple[int, list[str
         with log.open("wb") as file:
             while True:
                 code = running.poll()
-                data = running.read()
+                data = running.read() or b""
                 file.write(data)
                 last = (last + data)[-4096:]
                 if code is not None and not data:

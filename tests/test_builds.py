@@ -37,6 +37,12 @@ def outcome(world: World, variant: str, *argv: str) -> dict[str, str]:
     return row
 
 
+def outcome_of(world: World, variant: str, *argv: str) -> dict[str, str]:
+    """The same with whatever backend there is."""
+    row: dict[str, str] = world.built(variant, *argv)["by_id"][variant]
+    return row
+
+
 # --- a build, and what is left of it ---
 
 
@@ -170,6 +176,80 @@ def test_a_recipe_that_does_not_evaluate_is_an_obstacle(world: World) -> None:
     done = world.build("cpu-avx2", "cpu-avx512", "--force")
     assert done.returncode == 2
     assert "pytorch-python313-cpu-avx2: undefined variable 'lib'" in done.stderr
+
+
+def test_something_with_the_name_of_the_result_link_is_an_obstacle(world: World) -> None:
+    world.link("cpu-avx2").mkdir()
+    done = world.build("cpu-avx2", "--backend", "nix")
+    assert done.returncode == 2
+    assert "result-pytorch-python313-cpu-avx2: is no link; move it away" in done.stderr
+
+
+def test_a_link_that_leads_elsewhere_is_no_result(world: World) -> None:
+    world.link("cpu-avx512").symlink_to("/etc/hostname")
+    done = world.built("cpu-*", "--dry-run")
+    assert {row["action"] for row in done["variants"]} == {"build"}
+
+
+def test_a_stale_link_is_no_result_of_a_program_that_did_nothing(world: World) -> None:
+    assert world.build("cpu-avx2", "--backend", "nix").returncode == 0
+    world.link("cpu-avx512").symlink_to(world.link("cpu-avx2").resolve())
+    time.sleep(0.2)
+    world.program("flox", "#!/bin/sh\nexit 0\n")
+    world.program("nix-build", "#!/bin/sh\nexit 0\n")
+    world.project.commit()
+    for backend in ("flox", "nix"):
+        row = world.built("cpu-avx512", "--backend", backend)["by_id"]["cpu-avx512"]
+        assert row["outcome"] == "failed"
+
+
+def test_a_recipe_that_changes_while_others_build_is_left_for_the_next_run(world: World) -> None:
+    world.scenario("cpu-avx2", "phases; sleep 4; finish")
+    run = world.start("cpu-avx2", "cpu-avx512", "--json")
+    wait_for(world, "started")
+    recipe = world.root / ".flox/pkgs/pytorch-python313-cpu-avx512.nix"
+    recipe.write_text(recipe.read_text().replace("-j32", "-j31"))
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "cpu-avx512: not started: its recipe has changed since the plan" in output
+    assert [e["variant"] for e in world.ledger() if e["event"] == "started"] == ["cpu-avx2"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_full_state_folder_ends_no_build(world: World) -> None:
+    folder = world.root / ".build-pytorch"
+    folder.mkdir(exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no tmpfs may be mounted here")
+    try:
+        world.scenario("default", "phases; yes xxxxxxxxxxxxxxxxxxxxxxxx | head -n 9000; finish")
+        done = world.built("cpu-avx2", "cpu-avx512")
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert done["returncode"] == 0, done["stderr"]
+    assert "its log is not whole: No space left on device" in done["stderr"]
+    assert world.link("cpu-avx512").exists()
+
+
+def test_what_flox_left_running_is_ended_before_another_attempt(world: World) -> None:
+    world.program("flox", '#!/bin/sh\n[ "$1" = build ] || exit 64\n/bin/sleep 4242 &\nkill -9 $$\n')
+    world.project.commit()
+    assert outcome_of(world, "cpu-avx2", "--cores", "2")["cause"] == "out-of-memory"
+    ran = subprocess.run(["pgrep", "-f", "sleep 4242"], capture_output=True, check=False)
+    assert ran.returncode == 1
+
+
+def test_json_is_one_document_in_every_outcome(world: World) -> None:
+    for argv, code in (
+        (["sm121-avx2"], 2),
+        (["cpu-avx2", "--copy-to", "file:///proc/nowhere"], 1),
+        (["cpu-avx2"], 0),
+    ):
+        done = world.built(*argv)
+        assert (done["returncode"], done["exit_code"]) == (code, code), done["stderr"]
 
 
 def test_two_runs_in_one_checkout_keep_apart(world: World) -> None:
@@ -659,6 +739,17 @@ def test_a_nox_session_builds_its_variant(world: World) -> None:
     done = world.project.run("nox", "-s", "build(cpu-avx2)", env=world.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert world.link("cpu-avx2").exists()
+
+
+def test_a_tag_goes_on_behind_variants_that_are_skipped_or_fail(world: World) -> None:
+    world.scenario("sm90-avx2", "phases; exit 1")
+    done = world.project.run("nox", "-t", "avx2", env=world.env)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "impossible-host" in said
+    assert "build(sm121-avx2): skipped" in said
+    assert "build(sm90-avx2): failed" in said
+    assert "build(cpu-avx2): success" in said
 
 
 def test_nox_does_not_build_the_whole_fleet_by_accident(world: World) -> None:

@@ -16,6 +16,9 @@ import pytest
 from conftest import Project
 from world import Site, World, programs, served
 
+from build_pytorch.builds import builders
+from build_pytorch.model import Matrix
+
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
@@ -197,7 +200,8 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
             "no builder of --builders takes",
         ),
         ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
-        ("ssh://root@127.0.0.1\n", "machines:1: ssh://root@127.0.0.1: no platform"),
+        ("ssh://root@127.0.0.1\n", "no builder of --builders takes"),
+        ("ssh://x aarch64-linux - 1 1 big-parallel gpu\n", "no builder of --builders takes"),
         ("# nobody\n", "no builder in it"),
     ],
 )
@@ -209,6 +213,57 @@ def test_builders_that_do_not_fit_are_told_before_anything_begins(
     done = world.build("sm121-armv9", "--builders", str(machines))
     assert done.returncode == 2
     assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "system", "features", "takes"),
+    [
+        ("ssh://a aarch64-linux - 1 1 big-parallel", "aarch64-linux", ["big-parallel"], True),
+        ("ssh://a aarch64-linux - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], False),
+        ("ssh://a aarch64-linux - 1 1 kvm", "aarch64-linux", ["big-parallel"], False),
+        ("ssh://a", "x86_64-linux", [], True),  # the platform of the host
+        ("ssh://a - - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], True),
+        ("ssh://a - - 1 1 - big-parallel", "x86_64-linux", ["big-parallel"], True),
+        ("ssh://a - - 1 1 - big-parallel", "x86_64-linux", [], False),  # only for such builds
+        ("# none\nssh://b x86_64-linux ; ssh://c aarch64-linux", "aarch64-linux", [], True),
+    ],
+)
+def test_a_machines_file_is_read_as_nix_reads_it(
+    fleet: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
+) -> None:
+    path = tmp_path / "machines"
+    path.write_text(line + "\n")
+    for value in (str(path), f"@{path}"):
+        found = builders.read(value, fleet, tmp_path, write=False)
+        assert any(m.takes(system, features, "x86_64-linux") for m in found.machines) is takes
+
+
+def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
+    world.env["NIX_CONFIG"] += "\nmax-jobs = 8"
+    world.scenario("default", "phases; sleep 1; finish")
+    done = world.built("cpu-*", "--builders", str(machines))
+    assert done["returncode"] == 0, done["stderr"]
+    assert "--max-jobs 1" in done["stderr"]
+    # Each is told of when it is done, with the seconds of its own.
+    ended = [event for event in world.ledger() if event["event"] == "ended"]
+    assert len({event["at"] for event in ended}) == 4
+    assert all(event["seconds"] < 3 for event in ended)
+
+
+def test_what_was_stopped_is_not_believed_because_the_store_has_it(
+    world: World, tmp_path: Path
+) -> None:
+    machines = tmp_path / "machines"
+    machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
+    world.scenario("sm90-avx512", "phases; cuda=OFF; summary; finish")
+    done = world.built("sm90-avx512", "--builders", str(machines))
+    assert done["by_id"]["sm90-avx512"]["outcome"] == "stopped"
+    again = world.build("sm90-avx512", "--copy-to", f"file://{tmp_path}/cache")
+    if again.returncode == 0:  # it was ended before it was done, and is built anew
+        raise AssertionError(again.stdout)
+    assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").glob("*.narinfo"))
 
 
 # --- a binary cache ---

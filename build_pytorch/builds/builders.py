@@ -13,19 +13,28 @@ from build_pytorch.errors import BuildPytorchError, WriteError
 from build_pytorch.model import Matrix
 
 FROM_MATRIX: Final = "matrix"
-_FEATURES: Final = 5
+_FEATURES, _MANDATORY = 5, 6
+"""Columns, counted from 0."""
 
 
 class Machine(Struct, frozen=True):
-    """A line of Nix's machines file, as far as a plan asks. Nix manual, "Remote builds"."""
+    """A line of Nix's machines file, as far as a plan asks. Nix manual, "Remote builds".
+
+    Without platforms it is for builds of the platform that hands them out.
+    """
 
     uri: str
-    platforms: tuple[str, ...]
+    platforms: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    mandatory: tuple[str, ...] = ()
 
-    def takes(self, system: str, features: Sequence[str]) -> bool:
-        """Whether it may be handed a derivation."""
-        return system in self.platforms and set(features) <= set(self.features)
+    def takes(self, system: str, features: Sequence[str], host: str) -> bool:
+        """Whether it may be handed a derivation, from a host of some platform."""
+        return (
+            system in (self.platforms or (host,))
+            and set(features) <= {*self.features, *self.mandatory}
+            and set(self.mandatory) <= set(features)
+        )
 
 
 class Builders(Struct, frozen=True):
@@ -60,23 +69,26 @@ def read(value: str, matrix: Matrix, root: Path, *, write: bool) -> Builders:
 
 def _parsed(text: str, name: str) -> tuple[Machine, ...]:
     machines = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        if len(words) == 1:
-            raise BuildPytorchError(f"{name}:{number}: {words[0]}: no platform; add aarch64-linux")
-        features = words[_FEATURES] if len(words) > _FEATURES else "-"
-        machines.append(
-            Machine(
-                words[0],
-                tuple(words[1].split(",")),
-                () if features == "-" else tuple(features.split(",")),
-            )
-        )
+    for line in text.splitlines():
+        for entry in line.partition("#")[0].split(";"):
+            if words := entry.split():
+                machines.append(
+                    Machine(
+                        words[0],
+                        _listed(words, 1),
+                        _listed(words, _FEATURES),
+                        _listed(words, _MANDATORY),
+                    )
+                )
     if not machines:
         raise BuildPytorchError(f"{name}: no builder in it; see docs/fleet.md")
     return tuple(machines)
+
+
+def _listed(words: Sequence[str], column: int) -> tuple[str, ...]:
+    """A column with commas; one that is missing or a dash is empty."""
+    word = words[column] if column < len(words) else "-"
+    return () if word == "-" else tuple(word.split(","))
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from build_pytorch import proc
 from build_pytorch.builds.options import Options
-from build_pytorch.console import Progress
 from build_pytorch.errors import BuildPytorchError, ToolError
 
 _NIX = ["nix", "--extra-experimental-features", "nix-command"]
@@ -17,6 +16,8 @@ def check(options: Options) -> None:
     """Raise BuildPytorchError for a cache or a key that cannot work, before hours are spent."""
     if not options.copy_to:
         return
+    if not proc.which("nix"):
+        raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
     if "://" not in options.copy_to:
         raise BuildPytorchError(
             f"--copy-to {options.copy_to}: not the URL of a store; file:///srv/cache, s3://bucket "
@@ -34,11 +35,19 @@ def check(options: Options) -> None:
             )
 
 
-def push(outputs: Sequence[str], url: str, key: Path | None) -> None:
-    """Sign store paths with all they need, and copy them. Raises ToolError."""
+def push(outputs: Sequence[str], url: str, key: Path | None) -> proc.Running:
+    """Sign store paths with all they need, and begin to copy them. Raises ToolError."""
     if key:
-        _run([*_NIX, "store", "sign", "--recursive", "--key-file", str(key), *outputs], "signing")
-    _run([*_NIX, "copy", "--to", url, *outputs], f"copying to {url}")
+        argv = [*_NIX, "store", "sign", "--recursive", "--key-file", str(key), *outputs]
+        signed = proc.start(argv).finish()
+        if signed.code:
+            raise ToolError(f"signing: {complaint(signed)}")
+    return proc.start([*_NIX, "copy", "--to", url, *outputs])
+
+
+def complaint(answer: proc.Result) -> str:
+    """The last line of what a failed program said."""
+    return (answer.tail.splitlines() or ["Nix says nothing"])[-1]
 
 
 def has(outputs: Sequence[str], url: str) -> set[str]:
@@ -49,19 +58,5 @@ def has(outputs: Sequence[str], url: str) -> set[str]:
         if answer.code == 0:
             found.add(output)
         elif "is not valid" not in answer.stderr:
-            raise ToolError(
-                f"{url}: cannot be asked: {answer.tail.splitlines()[-1:] or answer.code}"
-            )
+            raise ToolError(f"{url}: cannot be asked: {complaint(answer)}")
     return found
-
-
-def _run(argv: Sequence[str], what: str) -> None:
-    progress = Progress(what, 0)
-    running = proc.start(argv)
-    while running.is_running(0.5):
-        progress.at(0)
-    progress.end()
-    answer = running.finish()
-    if answer.code:
-        last = (answer.tail.splitlines() or ["Nix says nothing"])[-1]
-        raise ToolError(f"{what}: {last}")

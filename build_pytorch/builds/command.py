@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch import matrix, paths
-from build_pytorch.builds import cache, plan, results
+from build_pytorch.builds import cache, plan
 from build_pytorch.builds.display import Display, clock
 from build_pytorch.builds.engine import Engine
 from build_pytorch.builds.ledger import Ended, Ledger
 from build_pytorch.builds.lock import only_run
-from build_pytorch.builds.options import Options, chosen
+from build_pytorch.builds.options import NothingToBuildError, Options, chosen
 from build_pytorch.builds.outcome import Outcome
 from build_pytorch.builds.plan import Plan
 from build_pytorch.console import Screen, counted, print_json
-from build_pytorch.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, ToolError
-from build_pytorch.model import Matrix, Variant
+from build_pytorch.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError
+from build_pytorch.model import Variant
+
+_MOST_ROUNDS: Final = 10
+"""A hash can be wrong once for each source, and there are a handful of them."""
 
 _MOST_FAILURES: Final = 100
 """More than this no exit code counts: from 126 on, shells mean something else."""
@@ -36,35 +40,45 @@ def run(options: Options) -> int:
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cache.check(options)
     outcomes: dict[str, Outcome] = {}
-    fixed = 0
-    while True:
+    unpushed: dict[str, str] = {}
+    for _ in range(_MOST_ROUNDS):
         fleet = matrix.load()
-        variants = chosen(fleet, options)
-        made = plan.make(fleet, variants, options)
+        made = plan.make(fleet, chosen(fleet, options), options)
         _print_plan(screen, made)
-        if made.obstacles:
+        if reason := _reason_against(made):
             if options.json:
-                print_json(_document(made, {}), sys.stdout)
-            raise BuildPytorchError(
-                f"nothing was begun: {counted(len(made.obstacles), 'obstacle')}:\n"
-                + "\n".join(f"  {obstacle}" for obstacle in made.obstacles)
-            )
-        if not made.builds and all(step.action == "skipped" for step in made.steps):
-            raise BuildPytorchError(f"nothing to build: {made.steps[0].reason}")
+                print_json(_document(made, {}, EXIT_BAD_INPUT), sys.stdout)
+            raise reason
         if options.dry_run:
             if options.json:
-                print_json(_document(made, {}), sys.stdout)
+                print_json(_document(made, {}, EXIT_OK), sys.stdout)
             return EXIT_OK
+        # Who walked away wants to come back to results: a lost terminal ends nothing.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with only_run(options.root):
             engine, ended = _build(made, options, screen)
+        # What was fixed and is the same build as another now has no failure any more.
+        current = {step.variant.package for step in made.steps if step.action == "up to date"}
+        outcomes = {package: o for package, o in outcomes.items() if package not in current}
         outcomes |= {outcome.variant.package: outcome for outcome in ended}
+        unpushed = engine.unpushed
         if not (options.fix_hashes and engine.fixable and not engine.ended_by):
             break
-        if not _fix(engine.fixable, screen) or fixed == _most_fixes(fleet):
+        if not _fix(engine.fixable, screen):
             break
-        fixed += 1
-    pushed = _push(made, outcomes, options, screen)
-    return _finish(made, outcomes, options, screen, engine.ended_by, pushed)
+    return _finish(made, outcomes, unpushed, options, screen, engine.ended_by)
+
+
+def _reason_against(made: Plan) -> BuildPytorchError | None:
+    """Why nothing of a plan can be begun, or None."""
+    if made.obstacles:
+        return BuildPytorchError(
+            f"nothing was begun: {counted(len(made.obstacles), 'obstacle')}:\n"
+            + "\n".join(f"  {obstacle}" for obstacle in made.obstacles)
+        )
+    if all(step.action == "skipped" for step in made.steps):
+        return NothingToBuildError(f"nothing to build: {made.steps[0].reason}")
+    return None
 
 
 def _build(made: Plan, options: Options, screen: Screen) -> tuple[Engine, list[Outcome]]:
@@ -112,35 +126,6 @@ def _stdout_to(screen: Screen) -> Any:  # noqa: ANN401 - contextlib's own type i
     return redirect_stdout(screen.stream)
 
 
-def _most_fixes(fleet: Matrix) -> int:
-    """A hash can be wrong once for each source; more often, something else is."""
-    from build_pytorch.prefetch.sources import sources
-
-    return len(sources(fleet, ()))
-
-
-def _push(
-    made: Plan, outcomes: dict[str, Outcome], options: Options, screen: Screen
-) -> dict[str, str]:
-    """Push what is built to the cache; what could not be, with the reason, by package name."""
-    if not options.copy_to:
-        return {}
-    failed = {}
-    for step in made.steps:
-        variant = step.variant
-        outputs = [results.target(results.link(options.root, variant))]
-        outcome = outcomes.get(variant.package)
-        if step.action == "skipped" or (outcome and outcome.state != "built"):
-            continue
-        try:
-            cache.push(outputs, options.copy_to, options.secret_key)
-            screen.line(f"{variant.id}: is in {options.copy_to}")
-        except ToolError as error:
-            failed[variant.package] = str(error)
-            screen.line(f"{variant.id}: built, but not pushed: {error}")
-    return failed
-
-
 def _print_plan(screen: Screen, made: Plan) -> None:
     how = f", {counted(made.cores, 'core')} each" if made.cores else ""
     if made.builders:
@@ -161,35 +146,39 @@ def _print_plan(screen: Screen, made: Plan) -> None:
 def _finish(  # noqa: PLR0913, PLR0917 - what a run comes down to
     made: Plan,
     outcomes: dict[str, Outcome],
+    unpushed: dict[str, str],
     options: Options,
     screen: Screen,
     ended_by: int,
-    pushed: dict[str, str],
 ) -> int:
     """Print the table, and give the number of failures."""
-    failed = [o for o in outcomes.values() if o.state != "built"]
-    states = {step.variant.package: step.action for step in made.steps if step.action != "build"}
+    failed = {package for package, o in outcomes.items() if o.state != "built"}
+    code = min(len(failed | unpushed.keys()), _MOST_FAILURES)
     if len(outcomes) > 1:
         screen.line()
         for outcome in outcomes.values():
             colour = _COLOURS.get(outcome.state, "red")
             state = screen.paint(f"{outcome.state:<11}", colour)
             cause = outcome.rule.id if outcome.rule else ""
+            what = outcome.log or outcome.message
             screen.line(
                 f"  {state}  {outcome.variant.id:<18}  {clock(outcome.seconds):>8}  "
-                f"{cause:<20}  {outcome.log}"
+                f"{cause:<20}  {what}".rstrip()
             )
-    built = len(outcomes) - len(failed)
-    rest = [f"{list(states.values()).count(s)} {s}" for s in dict.fromkeys(states.values())]
-    screen.line("; ".join([f"{built} built, {len(failed)} not", *rest]))
+    states = Counter(step.action for step in made.steps if step.variant.package not in outcomes)
+    rest = [f"{number} {state}" for state, number in states.items() if state != "build"]
+    parts = [f"{len(outcomes) - len(failed)} built, {len(failed)} not", *rest]
+    if unpushed:
+        parts.append(f"{len(unpushed)} not pushed")
+    screen.line("; ".join(parts))
     if options.json:
-        print_json(_document(made, outcomes), sys.stdout)
+        print_json(_document(made, outcomes, 128 + ended_by if ended_by else code), sys.stdout)
     if ended_by:
         signal.raise_signal(ended_by)
-    return min(len(failed) + len(pushed), _MOST_FAILURES)
+    return code
 
 
-def _document(made: Plan, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def _document(made: Plan, outcomes: dict[str, Outcome], code: int) -> dict[str, Any]:
     """For --json: the plan, and what came of it."""
     return {
         "backend": made.backend,
@@ -209,7 +198,7 @@ def _document(made: Plan, outcomes: dict[str, Outcome]) -> dict[str, Any]:
             }
             for step in made.steps
         ],
-        "exit_code": EXIT_BAD_INPUT if made.obstacles else _failures(outcomes),
+        "exit_code": code,
     }
 
 
@@ -224,7 +213,3 @@ def _outcome(outcome: Outcome | None) -> dict[str, Any]:
         "log": outcome.log,
         "outputs": list(outcome.outputs),
     }
-
-
-def _failures(outcomes: dict[str, Outcome]) -> int:
-    return min(sum(o.state != "built" for o in outcomes.values()), _MOST_FAILURES)

@@ -148,7 +148,10 @@ def settings() -> Settings:
     answer = proc.capture([*nix_command, "config", "show", "--json"], check=False)
     if answer.code:  # Nix before 2.20
         answer = proc.capture([*nix_command, "show-config", "--json"])
-    found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
+    try:
+        found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
+    except msgspec.DecodeError:
+        raise ToolError("nix show-config: answers something else than JSON") from None
 
     def listed(name: str) -> list[str]:
         value = found.get(name, {}).get("value")

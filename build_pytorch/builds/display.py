@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
@@ -37,7 +38,7 @@ class Display:
 
     def __enter__(self) -> Self:
         """Take the terminal's last lines, where there is a terminal."""
-        if self.screen.stream.isatty():
+        if self.screen.stream.isatty() and os.environ.get("TERM") != "dumb":
             from rich.console import Console
             from rich.live import Live
 
@@ -93,7 +94,7 @@ class Display:
                 cells = (
                     attempt.step.variant.id,
                     f"{progress.phase or 'waiting'} {steps}",
-                    clock(job.elapsed),
+                    clock(job.seconds(attempt)),
                     self._left(job, attempt),
                     visible(progress.message),
                 )
@@ -113,12 +114,12 @@ class Display:
         left = self._left(job, attempt)
         self.say(
             f"{attempt.step.variant.id}: {progress.phase or 'waiting'}{steps}, "
-            f"{clock(job.elapsed)}{f', {left}' if left else ''}"
+            f"{clock(job.seconds(attempt))}{f', {left}' if left else ''}"
         )
 
     def _left(self, job: Job, attempt: Attempt) -> str:
         seconds = remaining(
-            job.elapsed,
+            job.seconds(attempt),
             attempt.progress.done,
             attempt.progress.total,
             time.monotonic() - attempt.progress.first_step,

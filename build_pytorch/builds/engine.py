@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch import proc
-from build_pytorch.builds import results
+from build_pytorch.builds import cache, results
 from build_pytorch.builds.derivations import valid
 from build_pytorch.builds.display import Display
 from build_pytorch.builds.jobs import Attempt, Job
@@ -24,6 +24,7 @@ from build_pytorch.builds.outcome import Outcome, State, sentence
 from build_pytorch.builds.plan import Plan
 from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN
 from build_pytorch.builds.step import Step
+from build_pytorch.errors import ToolError, WriteError
 from build_pytorch.model import Variant
 
 _LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
@@ -33,6 +34,9 @@ _RETRIES: Final = {"fewer-cores": 1, "later": 3}
 
 _KILLED: Final = (137, -9)
 """Exit codes of a program that the kernel killed, as shells and as Python count them."""
+
+_CLOCKS: Final = 0.1
+"""Seconds by which the clock of files may be behind ours."""
 
 _YOUNG: Final = 900.0
 """Seconds of others' work that are given up to stop one build among many in one Nix."""
@@ -55,6 +59,9 @@ class Engine:
         self._cores: dict[str, int] = {}
         self._tries: dict[tuple[str, str], int] = {}
         self._not_before: dict[str, float] = {}
+        self.unpushed: dict[str, str] = {}
+        """What could not be pushed to the cache, by package name, with the reason."""
+        self._pushes: list[tuple[Variant, proc.Running]] = []
         self._selector = selectors.DefaultSelector()
         self._number = 0
         self._interrupted = False
@@ -69,7 +76,11 @@ class Engine:
         """
         with self._signals():
             try:
-                while self._pending or self._running:
+                for step in self.plan.steps:
+                    if step.action == "up to date":
+                        link = results.link(self.root, step.variant)
+                        self.push(step.variant, [results.target(link)])
+                while self._pending or self._running or self._pushes:
                     if self._signals_seen and not self._interrupted:
                         self._end_all()
                     if self._signals_seen > 1:
@@ -78,19 +89,20 @@ class Engine:
                     for key, _ in self._selector.select(0.2 if self._running else 0.05):
                         self._pump(key.fileobj)  # type: ignore[arg-type]
                     self._reap()
+                    self._finish_pushes()
                     self.display.show(self._running)
             finally:
                 for job in self._running:
+                    job.interrupted = True
                     job.process.kill()
                 self._reap()
+                for _, copy in self._pushes:
+                    copy.kill()
         return [self.outcomes[step.variant.package] for step in self.plan.builds]
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals are counted, so that none comes between a build and what is remembered of it.
-
-        A lost terminal does not end builds: who walked away wants to come back to results.
-        """
+        """Signals are counted, so that none comes between a build and what is remembered of it."""
 
         def count(number: int, _: object) -> None:
             self._signals_seen += 1
@@ -98,7 +110,6 @@ class Engine:
 
         ends = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, count) for number in ends}
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             yield
         finally:
@@ -110,13 +121,23 @@ class Engine:
     def _begin(self) -> None:
         if self.plan.builders is not None:
             if self._pending and not self._running and self._is_time(self._pending):
-                self._start(list(self._pending))
+                self._start([step for step in list(self._pending) if self._is_as_planned(step)])
             return
         while self._pending and len(self._running) < self.plan.jobs:
             step = self._next()
             if step is None:
                 return
-            self._start([step])
+            if self._is_as_planned(step):
+                self._start([step])
+
+    def _is_as_planned(self, step: Step) -> bool:
+        """Whether the recipe is still the one that was planned; else it is put off."""
+        if results.recipe_digest(self.root, step.variant) == step.digest:
+            return True
+        self._pending.remove(step)
+        self._put_off(step, "its recipe has changed since the plan; run again")
+        self.display.say(sentence(self.outcomes[step.variant.package]))
+        return False
 
     def _is_time(self, steps: Sequence[Step]) -> bool:
         times = [self._not_before.get(step.variant.package, 0.0) for step in steps]
@@ -130,6 +151,8 @@ class Engine:
         return steps[variant.package] if variant else None
 
     def _start(self, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
         attempts = []
         for step in steps:
             self._pending.remove(step)
@@ -141,7 +164,7 @@ class Engine:
         shown = [*argv, "--log-format", "internal-json"] if is_nix else argv
         for attempt in attempts:
             step = attempt.step
-            self.ledger.append(
+            self._note(
                 Started(
                     at=now(),
                     release=step.variant.release_name,
@@ -167,9 +190,9 @@ class Engine:
         cores = str(min(self._cores_of(step) for step in steps))
         if self.plan.builders is not None:
             drvs = [step.derivation.drv_path for step in steps if step.derivation]
+            limits = ["--max-jobs", str(self.plan.jobs), "--cores", cores]
             option = ["--builders", self.plan.builders.option]
-            argv = ["nix-store", "--realise", *drvs, "--keep-going", "--cores", cores, *option]
-            return argv, {}
+            return ["nix-store", "--realise", *drvs, "--keep-going", *limits, *option], {}
         if self.plan.backend == "nix":
             link = results.link(self.root, first)
             return ["nix-build", first.path, "--out-link", link.name, "--cores", cores], {}
@@ -182,6 +205,13 @@ class Engine:
     def _pump(self, job: Job) -> None:
         for attempt in job.pump():
             self._trip(job, attempt)
+        if job.at_end:  # it may live on, and an output at its end can be read for ever
+            self._selector.unregister(job)
+        while job.ended:
+            attempt = job.ended.pop()
+            if len(job.attempts) > 1 and attempt.rule is None and self._outputs(attempt, 0):
+                self._conclude(job, attempt, 0)
+                job.release(attempt)
 
     def _trip(self, job: Job, attempt: Attempt) -> None:
         rule = attempt.rule
@@ -199,7 +229,8 @@ class Engine:
             code = job.poll()
             if code is None:
                 continue
-            self._selector.unregister(job)
+            if not job.at_end:
+                self._selector.unregister(job)
             job.drain()
             job.close()
             self._running.remove(job)
@@ -229,7 +260,7 @@ class Engine:
         outcome = Outcome(
             variant=attempt.step.variant,
             state=state,
-            seconds=job.elapsed,
+            seconds=job.seconds(attempt),
             rule=rule,
             log=str(attempt.log),
             outputs=outputs if state == "built" else (),
@@ -256,11 +287,17 @@ class Engine:
         elif code:
             return ()
         target = results.target(link)
-        return (target,) if valid([target]) else ()
+        if step.derivation is not None and self.plan.backend == "nix":
+            is_ours = target in step.derivation.outputs.values()
+        else:
+            is_ours = link.is_symlink() and link.lstat().st_ctime >= attempt.began - _CLOCKS
+        return (target,) if is_ours and valid([target]) else ()
 
     def _remember(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
         variant = outcome.variant
-        self.ledger.append(
+        if attempt.lost_log:
+            self.display.say(f"{variant.id}: its log is not whole: {attempt.lost_log}")
+        self._note(
             Ended(
                 at=now(),
                 release=variant.release_name,
@@ -277,6 +314,13 @@ class Engine:
                 where=outcome.where,
             )
         )
+
+    def _note(self, event: Started | Ended) -> None:
+        """Remember something. A ledger that cannot be written ends no build: the store has it."""
+        try:
+            self.ledger.append(event)
+        except WriteError as error:
+            self.display.say(f"{event.variant}: not remembered: {error}")
 
     def _again(self, step: Step, outcome: Outcome) -> bool:
         """Whether a failed build is tried once more, and how."""
@@ -306,6 +350,8 @@ class Engine:
         """Tell what came of a variant, and take out what would fail the same way."""
         self.outcomes[outcome.variant.package] = outcome
         self.display.say(sentence(outcome))
+        if outcome.state == "built":
+            self.push(outcome.variant, outcome.outputs)
         if outcome.state == "built" or self._interrupted:
             return
         rule = outcome.rule
@@ -334,6 +380,30 @@ class Engine:
             variant=step.variant, state="not started", message=why
         )
 
+    def push(self, variant: Variant, outputs: Sequence[str]) -> None:
+        """Begin to push a result to the cache, if there is one, while other builds go on."""
+        if self.options.copy_to and not self._interrupted:
+            try:
+                copy = cache.push(outputs, self.options.copy_to, self.options.secret_key)
+                self._pushes.append((variant, copy))
+            except ToolError as error:
+                self._not_pushed(variant, str(error))
+
+    def _finish_pushes(self) -> None:
+        for variant, copy in list(self._pushes):
+            if copy.is_running(0):
+                continue
+            self._pushes.remove((variant, copy))
+            answer = copy.finish()
+            if answer.code:
+                self._not_pushed(variant, cache.complaint(answer))
+            else:
+                self.display.say(f"{variant.id}: is in {self.options.copy_to}")
+
+    def _not_pushed(self, variant: Variant, why: str) -> None:
+        self.unpushed[variant.package] = why
+        self.display.say(f"{variant.id}: built, but not pushed: {why}")
+
     def _end_all(self) -> None:
         """End politely what runs, and begin nothing more."""
         self._interrupted = True
@@ -341,6 +411,11 @@ class Engine:
         for step in self._pending:
             self._put_off(step, "the run was ended")
         self._pending = []
+        for variant, copy in self._pushes:
+            copy.kill()
+            copy.finish()
+            self._not_pushed(variant, "the run was ended")
+        self._pushes = []
         for job in self._running:
             job.interrupted = True
             job.stop()

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
@@ -39,19 +39,31 @@ class Attempt:
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
         self.rule: Rule | None = None
         """The rule by which it was stopped, or has to be."""
+        self.lost_log = ""
+        """Why the log is not whole: a full disk ends no build."""
+        self.began = time.time()
+        """On the clock of files."""
         self._file = _opened(root / self.log)
 
     def write(self, text: str) -> None:
-        """Add a line to the log."""
-        self._file.write(f"{text}\n".encode())
-
-    def close(self) -> None:
-        """Finish the log."""
-        self._file.close()
+        """Add a line to the log, as long as there is one."""
+        if not self.lost_log:
+            self._try(lambda: self._file.write(f"{text}\n".encode()))
 
     def flush(self) -> None:
         """Let others read what the log has so far."""
-        self._file.flush()
+        if not self.lost_log:
+            self._try(self._file.flush)
+
+    def close(self) -> None:
+        """Finish the log."""
+        self._try(self._file.close)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self.lost_log = self.lost_log or error.strerror or "cannot be written"
 
 
 class Job:
@@ -71,6 +83,10 @@ class Job:
         self.started = time.monotonic()
         self.peak_memory = 0
         self.interrupted = False
+        self.at_end = False
+        """Whether it has closed its output."""
+        self.ended: list[Attempt] = []
+        """Those whose own build has ended, while others go on in the same Nix."""
         self._by_derivation = {a.step.derivation.drv_path: a for a in attempts if a.step.derivation}
         package = attempts[0].step.variant.package
         self._reader = NixReader() if is_nix else PlainReader(package)
@@ -92,9 +108,16 @@ class Job:
         """Seconds since it was started."""
         return time.monotonic() - self.started
 
+    def seconds(self, attempt: Attempt) -> float:
+        """Seconds that one build of it took so far: of its own, where several wait for a place."""
+        began = attempt.progress.began if len(self.attempts) > 1 else 0.0
+        return time.monotonic() - (began or self.started)
+
     def pump(self) -> list[Attempt]:
         """Take in what it printed. Returns the attempts that have to be stopped for it."""
         data = self.process.read()
+        if data is None:
+            self.at_end, data = True, b""
         tripped: list[Attempt] = []
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST:
@@ -121,6 +144,8 @@ class Job:
         for attempt in [owner] if owner else self.attempts:
             if line.text:
                 attempt.write(line.text)
+            if line.ended and owner:
+                self.ended.append(owner)
             rule = attempt.progress.see(line, now, own=owner is not None)
             if rule and attempt.rule is None:
                 attempt.rule = rule
@@ -142,12 +167,10 @@ class Job:
     def drain(self) -> list[Attempt]:
         """Take in all that is left in the pipe of an ended program."""
         tripped: list[Attempt] = []
-        while True:
-            before = self.process.read()
-            if not before:
-                break
-            self._rest += before
+        while self.process.is_readable():
             tripped += self.pump()
+            if self.at_end:
+                break
         if self._rest:
             for line in self._reader.read(self._rest):
                 tripped += self._take(line)
@@ -167,6 +190,13 @@ class Job:
         else:
             self.process.signal(number)
         self._next_signal = time.monotonic() + _PATIENCE
+
+    def release(self, attempt: Attempt) -> None:
+        """Let one go that is done, while the others go on."""
+        self.attempts.remove(attempt)
+        if attempt.step.derivation:
+            del self._by_derivation[attempt.step.derivation.drv_path]
+        attempt.close()
 
     def close(self) -> None:
         """Give everything back."""

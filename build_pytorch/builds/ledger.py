@@ -115,7 +115,8 @@ class Ledger:
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                     line = b"\n" + line  # the line before was torn; it keeps its place
-                file.write(line)
+                while line:  # a disk that fills up takes a part of it
+                    line = line[file.write(line) or 0 :]
                 os.fsync(file.fileno())
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from None
@@ -128,7 +129,7 @@ class Ledger:
         try:
             with self.path.open("rb") as file:
                 for line in file:
-                    with contextlib.suppress(msgspec.DecodeError):
+                    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                         yield _DECODER.decode(line)
         except FileNotFoundError:
             return

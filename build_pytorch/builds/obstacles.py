@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from build_pytorch import proc
 from build_pytorch.builds import builders, derivations, machine, results
+from build_pytorch.builds.results import Result
 from build_pytorch.builds.step import Step
 from build_pytorch.model import Build, Matrix, Variant
 
@@ -33,6 +34,26 @@ def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Itera
             yield (
                 f"{variant.id}: verification finds {names}; `nox -s verify -- {variant.id}` shows "
                 "where, --force builds it all the same"
+            )
+
+
+def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Result links that cannot be made, because something else has their name."""
+    for variant in variants:
+        link = results.link(root, variant)
+        if link.exists() and not link.is_symlink():
+            yield f"{link.name}: is no link; move it away, the result link gets this name"
+
+
+def condemned(steps: Sequence[Step], known: Mapping[str, Result], there: set[str]) -> Iterator[str]:
+    """Results that the store has although their build was stopped for what its log said."""
+    for step in steps:
+        cause = known[step.variant.package].condemned
+        output = step.derivation.output if step.derivation else ""
+        if cause and output in there:
+            yield (
+                f"{step.variant.id}: its build was stopped ({cause}), and yet the store has the "
+                f"result: nix-store --delete {output}"
             )
 
 
@@ -61,7 +82,9 @@ def lacking(
     for step in steps:
         needs = step.derivation.features if step.derivation else ()
         system = step.derivation.system if step.derivation else ""
-        if remote and any(machine.takes(system, needs) for machine in remote.machines):
+        if remote and any(
+            machine.takes(system, needs, settings.systems[0]) for machine in remote.machines
+        ):
             continue
         for feature in needs:
             if settings.features is not None and feature not in settings.features:
@@ -96,7 +119,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
 
 def tight(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """What is allowed and takes longer than this machine's CPUs would need."""
-    share = machine.cpus() // min(jobs, len(steps))
+    share = machine.cpus() // max(1, min(jobs, len(steps)))
     for build in needs(steps):
         if cores < min(share, build.max_jobs):
             yield (

@@ -16,6 +16,10 @@ from build_pytorch.select import select
 BACKENDS: Final = ("flox", "nix")
 
 
+class NothingToBuildError(BuildPytorchError):
+    """All that was asked for is skipped: no machine, or not this one."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What a person may ask. Zero and empty mean: decided by the machine."""
 

@@ -26,11 +26,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...] = ()
     where: str = ""
 
-    @property
-    def is_failure(self) -> bool:
-        """Whether somebody has to do something."""
-        return self.state != "built" or bool(self.message)
-
 
 def sentence(outcome: Outcome) -> str:
     """What came of a variant, in the words of the one line that people come back to."""

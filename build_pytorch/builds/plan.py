@@ -67,7 +67,9 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
             )
         else:
             open_ones.append(variant)
-    blocked = [] if options.force else list(obstacles.unverified(matrix, root, open_ones))
+    blocked = list(obstacles.occupied(root, open_ones))
+    if not options.force:
+        blocked += obstacles.unverified(matrix, root, open_ones)
     evaluated = derivations.Evaluated({}, {})
     if open_ones and not blocked and proc.which("nix-instantiate"):
         evaluated = derivations.evaluate(root, open_ones, write=remote is not None)
@@ -79,23 +81,20 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
         found = evaluated.derivations.get(variant.package)
         steps[variant.package] = _step(known[variant.package], found, there, settings, remote)
     ready = [steps[v.package] for v in ordered(variants)]
-    cores = 0
-    warnings: list[str] = []
     building = [step for step in ready if step.action == "build"]
+    local = [step for step in building if not step.where]
+    cores = options.cores or _cores(building, options.jobs) if building else 0
     if building and not blocked:
-        cores = options.cores or _cores(building, options.jobs)
-        if backend == "flox":
-            blocked += obstacles.untracked(root, building)
         blocked += obstacles.lacking(building, settings, remote)
-        if remote is None and not options.force:
-            blocked += obstacles.too_small(building, options.jobs, options.cores)
-            warnings += obstacles.tight(building, options.jobs, cores)
+        blocked += obstacles.untracked(root, building) if backend == "flox" else ()
+        blocked += () if options.force else obstacles.condemned(building, known, there)
+        blocked += () if options.force else obstacles.too_small(local, options.jobs, options.cores)
     return Plan(
         steps=tuple(ready),
         obstacles=tuple(blocked),
-        warnings=tuple(warnings),
+        warnings=tuple(obstacles.tight(local, options.jobs, cores)),
         backend=backend,
-        jobs=options.jobs,
+        jobs=min(options.jobs, max(1, len(building))),
         cores=cores,
         builders=remote,
     )
@@ -134,7 +133,9 @@ def _step(
     elif system not in settings.systems:
         features = found.features if found else ()
         taker = (
-            next((m for m in remote.machines if m.takes(system, features)), None)
+            next(
+                (m for m in remote.machines if m.takes(system, features, settings.systems[0])), None
+            )
             if remote
             else None
         )

@@ -8,15 +8,19 @@ from pathlib import Path
 
 from build_pytorch import matrix
 from build_pytorch.builds import command
-from build_pytorch.builds.options import BACKENDS, Options
-from build_pytorch.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.builds.options import BACKENDS, NothingToBuildError, Options
+from build_pytorch.errors import EXIT_INTERRUPTED, BuildPytorchError
+
+
+class Skipped(Exception):  # noqa: N818 - nox's word for it
+    """The variant is not for this machine, or for none; the text says why."""
 
 
 def run(package: str, arguments: Sequence[str], selected: int) -> int:
     """Build one variant. `selected` is how many such sessions this run of nox has.
 
-    Raises BuildPytorchError where that is the whole fleet and nobody said --all: `nox -s build`
-    is quickly typed.
+    Raises Skipped for a variant that this machine does not build, and BuildPytorchError where
+    that is the whole fleet and nobody said --all: `nox -s build` is quickly typed.
     """
     parser = argparse.ArgumentParser(prog='nox -s "build(VARIANT)" --')
     parser.add_argument("--backend", default="", choices=BACKENDS)
@@ -29,10 +33,9 @@ def run(package: str, arguments: Sequence[str], selected: int) -> int:
     parser.add_argument("--force", action="store_true", help="build against all advice")
     parser.add_argument("--all", action="store_true", help="really all variants")
     given = parser.parse_args(arguments)
-    total = len(matrix.load().variants)
-    if selected >= total > 1 and not given.all:
+    if _is_accident(arguments, selected):
         raise BuildPytorchError(
-            f'`nox -s build` would build all {total}; name one as in -s "build(sm120-avx512)", '
+            f'`nox -s build` would build all {selected}; name one as in -s "build(sm120-avx512)", '
             "choose by tag as in -t sm120, or say -- --all"
         )
     options = Options(
@@ -46,4 +49,16 @@ def run(package: str, arguments: Sequence[str], selected: int) -> int:
         fix_hashes=given.fix_hashes,
         force=given.force,
     )
-    return command.run(options) or EXIT_OK
+    try:
+        return command.run(options)
+    except NothingToBuildError as reason:
+        raise Skipped(str(reason)) from None
+
+
+def ends_all(code: int, arguments: Sequence[str], selected: int) -> bool:
+    """Whether a session that failed ends the run of nox, or the next variant has its turn."""
+    return selected == 1 or code >= EXIT_INTERRUPTED or _is_accident(arguments, selected)
+
+
+def _is_accident(arguments: Sequence[str], selected: int) -> bool:
+    return selected >= len(matrix.load().variants) > 1 and "--all" not in arguments

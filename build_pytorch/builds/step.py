@@ -20,13 +20,3 @@ class Step(Struct, frozen=True, kw_only=True):
     derivation: Derivation | None = None
     where: str = ""
     """The builder's address; empty for this machine."""
-
-    @property
-    def path(self) -> str:
-        """What a printed plan names."""
-        return self.variant.id
-
-    @property
-    def group(self) -> str:
-        """What a printed plan shows together."""
-        return ""
