@@ -210,7 +210,6 @@ def test_nixs_own_log_tells_whose_line_it_is() -> None:
         (drv, "", "", "ssh://thor"),
         (drv, "", "buildPhase", ""),
         (drv, "[3/9] Building", "", ""),
-        (drv, "", "", ""),
         ("", "error: boom", "", ""),
         ("", "  at x", "", ""),
         ("", "a warning of another program", "", ""),

@@ -234,8 +234,8 @@ def test_a_machines_file_is_read_as_nix_reads_it(
     path = tmp_path / "machines"
     path.write_text(line + "\n")
     for value in (str(path), f"@{path}"):
-        found = builders.read(value, fleet, tmp_path, write=False)
-        assert any(m.takes(system, features, "x86_64-linux") for m in found.machines) is takes
+        found = builders.read(value, fleet, tmp_path, "x86_64-linux", write=False)
+        assert (found.find(system, features) is not None) is takes
 
 
 def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:

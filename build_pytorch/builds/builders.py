@@ -42,9 +42,16 @@ class Builders(Struct, frozen=True):
 
     machines: tuple[Machine, ...]
     option: str
+    host: str
+    """The platform of the machine that hands builds out."""
+
+    def find(self, system: str, features: Sequence[str]) -> Machine | None:
+        """A machine that may be handed a derivation."""
+        fitting = (m for m in self.machines if m.takes(system, features, self.host))
+        return next(fitting, None)
 
 
-def read(value: str, matrix: Matrix, root: Path, *, write: bool) -> Builders:
+def read(value: str, matrix: Matrix, root: Path, host: str, *, write: bool) -> Builders:
     """The builders that --builders names: a machines file, or `matrix` for those of matrix.toml.
 
     The latter are written to a file in the state folder, unless this is only a plan.
@@ -57,29 +64,23 @@ def read(value: str, matrix: Matrix, root: Path, *, write: bool) -> Builders:
         path = root / paths.STATE / "machines"
         if write:
             _write(path, text)
-        return Builders(_parsed(text, "matrix.toml"), f"@{path}")
+        return Builders(_parsed(text, "matrix.toml"), f"@{path}", host)
     path = Path(value.removeprefix("@"))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8"
         raise BuildPytorchError(f"--builders {value}: cannot be read: {why}") from None
-    return Builders(_parsed(text, str(path)), f"@{path.resolve()}")
+    return Builders(_parsed(text, str(path)), f"@{path.resolve()}", host)
 
 
 def _parsed(text: str, name: str) -> tuple[Machine, ...]:
-    machines = []
-    for line in text.splitlines():
-        for entry in line.partition("#")[0].split(";"):
-            if words := entry.split():
-                machines.append(
-                    Machine(
-                        words[0],
-                        _listed(words, 1),
-                        _listed(words, _FEATURES),
-                        _listed(words, _MANDATORY),
-                    )
-                )
+    entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
+    machines = [
+        Machine(words[0], _listed(words, 1), _listed(words, _FEATURES), _listed(words, _MANDATORY))
+        for words in entries
+        if words
+    ]
     if not machines:
         raise BuildPytorchError(f"{name}: no builder in it; see docs/fleet.md")
     return tuple(machines)

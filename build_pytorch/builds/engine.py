@@ -35,6 +35,9 @@ _RETRIES: Final = {"fewer-cores": 1, "later": 3}
 _KILLED: Final = (137, -9)
 """Exit codes of a program that the kernel killed, as shells and as Python count them."""
 
+_LOOK: Final = 10.0
+"""Seconds after which the store is asked again what is built."""
+
 _CLOCKS: Final = 0.1
 """Seconds by which the clock of files may be behind ours."""
 
@@ -64,6 +67,7 @@ class Engine:
         self._pushes: list[tuple[Variant, proc.Running]] = []
         self._selector = selectors.DefaultSelector()
         self._number = 0
+        self._next_look = 0.0
         self._interrupted = False
         self._signals_seen = 0
         self.ended_by = 0
@@ -207,11 +211,6 @@ class Engine:
             self._trip(job, attempt)
         if job.at_end:  # it may live on, and an output at its end can be read for ever
             self._selector.unregister(job)
-        while job.ended:
-            attempt = job.ended.pop()
-            if len(job.attempts) > 1 and attempt.rule is None and self._outputs(attempt, 0):
-                self._conclude(job, attempt, 0)
-                job.release(attempt)
 
     def _trip(self, job: Job, attempt: Attempt) -> None:
         rule = attempt.rule
@@ -224,10 +223,24 @@ class Engine:
         else:
             job.stop()
 
+    def _release_finished(self, job: Job) -> None:
+        """Conclude what is built while others go on in a Nix that tells so only at its end."""
+        if len(job.attempts) == 1 or not (job.has_news or time.monotonic() > self._next_look):
+            return
+        job.has_news = False
+        self._next_look = time.monotonic() + _LOOK
+        begun = [a for a in job.attempts if a.progress.began and a.rule is None]
+        outputs = {a: a.step.derivation.output for a in begun if a.step.derivation}
+        there = valid(list(outputs.values()))
+        for attempt in [a for a, output in outputs.items() if output in there]:
+            self._conclude(job, attempt, 0)
+            job.release(attempt)
+
     def _reap(self) -> None:
         for job in list(self._running):
             code = job.poll()
             if code is None:
+                self._release_finished(job)
                 continue
             if not job.at_end:
                 self._selector.unregister(job)

@@ -79,18 +79,20 @@ class Job:
         is_nix: bool,
     ) -> None:
         self.attempts = list(attempts)
+        self._all = tuple(attempts)
         self.argv = argv
         self.started = time.monotonic()
         self.peak_memory = 0
         self.interrupted = False
         self.at_end = False
         """Whether it has closed its output."""
-        self.ended: list[Attempt] = []
-        """Those whose own build has ended, while others go on in the same Nix."""
+        self.has_news = False
+        """Whether a build of several has begun, so that another may have ended."""
         self._by_derivation = {a.step.derivation.drv_path: a for a in attempts if a.step.derivation}
         package = attempts[0].step.variant.package
         self._reader = NixReader() if is_nix else PlainReader(package)
         self._is_nix = is_nix
+        self._is_shared = len(attempts) > 1
         self._rest = b""
         self._signals: Iterator[int] | None = None
         self._next_signal = 0.0
@@ -110,7 +112,7 @@ class Job:
 
     def seconds(self, attempt: Attempt) -> float:
         """Seconds that one build of it took so far: of its own, where several wait for a place."""
-        began = attempt.progress.began if len(self.attempts) > 1 else 0.0
+        began = attempt.progress.began if self._is_shared else 0.0
         return time.monotonic() - (began or self.started)
 
     def pump(self) -> list[Attempt]:
@@ -126,7 +128,7 @@ class Job:
         for raw in lines:
             for line in self._reader.read(raw):
                 tripped += self._take(line)
-        for attempt in self.attempts:
+        for attempt in self._all:
             attempt.flush()
         return tripped
 
@@ -144,8 +146,7 @@ class Job:
         for attempt in [owner] if owner else self.attempts:
             if line.text:
                 attempt.write(line.text)
-            if line.ended and owner:
-                self.ended.append(owner)
+            self.has_news |= line.began and owner is not None
             rule = attempt.progress.see(line, now, own=owner is not None)
             if rule and attempt.rule is None:
                 attempt.rule = rule
@@ -192,16 +193,13 @@ class Job:
         self._next_signal = time.monotonic() + _PATIENCE
 
     def release(self, attempt: Attempt) -> None:
-        """Let one go that is done, while the others go on."""
+        """Let one go that is done, while the others go on. Late lines still reach its log."""
         self.attempts.remove(attempt)
-        if attempt.step.derivation:
-            del self._by_derivation[attempt.step.derivation.drv_path]
-        attempt.close()
 
     def close(self) -> None:
         """Give everything back."""
         self.process.finish()
-        for attempt in self.attempts:
+        for attempt in self._all:
             attempt.close()
 
 

@@ -82,9 +82,7 @@ def lacking(
     for step in steps:
         needs = step.derivation.features if step.derivation else ()
         system = step.derivation.system if step.derivation else ""
-        if remote and any(
-            machine.takes(system, needs, settings.systems[0]) for machine in remote.machines
-        ):
+        if remote and remote.find(system, needs):
             continue
         for feature in needs:
             if settings.features is not None and feature not in settings.features:

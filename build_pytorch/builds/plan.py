@@ -47,9 +47,11 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
     Raises BuildPytorchError where the machine cannot be asked.
     """
     root = options.root
+    settings = derivations.settings()
     remote = None
     if options.builders:
-        remote = builders.read(options.builders, matrix, root, write=not options.dry_run)
+        host = settings.systems[0]
+        remote = builders.read(options.builders, matrix, root, host, write=not options.dry_run)
     backend = _backend(options, remote)
     known = results.look(root, variants)
     steps = {}
@@ -74,7 +76,6 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
     if open_ones and not blocked and proc.which("nix-instantiate"):
         evaluated = derivations.evaluate(root, open_ones, write=remote is not None)
         blocked += [f"{package}: {why}" for package, why in evaluated.failures.items()]
-    settings = derivations.settings()
     outputs = {d.output for d in evaluated.derivations.values()}
     there = derivations.valid(sorted(outputs))
     for variant in open_ones:
@@ -132,13 +133,7 @@ def _step(
         reason = "in the store already, only the link is missing"
     elif system not in settings.systems:
         features = found.features if found else ()
-        taker = (
-            next(
-                (m for m in remote.machines if m.takes(system, features, settings.systems[0])), None
-            )
-            if remote
-            else None
-        )
+        taker = remote.find(system, features) if remote else None
         if taker is None:
             why = (
                 "no builder of --builders takes it"

@@ -52,7 +52,6 @@ class Line(msgspec.Struct, frozen=True):
     text: str
     phase: str = ""
     began: bool = False
-    ended: bool = False
     where: str = ""
 
 
@@ -88,8 +87,8 @@ class NixReader:
                 yield Line(str(record.fields[0]), "", began=True, where=where)
             case "start" if record.type in _DOWNLOADS and record.text:
                 yield Line("", _clean(record.text))
-            case "stop" if record.id in self._building:
-                yield Line(self._building.pop(record.id), "", ended=True)
+            case "stop":
+                self._building.pop(record.id, None)
             case "result" if record.type in {_LOG_LINE, _POST_BUILD_LINE} and record.fields:
                 text = _clean(str(record.fields[0]))
                 yield Line(self._building.get(record.id, ""), text)
