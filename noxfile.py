@@ -117,9 +117,9 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; arguments after -- go to pytest."""
+    """Run the tests on all CPUs; arguments after -- go to pytest (-n0: one after the other)."""
     _install(session, "test")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session

@@ -540,6 +540,17 @@ def test_ctrl_c_ends_builds_politely_and_leaves_no_orphans(
     assert world.build("cpu-avx2", "cpu-avx512").returncode == 0
 
 
+def test_a_lost_terminal_ends_nothing(world: World) -> None:
+    world.scenario("default", "phases; sleep 3; finish")
+    run = world.start("cpu-avx2", "cpu-avx512")
+    wait_for(world, "started")
+    assert run.stdout is not None
+    run.stdout.close()  # nobody reads any more
+    os.killpg(run.pid, signal.SIGHUP)
+    assert run.wait(timeout=60) == 0
+    assert world.link("cpu-avx512").exists()
+
+
 def test_a_second_ctrl_c_ends_what_does_not_want_to_end(world: World) -> None:
     # A stand-in for a Nix that ignores being asked.
     world.program("nix-build", "#!/bin/sh\ntrap '' INT TERM\nwhile true; do /bin/sleep 1; done\n")
