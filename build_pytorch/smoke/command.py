@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch import matrix, paths
+from build_pytorch import given, matrix, paths
 from build_pytorch.builds import artefact
 from build_pytorch.builds.artefact import Artefact
 from build_pytorch.builds.ledger import Ledger, Tested, now
@@ -88,15 +88,21 @@ def main(argv: Sequence[str]) -> int:
         prog="nox -s smoke --", description="Prove built variants by real work."
     )
     parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
-    parser.add_argument("--python", default="", metavar="PATH", help=HELP["python"])
-    parser.add_argument("--device", type=int, default=0, metavar="INDEX", help=HELP["device"])
-    parser.add_argument("--timeout", type=float, default=TIMEOUT, help=HELP["timeout"])
+    parser.add_argument("--python", metavar="PATH", help=HELP["python"])
+    parser.add_argument("--device", default="0", metavar="INDEX", help=HELP["device"])
+    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
     parser.add_argument("--json", action="store_true", help=HELP["json"])
-    parser.add_argument(
-        "--root", type=Path, default=paths.PROJECT, metavar="DIR", help=HELP["root"]
+    parser.add_argument("--root", metavar="DIR", help=HELP["root"])
+    asked = parser.parse_args(argv)
+    options = Options(
+        variants=tuple(asked.variants),
+        python=given.text("--python", asked.python),
+        device=given.integer("--device", asked.device),
+        timeout=given.number("--timeout", asked.timeout),
+        json=asked.json,
+        root=given.root(asked.root),
     )
-    values = vars(parser.parse_args(argv))
-    return run(Options(**{**values, "variants": tuple(values["variants"])}))
+    return run(options)
 
 
 def run(options: Options) -> int:
