@@ -17,11 +17,9 @@ _JSON = "print the result as JSON"
 
 def _root(value: str | None) -> Path:
     """The folder that --root names; an empty one is a variable that was not set."""
-    from build_pytorch import errors, paths
+    from build_pytorch import given, paths
 
-    if value == "":
-        raise errors.BuildPytorchError("--root: found nothing; name an existing checkout")
-    return paths.PROJECT if value is None else Path(value)
+    return given.path("--root", value) or paths.PROJECT
 
 
 def _hand_over(run: Callable[[], int]) -> None:
@@ -155,20 +153,20 @@ def prefetch(
     check: bool = False,
     accept: bool = False,
     json: bool = False,
-    timeout: int = 60,
+    timeout: str = "60",
     from_log: str = "",
 ) -> None:
     """Take the hashes of all sources, write matrix.toml and generate again."""
 
     def run() -> int:
-        from build_pytorch import prefetch
+        from build_pytorch import given, prefetch
 
         options = prefetch.Options(
             only=tuple(only or ()),
             check=check,
             accept=accept,
             json=json,
-            timeout=timeout,
+            timeout=given.integer("--timeout", timeout),
             from_log=Path(from_log) if from_log else None,
         )
         return prefetch.run(options)
@@ -196,12 +194,12 @@ def bump(
     release: str = "",
     pre: bool = False,
     dry_run: bool = False,
-    timeout: int = 60,
+    timeout: str = "60",
 ) -> None:
     """Move a release to another PyTorch, nixpkgs or CUDA: all of it, or nothing."""
 
     def run() -> int:
-        from build_pytorch import bump
+        from build_pytorch import bump, given
 
         options = bump.Options(
             torch=torch,
@@ -210,7 +208,7 @@ def bump(
             release=release,
             pre=pre,
             dry_run=dry_run,
-            timeout=timeout,
+            timeout=given.integer("--timeout", timeout),
         )
         return bump.run(options)
 
@@ -261,8 +259,8 @@ def build(
     isa: list[str] | None = None,
     all: bool = False,  # noqa: A002 - the option's name
     backend: str = "",
-    jobs: int = 1,
-    cores: int = 0,
+    jobs: str = "1",
+    cores: str = "0",
     builders: str = "",
     copy_to: str = "",
     store: str = "",
@@ -322,7 +320,7 @@ def status(_: Context, variants: str = "", root: str | None = None, json: bool =
 def ci_matrix(
     _: Context,
     variants: str = "",
-    size: int = 1,
+    size: str = "1",
     store: str = "",
     runner: list[str] | None = None,
     root: str | None = None,
@@ -330,26 +328,28 @@ def ci_matrix(
     """Print the job matrix for GitHub Actions."""
 
     def run() -> int:
+        from build_pytorch import given
         from build_pytorch.builds import ci
         from build_pytorch.paths import checked_root
 
-        place = checked_root(_root(root))
-        return ci.run(variants.split(), place, size=size, store=store, runners=runner or [])
+        place, number = checked_root(_root(root)), given.integer("--size", size)
+        return ci.run(variants.split(), place, size=number, store=store, runners=runner or [])
 
     _hand_over(run)
 
 
 @task(
     auto_shortflags=False,
-    help={"output": "write to this file (default: print); an older description is replaced"},
+    help={"output": "write to this file (default, and -: print); an older description is replaced"},
 )
-def describe_machine(_: Context, output: str = "") -> None:
+def describe_machine(_: Context, output: str | None = None) -> None:
     """Describe this machine as JSON: platform, CPU flags, GPUs, driver; nothing that names it."""
 
     def run() -> int:
+        from build_pytorch import given
         from build_pytorch.hardware import command
 
-        return command.describe(output)
+        return command.describe(given.text("--output", output))
 
     _hand_over(run)
 
@@ -362,24 +362,33 @@ def describe_machine(_: Context, output: str = "") -> None:
         "gpu": "for this GPU only, by its number in nvidia-smi",
         "release": "of this release only",
         "json": _JSON,
+        "root": "the checkout whose results are told, with this matrix.toml (default: this one)",
     },
 )
 def recommend(
     _: Context,
-    machine: str = "",
-    for_: str = "",
-    gpu: str = "",
-    release: str = "",
+    machine: str | None = None,
+    for_: str | None = None,
+    gpu: str | None = None,
+    release: str | None = None,
     json: bool = False,
+    root: str | None = None,
 ) -> None:
     """Say which variant is right for a machine, what comes next, and why not the others."""
 
     def run() -> int:
+        from build_pytorch import given
         from build_pytorch.hardware import command
 
-        return command.recommend(
-            command.Options(machine=machine, workload=for_, gpu=gpu, release=release, json=json)
+        options = command.Options(
+            machine=given.text("--machine", machine),
+            workload=given.text("--for", for_),
+            gpu=given.text("--gpu", gpu),
+            release=given.text("--release", release),
+            json=json,
+            root=_root(root),
         )
+        return command.recommend(options)
 
     _hand_over(run)
 
@@ -399,22 +408,23 @@ def recommend(
 def smoke(
     _: Context,
     variants: str = "",
-    python: str = "",
-    device: int = 0,
-    timeout: float = 15.0,
+    python: str | None = None,
+    device: str = "0",
+    timeout: str = "15",
     json: bool = False,
     root: str | None = None,
 ) -> None:
     """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
 
     def run() -> int:
+        from build_pytorch import given
         from build_pytorch.smoke import command
 
         options = command.Options(
             variants=tuple(variants.split()),
-            python=python,
-            device=device,
-            timeout=timeout,
+            python=given.text("--python", python),
+            device=given.integer("--device", device),
+            timeout=given.number("--timeout", timeout),
             json=json,
             root=_root(root),
         )
@@ -438,7 +448,7 @@ def smoke(
 def publish(
     _: Context,
     variants: str = "",
-    org: str = "",
+    org: str | None = None,
     unproved: bool = False,
     dry_run: bool = False,
     root: str | None = None,
@@ -447,14 +457,14 @@ def publish(
     """Publish built and proved variants with Flox, one by one."""
 
     def run() -> int:
-        from build_pytorch import publish
+        from build_pytorch import given, publish
         from build_pytorch.paths import checked_root
 
         return publish.run(
             publish.Options(
                 patterns=tuple(variants.split()),
                 root=checked_root(_root(root)),
-                organization=org,
+                organization=given.text("--org", org),
                 unproved=unproved,
                 dry_run=dry_run,
                 json=json,
@@ -484,9 +494,10 @@ def prove(
     """Prove built files without a GPU: device code, instructions, config, closure."""
 
     def run() -> int:
+        from build_pytorch import given
         from build_pytorch.prove import command
 
-        folder = None if path is None else Path(path)
+        folder = given.path("--path", path)
         return command.run(variants=variants.split(), path=folder, root=_root(root), json=json)
 
     _hand_over(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,20 @@ from build_pytorch.builds.ledger import Ledger, Published
 from build_pytorch.builds.lock import only_run
 from build_pytorch.builds.results import Result
 from build_pytorch.console import Progress, Screen, print_json
-from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError, WriteError
+from build_pytorch.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildPytorchError,
+    ToolError,
+    WriteError,
+)
 from build_pytorch.model import Variant
 from build_pytorch.select import select
 
 _TAIL: Final = 10
+
+_ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -41,7 +51,7 @@ class Row(Struct, frozen=True, kw_only=True):
     variant: str
     package: str
     action: str
-    """publish, published, refused, failed"""
+    """publish, published, already, refused, failed"""
     reason: str
     output: str = ""
 
@@ -54,8 +64,10 @@ def run(options: Options) -> int:
     """
     if not options.patterns:
         raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
-    if options.organization.startswith("-"):
-        raise BuildPytorchError(f"--org {options.organization}: not the name of an organization")
+    if options.organization and not _ORGANIZATION.fullmatch(options.organization):
+        raise BuildPytorchError(
+            f'--org: found "{options.organization}"; allowed: letters, digits, - and _'
+        )
     fleet = matrix.load()
     variants = select(fleet, options.patterns)
     known = results.look(options.root, variants)
@@ -63,27 +75,78 @@ def run(options: Options) -> int:
     screen = Screen(sys.stderr if options.json else sys.stdout)
     _print(screen, rows)
     obstacles = list(_obstacles(options.root, variants))
-    if obstacles:
+    if options.dry_run:
+        code = EXIT_BAD_INPUT if obstacles else _code(rows)
+        _tell_dry_run(screen, rows, obstacles)
+    elif obstacles:
+        if options.json:
+            _print_json([_refused(row, obstacles) for row in rows], obstacles, EXIT_BAD_INPUT)
         raise BuildPytorchError("nothing was published:\n" + "\n".join(f"  {o}" for o in obstacles))
-    if not options.dry_run:
+    else:
         with only_run(options.root):
-            rows = [_carried_out(row, known[row.package], options, screen) for row in rows]
+            known = results.look(options.root, variants)  # another run may have come before
+            rows = [
+                _carried_out(_row(known[v.package], options), known[v.package], options, screen)
+                for v in variants
+            ]
+        code = _code(rows)
+        screen.line(_total(rows))
     if options.json:
-        print_json({"variants": [_as_dict(row) for row in rows]}, sys.stdout)
-    done = [row for row in rows if row.action == "published"]
-    bad = [row for row in rows if row.action in {"refused", "failed"}]
-    screen.line(f"{len(done)} published, {len(bad)} not" if not options.dry_run else "dry run")
+        _print_json(rows, obstacles, code)
+    return code
+
+
+def _code(rows: Sequence[Row]) -> int:
+    bad = any(row.action in {"refused", "failed"} for row in rows)
     return EXIT_FINDINGS if bad else EXIT_OK
+
+
+def _total(rows: Sequence[Row]) -> str:
+    """What this run did: `1 published, 2 already, 1 not`."""
+    actions = [row.action for row in rows]
+    bad = actions.count("refused") + actions.count("failed")
+    told = [f"{actions.count('published')} published"]
+    if already := actions.count("already"):
+        told.append(f"{already} already")
+    if bad:
+        told.append(f"{bad} not")
+    return ", ".join(told)
+
+
+def _tell_dry_run(screen: Screen, rows: Sequence[Row], obstacles: Sequence[str]) -> None:
+    number = sum(row.action == "publish" for row in rows)
+    if not obstacles:
+        screen.line(f"dry run: {number} would be published")
+        return
+    screen.line(screen.paint("dry run: all would be refused:", "red"))
+    for obstacle in obstacles:
+        screen.line(f"  {obstacle}")
+
+
+def _print_json(rows: Sequence[Row], obstacles: Sequence[str], code: int) -> None:
+    variants = [_as_dict(row) for row in rows]
+    document = {"variants": variants, "obstacles": list(obstacles), "exit_code": code}
+    print_json(document, sys.stdout)
+
+
+def _refused(row: Row, obstacles: Sequence[str]) -> Row:
+    return _changed(row, "refused", obstacles[0]) if row.action == "publish" else row
 
 
 def _row(result: Result, options: Options) -> Row:
     """What is to become of a variant."""
     variant = result.variant
     action, reason = "publish", "built and proved"
-    if not result.output:
+    if result.unknown:
+        action = "refused"
+        reason = f"nothing tells which recipe it was built from; `invoke build {variant.id}`"
+    elif not result.output:
         action, reason = "refused", f"not built for this recipe; `invoke build {variant.id}`"
-    elif result.published and result.published.output == result.output:
-        action, reason = "published", f"since {result.published.at[:10]}"
+    elif options.organization in result.organizations:
+        action, reason = "already", f"published to {options.organization or 'yourself'}"
+    elif result.disproof:
+        action = "refused"
+        reason = f"{result.disproof}; mend that, `invoke build {variant.id}` and test again"
     elif result.doubt and not options.unproved:
         action = "refused"
         reason = f"{result.doubt}; `invoke smoke {variant.id}` on its hardware or `invoke prove`"
@@ -125,6 +188,7 @@ def _carried_out(row: Row, result: Result, options: Options, screen: Screen) -> 
     """Publish one variant, if it is to be, and remember it."""
     if row.action != "publish":
         return row
+    variant = result.variant
     org = ["-o", options.organization] if options.organization else []
     argv = ["flox", "publish", *org, row.package]
     screen.line(f"$ {' '.join(argv)}")
@@ -136,7 +200,6 @@ def _carried_out(row: Row, result: Result, options: Options, screen: Screen) -> 
             screen.line(f"    {line}")
         screen.line(f"{row.variant}: flox publish failed with exit code {code}; whole log: {place}")
         return _changed(row, "failed", f"exit code {code}; {place}")
-    variant = result.variant
     Ledger(options.root).append(
         Published(
             at=ledger.now(),

@@ -125,16 +125,17 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
 LAYERS = [
     {"errors", "digest", "console", "fields", "hashes", "compatibility", "words"},
     {"paths", "model", "nix", "proc", "github"},
-    {"matrix_errors", "consistency", "select", "guard"},
+    {"matrix_errors", "consistency", "select", "guard", "given"},
     {"matrix", "recipes", "changes"},
     {"docs_choosing"},
     {"docs", "applying"},
     {"rendering", "matrix_edit"},
-    {"checks", "builds"},
-    {"phases", "prove"},
+    {"checks"},
+    {"phases"},
     {"prefetch"},
     {"builds"},
-    {"hardware", "smoke", "prove"},
+    {"hardware", "smoke"},
+    {"prove"},
     {"publish"},
     {"bump"},
 ]
@@ -170,3 +171,42 @@ def test_the_menus_hold_no_logic() -> None:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 body = (node.end_lineno or 0) - node.body[0].lineno + 1
                 assert body <= 20, f"{menu}: {node.name} has {body} lines"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["smoke", "--device", "x"], '--device: found "x"; allowed: a whole number'),
+        (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
+        (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
+        (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
+        (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
+        (["bump", "--timeout", "x"], '--timeout: found "x"'),
+        (["ci-matrix", "--size", "9" * 5000], f'--size: found "{"9" * 37}..."'),
+    ],
+)
+def test_an_option_that_is_no_number_is_one_line(
+    project: Project, argv: list[str], says: str
+) -> None:
+    done = project.invoke(*argv)
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["invoke", "smoke", "--python", ""],
+        ["invoke", "prove", "cpu-avx2", "--path", ""],
+        ["invoke", "publish", "cpu-avx2", "--org", ""],
+        ["invoke", "status", "--root", ""],
+        ["nox", "-s", "smoke", "--", "--root", ""],
+        ["nox", "-s", "smoke", "--", "--python", ""],
+        ["nox", "-s", "verify", "--", "--root", ""],
+    ],
+)
+def test_an_empty_option_is_a_variable_that_was_not_set(project: Project, argv: list[str]) -> None:
+    done = project.run(*argv)
+    assert done.returncode == 2
+    option = argv[-2]
+    assert f"{option}: found nothing, as from a variable that was not set" in error_line(done)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project, error_line
+from conftest import PROJECT, Project, error_line
 
 from build_pytorch.errors import WriteError
 from build_pytorch.hardware import nvidia, processor, reading, saved
@@ -304,6 +304,27 @@ def test_no_device_is_an_answer(stand_ins: StandIns) -> None:
     assert found.gpus == ()
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "5000, 12.1, 580.95.05, 10, NVIDIA GB10",
+        f"{'1' * 5000}, 12.1, 580.95.05, 10, NVIDIA GB10",
+        f"0, 12.1, 580.95.05, {'9' * 40}, NVIDIA GB10",
+        "no table " * 100,
+    ],
+)
+def test_an_answer_that_cannot_be_true_is_a_note_of_one_short_line(
+    stand_ins: StandIns, row: str
+) -> None:
+    stand_ins.smi_rows(row)
+    found = nvidia.read()
+    assert found.gpus == ()
+    (note,) = found.notes
+    assert "nvidia-smi: an answer that" in note
+    assert "\n" not in note
+    assert len(note) < 300
+
+
 def test_an_nvidia_smi_that_hangs_is_ended(
     stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +463,31 @@ def test_describe_machine_writes_a_file_and_replaces_an_older_one(project: Proje
         assert "written to here.json" in done.stderr
     assert saved.load(project.root / "here.json").cpu.flags
     assert [path.name for path in project.root.glob("*here.json*")] == ["here.json"]
+
+
+def test_describe_machine_prints_where_the_file_is_a_dash(project: Project) -> None:
+    done = project.invoke("describe-machine", "--output", "-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["format"] == "build-pytorch machine 1"
+    assert not (project.root / "-").exists()
+
+
+def test_describe_machine_needs_a_name_where_it_is_given_one(project: Project) -> None:
+    done = project.invoke("describe-machine", "--output", "")
+    assert done.returncode == 2
+    assert "--output: found nothing, as from a variable that was not set" in error_line(done)
+
+
+def test_describe_machine_writes_through_a_link(project: Project) -> None:
+    assert project.invoke("describe-machine", "--output", "here.json").returncode == 0
+    (project.root / "here.json").write_bytes(
+        (PROJECT / "tests/machines/dgx-spark.json").read_bytes()
+    )
+    link = project.root / "link.json"
+    link.symlink_to("here.json")
+    assert project.invoke("describe-machine", "--output", "link.json").returncode == 0
+    assert link.is_symlink()
+    assert "GB10" not in (project.root / "here.json").read_text()
 
 
 def test_describe_machine_replaces_nothing_else(project: Project) -> None:

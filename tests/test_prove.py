@@ -462,9 +462,31 @@ def test_without_file_symbols_a_single_kernel_is_neither_proved_nor_disproved(
 ) -> None:
     sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
     compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
-    part = scanned(project, "avx2", tmp_path / "lib")
+    done = prove(project, "cpu-avx2", "--path", str(tmp_path / "lib"), "--json")
+    part = part_of(done, "instructions")
     assert not texts(part)
     assert "of unattributed code" in texts(part, "warning")
+    assert part["state"] == "skipped"
+    assert "1 function of " in part["reason"]
+    assert "in unattributed code: neither proved nor disproved" in part["reason"]
+
+
+def many(count: int) -> str:
+    """So many functions of common code."""
+    return "".join(f"float _ZN3c101f{n:05}Ef(float x) {{ return x; }}\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("functions", "state"), [(9_000, "skipped"), (12_000, "warning")], ids=["more", "fewer"]
+)
+def test_few_functions_that_nobody_knows_take_no_proof_away(
+    project: Project, tmp_path: Path, functions: int, state: str
+) -> None:
+    sources = {COMMON: COMMON_CODE + many(functions), "Other.cpp": kernel("other", HIGH)}
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
+    part = scanned(project, "avx2", tmp_path / "lib")
+    assert not texts(part)
+    assert part["state"] == state
 
 
 def test_in_a_stripped_library_what_has_no_name_is_counted_and_said(
@@ -476,6 +498,8 @@ def test_in_a_stripped_library_what_has_no_name_is_counted_and_said(
     assert part["figures"]["libtorch_cpu.so"]["symbols"] == "exported"
     assert not texts(part)
     assert "of unattributed code with instructions above it: (no name)" in texts(part, "warning")
+    assert part["state"] == "skipped"
+    assert "neither proved nor disproved" in part["reason"]
 
 
 def test_in_a_stripped_library_exported_functions_are_judged_all_the_same(
@@ -492,8 +516,9 @@ def test_c_code_of_others_is_a_warning(project: Project, tmp_path: Path) -> None
     sources = {COMMON: COMMON_CODE, "theirs.cpp": theirs}
     compile_library(tmp_path / "lib", AVX2, sources=sources)
     part = scanned(project, "avx2", tmp_path / "lib")
-    assert part["state"] == "warning"
+    assert not texts(part)
     assert "1 function of other C code" in texts(part, "warning")
+    assert part["state"] == "skipped"  # of the six functions here; see the share below
 
 
 @pytest.mark.parametrize(
@@ -790,7 +815,8 @@ def store(tmp_path: Path) -> dict[str, str]:
     }
 
 
-PYTHON_SAYS = """2.10.0
+PYTHON_SAYS = """TORCH
+2.10.0
 PyTorch built with:
   - GCC 14.3
   - CPU capability usage: AVX2
@@ -806,6 +832,7 @@ def build(
     needs: list[str],
     variant: str = "cpu-avx2",
     python: str = "",
+    fails: str = "",
 ) -> None:
     """Build a result that holds a folder's libraries and refers to store paths of some names."""
     package = next(path.stem for path in project.pkgs.glob("*.nix") if path.stem.endswith(variant))
@@ -813,6 +840,11 @@ def build(
         needs = [*needs, "python3-3.13.9"]
     said = folder.parent / "said"
     said.write_text(python)
+    stand_in = folder.parent / "stand-in.sh"
+    stand_in.write_text(
+        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
+        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {said}\n"
+    )
     expression = f"""
 let
   make = name: script: derivation {{
@@ -820,7 +852,7 @@ let
     builder = "/bin/sh"; args = [ "-c" script ]; PATH = "{os.environ["PATH"]}";
   }};
   needs = map (name: make name "mkdir -p $out/bin; echo ${{name}} > $out/name; \\
-    case ${{name}} in python3-*) printf '#!/bin/sh\\ncat %s' {said} > $out/bin/python3.13; \\
+    case ${{name}} in python3-*) printf '#!/bin/sh\\n. %s' {stand_in} > $out/bin/python3.13; \\
     chmod +x $out/bin/python3.13;; esac") [ {" ".join(f'"{name}"' for name in needs)} ];
 in make "result" ''
   mkdir -p $out/lib/python3.13/site-packages/torch
@@ -852,19 +884,148 @@ def test_a_result_is_proved_and_recorded_with_the_digest_of_its_recipe(
 
     compile_library(tmp_path / "lib", AVX2)
     build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    recipe = project.recipe("cpu-avx2")
+    remember(project, digest.of_bytes(recipe.read_bytes()))
+    remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
     done = prove(project, "cpu-avx2", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
-    (event,) = Ledger(project.root).events()
+    *_, event = Ledger(project.root).events()
     assert isinstance(event, Tested)
     assert (event.by, event.outcome, event.variant) == ("binary", "passed", "cpu-avx2")
-    recipe = project.recipe("cpu-avx2")
     assert event.digest == digest.of_bytes(recipe.read_bytes())
     assert Path(event.output) == (project.root / f"result-{recipe.stem}").resolve()
     report = json.loads((project.root / event.report).read_text())
     assert report["outcome"] == "passed"
     assert [p["id"] for p in report["parts"]] == [
-        "device-code", "instructions", "config", "closure",
+        "files", "device-code", "instructions", "config", "closure",
     ]  # fmt: skip
+
+
+def remember(project: Project, digest: str) -> None:
+    """A line of the ledger: the result was built from a recipe with this digest."""
+    from build_pytorch.builds.ledger import Ended, Ledger, now
+
+    output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
+    Ledger(project.root).append(
+        Ended(
+            at=now(), release="cuda13_0", variant="cpu-avx2", digest=digest, attempt="1",
+            outcome="built", seconds=1.0, outputs=(output,),
+        )
+    )  # fmt: skip
+
+
+@needs_nix
+def test_a_result_of_unknown_origin_is_judged_and_not_recorded(
+    project: Project, store: dict[str, str], tmp_path: Path
+) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    done = prove(project, "cpu-avx2", env=store)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not recorded: nothing tells which recipe" in done.stdout
+    assert "`invoke build cpu-avx2` recognises" in done.stdout
+    assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
+    status = project.run("invoke", "status", "cpu-avx2", "--json", env=store)
+    assert json.loads(status.stdout)["variants"][0]["built"] == "unknown"
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("said", "fails", "found"),
+    [
+        (PYTHON_SAYS, "echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so"),
+        (PYTHON_SAYS.replace("TORCH", "/usr/lib/torch/__init__.py"), "", "another one: /usr/lib"),
+        (PYTHON_SAYS, "kill -ILL $$", "its Python cannot import it: it ended with -4"),
+    ],
+)
+def test_a_result_that_cannot_be_imported_is_none(
+    project: Project, store: dict[str, str], tmp_path: Path, said: str, fails: str, found: str
+) -> None:
+    with_config(tmp_path / "lib", AVX2)
+    build(project, store, tmp_path / "lib", [], python=said, fails=fails)
+    done = prove(project, "cpu-avx2", "--json", env=store)
+    assert done.returncode == 1
+    assert found in texts(part_of(done, "config"))
+
+
+@needs_nix
+def test_a_result_without_a_python_is_no_proof(
+    project: Project, store: dict[str, str], tmp_path: Path
+) -> None:
+    with_config(tmp_path / "lib", AVX2)
+    build(project, store, tmp_path / "lib", [])
+    done = prove(project, "cpu-avx2", "--json", env=store)
+    assert done.returncode == 3
+    assert part_of(done, "config")["state"] == "skipped"
+    assert "no Python 3.13" in part_of(done, "config")["reason"]
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("old", "new", "unsaid"),
+    [
+        ("CXX_FLAGS=", "OTHER_FLAGS=", "nothing says CXX_FLAGS"),
+        ("2.10.0\n", "\n", "nothing says the version"),
+    ],
+)
+def test_what_pytorch_does_not_say_is_not_taken_for_right(
+    project: Project, store: dict[str, str], tmp_path: Path, old: str, new: str, unsaid: str
+) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS.replace(old, new, 1))
+    done = prove(project, "cpu-avx2", "--json", env=store)
+    assert done.returncode == 3
+    assert part_of(done, "config")["state"] == "skipped"
+    assert unsaid in part_of(done, "config")["reason"]
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("flag", "fits"),
+    [
+        ("-mavx512f", False),
+        ("-march=native", False),
+        ("-march=x86-64-v4", False),
+        ("-mnosuchthing", False),
+        ("-mavx", True),
+        ("-mtune=generic", True),
+        ("-mno-avx512f", True),
+    ],
+)
+def test_flags_above_the_isa_are_found(
+    project: Project, store: dict[str, str], tmp_path: Path, flag: str, fits: bool
+) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    said = PYTHON_SAYS.replace("-mfma", f"-mfma {flag}")
+    build(project, store, tmp_path / "lib", [], python=said)
+    part = part_of(prove(project, "cpu-avx2", "--json", env=store), "config")
+    assert part["state"] == ("passed" if fits else "failed")
+    assert texts(part) == ("" if fits else f"CXX_FLAGS with {flag}")
+
+
+@needs_nix
+def test_one_bad_result_is_a_row_and_the_others_are_proved(
+    project: Project, store: dict[str, str], tmp_path: Path
+) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    (tmp_path / "other/lib").mkdir(parents=True)
+    build(project, store, tmp_path / "other/lib", [], "cpu-avx512")
+    (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
+    loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
+    loop.symlink_to(loop.name)
+    done = prove(project, "cpu-*", "--json", env=store)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    rows = {row["variant"]: row for row in json.loads(done.stdout)["variants"]}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "cpu-avx2": "passed",
+        "cpu-avx512": "failed",
+        "cpu-avx512bf16": "not run",
+        "cpu-avx512vnni": "not run",
+    }
+    assert "files: libtorch_cpu.so: not in " in rows["cpu-avx512"]["reasons"][0]
+    assert "does not lead into the Nix store" in rows["cpu-avx512bf16"]["reasons"][0]
 
 
 @needs_nix
@@ -884,20 +1045,14 @@ def test_the_variants_own_python_is_asked(
 def test_a_result_of_an_older_recipe_does_not_prove_the_new_one(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
-    from build_pytorch.builds.ledger import Ended, Ledger, Tested, now
+    from build_pytorch.builds.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
     build(project, store, tmp_path / "lib", [])
-    output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
-    ledger = Ledger(project.root)
-    ledger.append(
-        Ended(
-            at=now(), release="cuda13_0", variant="cpu-avx2", digest="sha256:old", attempt="1",
-            outcome="built", seconds=1.0, outputs=(output,),
-        )
-    )  # fmt: skip
+    remember(project, "sha256:older")
+    remember(project, "sha256:old")
     prove(project, "cpu-avx2", env=store)
-    *_, event = ledger.events()
+    *_, event = Ledger(project.root).events()
     assert isinstance(event, Tested)
     assert event.digest == "sha256:old"
 
@@ -967,7 +1122,8 @@ def test_a_store_path_tells_its_cuda(name: str, version: str | None) -> None:
 def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Project) -> None:
     done = prove(project, "cpu-avx2")
     assert done.returncode == 3
-    assert "`flox build pytorch-python313-cpu-avx2` makes it" in done.stdout
+    assert "`invoke build cpu-avx2` makes it" in done.stdout
+    assert "cpu-avx2  not run" in done.stdout
     assert "passed" not in done.stdout
 
 
@@ -989,12 +1145,53 @@ def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> 
     assert project.snapshot() == before
 
 
-def test_a_library_that_is_none_is_no_traceback(project: Project, tmp_path: Path) -> None:
-    (tmp_path / "libtorch_cpu.so").write_bytes(b"not ELF")
-    done = prove(project, "cpu-avx2", "--path", str(tmp_path))
+def garbage(path: Path, kind: str) -> None:
+    match kind:
+        case "text":
+            path.write_text("not ELF")
+        case "empty":
+            path.touch()
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "dangling":
+            path.symlink_to("nowhere")
+        case "loop":
+            path.symlink_to(path.name)
+        case "header alone":
+            path.write_bytes(compile_library(path.parent / "tmp", AVX2).read_bytes()[:40])
+        case _:
+            whole = compile_library(path.parent / "tmp", AVX2).read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("text", "it begins with other bytes"),
+        ("empty", "it is empty"),
+        ("folder", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("dangling", "No such file or directory"),
+        ("loop", "Too many levels of symbolic links"),
+        ("header alone", "its header is cut off"),
+        ("half", "its tables are cut off"),
+    ],
+)
+@pytest.mark.parametrize("name", ["libtorch_cpu.so", "libtorch_cuda.so", "libc10.so"])
+def test_what_is_no_whole_library_is_a_finding_and_no_hang(
+    project: Project, tmp_path: Path, name: str, kind: str, says: str
+) -> None:
+    folder = tmp_path / "lib"
+    with_config(folder, AVX2)
+    (folder / name).unlink(missing_ok=True)
+    garbage(folder / name, kind)
+    done = prove(project, "cpu-avx2", "--path", str(folder), "--json")
     assert done.returncode == 1
-    assert "an ELF file for machine 0" in done.stdout
     assert "Traceback" not in done.stderr
+    assert texts(part_of(done, "files")) == f"not a whole ELF file: {says}"
+    assert part_of(done, "instructions")["state"] == "skipped"
 
 
 # --- a real wheel ---

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from conftest import Project
 from world import Site, World, programs, served
@@ -108,6 +110,51 @@ def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
     assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
 
 
+def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    assert "1 published\n" in hub.publish("cpu-avx2")[1]
+    code, said = hub.publish("cpu-avx2")
+    assert code == 0
+    assert "0 published, 1 already\n" in said
+    assert len(hub.calls) == 1
+
+
+def test_each_organization_gets_its_own(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    for organization in ("acme", "other", "acme"):
+        assert hub.publish("cpu-avx2", "--org", organization)[0] == 0
+    assert hub.publish("cpu-avx2")[0] == 0
+    name = "pytorch-python313-cpu-avx2"
+    assert hub.calls == [
+        f"publish -o acme {name}",
+        f"publish -o other {name}",
+        f"publish {name}",
+    ]
+
+
+def test_two_runs_at_once_publish_once(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    # What another run does between our look and our lock: the last thing asked before it.
+    event = ledger.Published(
+        at=ledger.now(),
+        release="cuda13_0",
+        variant="cpu-avx2",
+        digest=hub.world.ledger()[-1]["digest"],
+        output=hub.world.ledger()[-1]["output"],
+    )
+    line = msgspec.json.encode(event).decode()
+    real = shutil.which("git")
+    book = hub.world.root / ".build-pytorch/ledger.jsonl"
+    hub.world.program(
+        "git",
+        f'#!/bin/sh\ncase "$*" in *branch*) echo \'{line}\' >> {book} ;; esac\nexec {real} "$@"\n',
+    )
+    code, said = hub.publish("cpu-avx2")
+    assert code == 0
+    assert "0 published, 1 already" in said
+    assert hub.calls == []
+
+
 def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     hub.prove("cpu-avx2")
     hub.prove("cpu-avx512")
@@ -153,6 +200,24 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
     assert says in said
 
 
+@pytest.mark.parametrize("by", ["smoke", "binary"])
+def test_what_a_test_disproved_is_never_published(hub: Hub, by: Literal["smoke", "binary"]) -> None:
+    hub.prove("cpu-avx2", "failed", by)
+    code, said = hub.publish("cpu-avx2", "--unproved")
+    assert code == 1
+    assert f"its {by} test failed" in said
+    assert hub.calls == []
+
+
+def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
+    (hub.world.root / ".build-pytorch/ledger.jsonl").unlink()
+    code, said = hub.publish("cpu-avx2", "--unproved")
+    assert code == 1
+    assert "nothing tells which recipe it was built from; `invoke build cpu-avx2`" in said
+    assert hub.world.build("cpu-avx2", "--backend", "nix").returncode == 0
+    assert hub.publish("cpu-avx2", "--unproved")[0] == 0
+
+
 def test_a_failed_smoke_test_outweighs_a_binary_proof(hub: Hub) -> None:
     hub.prove("cpu-avx2", "passed", "binary")
     hub.prove("cpu-avx2", "failed", "smoke")
@@ -175,6 +240,21 @@ def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 0
     assert "publish    cpu-avx2  built and proved" in said
+    assert hub.calls == []
+
+
+def test_a_dry_run_says_that_all_would_be_refused(hub: Hub) -> None:
+    hub.prove("cpu-avx2")
+    spoil(hub, "unpushed")
+    code, said = hub.publish("cpu-avx2", "--dry-run")
+    assert code == 2
+    assert "dry run: all would be refused:\n  this commit is on no remote branch" in said
+    done = hub.world.project.run(
+        "invoke", "publish", "cpu-avx2", "--dry-run", "--json", env=hub.world.env
+    )
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode == 2
+    assert document["obstacles"] == ["this commit is on no remote branch: git push"]
     assert hub.calls == []
 
 
@@ -222,7 +302,9 @@ def test_what_flox_would_refuse_is_told_before_anything_is_published(
     [
         ([], "name what to publish"),
         (["cpu-avx3"], "did you mean"),
-        (["cpu-avx2", "--org=-x"], "-x"),
+        (["cpu-avx2", "--org=-x"], 'found "-x"; allowed: letters'),
+        (["cpu-avx2", "--org=a/b"], 'found "a/b"'),
+        (["cpu-avx2", "--org", ""], "a variable that was not set"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(hub: Hub, argv: list[str], says: str) -> None:

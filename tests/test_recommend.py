@@ -17,8 +17,9 @@ import pytest
 from conftest import PROJECT, Project, error_line
 from hypothesis import given, settings
 
-from build_pytorch import matrix
+from build_pytorch import digest, matrix
 from build_pytorch.builds import ledger
+from build_pytorch.builds.results import Result
 from build_pytorch.compatibility import runs_on
 from build_pytorch.errors import BuildPytorchError
 from build_pytorch.fields import Workload
@@ -376,25 +377,41 @@ def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> N
     two = matrix.parse(fleet.text + SECOND)
     shared = next(v for v in two.variants if v.id == "sm120-avx2")
     alone = next(v for v in two.variants if v.id == "sm80-avx2")
-    assert advice.commands(two, shared, [])["publish"] == [f"invoke publish {shared.package}"]
-    assert advice.commands(two, alone, [])["publish"] == ["invoke publish sm80-avx2"]
+    nothing = Result(variant=shared, digest="d")
+    of_both = advice.commands(two, shared, nothing)
+    assert of_both["publish"] == [f"invoke publish {shared.package}"]
+    assert advice.commands(two, alone, nothing)["publish"] == ["invoke publish sm80-avx2"]
 
 
-def test_what_was_published_is_installed_from_where_it_was_published(fleet: Matrix) -> None:
-    variant = fleet.variants[0]
-    common: dict[str, Any] = {
-        "at": ledger.now(),
-        "release": variant.release_name,
-        "variant": variant.id,
-        "digest": "d",
-    }
-    built = ledger.Ended(**common, attempt="1", outcome="built", seconds=1.0)
-    event = ledger.Published(**common, organization="acme")
-    install = advice.commands(fleet, variant, [built, event])["install"]
-    assert install == [f"flox install acme/{variant.package}"]
-    assert advice.state([]).startswith("neither built nor published")
-    assert advice.state([built]) == "built in this checkout"
-    assert advice.state([built, event]) == "published from this checkout"
+def test_what_was_published_is_installed_from_where_it_was_published(project: Project) -> None:
+    """As long as the recipe is the one that was published."""
+    recipe = project.recipe("cuda13_0-sm121-armv9")
+    event = ledger.Published(
+        at=ledger.now(),
+        release="cuda13_0",
+        variant="sm121-armv9",
+        digest=digest.of_bytes(recipe.read_bytes()),
+        organization="acme",
+    )
+    ledger.Ledger(project.root).append(event)
+    argv = ["recommend", "--machine", str(MACHINES / "dgx-spark.json")]
+    said = project.invoke(*argv).stdout
+    assert f"flox install acme/{recipe.stem}" in said
+    assert "It is published from this checkout." in said
+    other = project.root.parent / "other"
+    shutil.copytree(project.root, other)
+    recipe.write_text(recipe.read_text() + "# changed\n")
+    said = project.invoke(*argv).stdout
+    assert f"flox install ORG/{recipe.stem}" in said
+    assert "It is neither built nor published from this checkout." in said
+    assert "flox install acme/" in project.invoke(*argv, "--root", str(other)).stdout
+
+
+def test_what_was_built_is_told_as_long_as_it_is_there(fleet: Matrix) -> None:
+    nothing = Result(variant=fleet.variants[0], digest="d")
+    assert advice.state(nothing).startswith("neither built nor published")
+    built = msgspec.structs.replace(nothing, output="/nix/store/x")
+    assert advice.state(built) == "built in this checkout"
 
 
 # --- hosts ---
@@ -430,6 +447,31 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
     assert found.best.doubts == (
         "whether Jetson takes the code of other GPUs of its major is unverified",
     )
+
+
+def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix) -> None:
+    """SM80 is on x86 alone there: to make sm80-armv9 would help nobody."""
+    here = machine("jetson-thor")
+    orin = Gpu(index=0, name="NVIDIA device", capability="8.7")
+    (found,) = choice.recommend(
+        fleet, msgspec.structs.replace(here, gpus=(orin,)), "training"
+    ).answers
+    assert best_of(found) is None
+    assert found.gaps == (
+        "sm86, sm80 would fit capability 8.7 (NVIDIA device), and the matrix knows no "
+        "aarch64-linux machine with it",
+        "whether Jetson takes the code of other GPUs of its major is unverified",
+        "cpu-armv9 would run without a GPU, and no group of the matrix makes it",
+    )
+
+
+def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
+    here = machine("rtx5090-zen4")
+    blind = msgspec.structs.replace(here, cpu=Processor(flags=""))
+    (found,) = choice.recommend(fleet, blind, "training").answers
+    told = [*found.gaps, *reasons(found).values()]
+    assert any("the CPU's flags are unknown" in text for text in told)
+    assert not any("lacks" in text or "asks for" in text for text in told)
 
 
 def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
@@ -617,13 +659,18 @@ def test_a_description_may_come_through_a_pipe(project: Project) -> None:
     [
         (["--for", "gaming"], '--for: found "gaming"; allowed: inference, training'),
         (["--gpu", "one"], '--gpu: found "one"; allowed: the number of a GPU'),
+        (["--gpu", "1" * 5000], f'--gpu: found "{"1" * 40}..."; allowed: the number of a GPU'),
+        (["--gpu", ""], "--gpu: found nothing, as from a variable that was not set"),
+        (["--for", ""], "--for: found nothing, as from a variable that was not set"),
+        (["--machine", ""], "--machine: found nothing, as from a variable that was not set"),
+        (["--root", "nowhere"], "--root nowhere: no such folder"),
         (["--gpu", "9"], "--gpu: found 9; allowed: 0"),
         (["--release", "cuda13_1"], 'did you mean "cuda13_0"?'),
     ],
 )
 def test_wrong_options_are_one_line(project: Project, options: list[str], says: str) -> None:
-    path = MACHINES / "dgx-spark.json"
-    done = project.invoke("recommend", "--machine", str(path), *options)
+    machine = [] if "--machine" in options else ["--machine", str(MACHINES / "dgx-spark.json")]
+    done = project.invoke("recommend", *machine, *options)
     assert done.returncode == 2
     assert says in error_line(done)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import PROJECT, Project, needs_nix
+from world import Site, World, programs, served
 
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
 EIGHT = {
@@ -141,3 +146,56 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     (recipe,) = (project.root / "cuda12/.flox/pkgs").iterdir()
     assert recipe.name == "pytorch-python312-cpu-armv9.nix"
     assert 'system = "aarch64-linux";' in recipe.read_text()
+
+
+# Somebody is logged in.
+FLOX = """#!/bin/sh
+exit 0
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
+        yield it
+
+
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_path: Path) -> None:
+    """The link lies at the root, wherever the release has its recipes."""
+    name = "pytorch-python312-cuda12_8-sm86-avx2"
+    # The pin is made up, and the site's answer has another hash.
+    two.edit(
+        "matrix.toml",
+        'sha256 = "sha256-CCCCLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="',
+        'sha256 = ""',
+    )
+    two.edit(
+        "matrix.toml", 'sha256_of = "0123456789abcdef0123456789abcdef01234567"', 'sha256_of = ""'
+    )
+    world = World(two, site, tmp_path)
+    assert two.invoke("phase2").returncode == 0
+
+    def row(*argv: str) -> dict[str, Any]:
+        done = two.run("invoke", *argv, name, "--json", env=world.env)
+        assert "Traceback" not in done.stderr
+        (found,) = json.loads(done.stdout)["variants"]
+        return dict(found)
+
+    built = row("build", "--backend", "nix", "--force")
+    assert built.get("outcome") == "built", built
+    output = str((two.root / f"result-{name}").resolve())
+    assert row("status")["built"] == "yes"
+    assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
+    proved = row("prove")
+    assert (proved["output"], proved["outcome"], proved["recorded"]) == (output, "failed", True)
+    assert row("status")["binary"] == "failed"
+    two.commit()
+    two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
+    two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
+    two.git("push", "-q", "-u", "origin", "HEAD")
+    world.program("flox", FLOX)
+    published = row("publish", "--unproved")
+    assert published["output"] == output
+    assert published["action"] == "refused"
+    assert published["reason"].startswith("its binary test failed: files: libtorch_cpu.so")

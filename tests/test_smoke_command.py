@@ -77,7 +77,7 @@ def test_invoke_does_the_same(project: Project, tmp_path: Path, fleet: Matrix) -
     python = printing(tmp_path, right(variant(fleet, ID)))
     done = project.invoke("smoke", f"{ID} sm90-avx2", "--python", str(python), "--json")
     assert done.returncode == 1, done.stdout + done.stderr
-    outcomes = {v["id"]: v["outcome"] for v in json.loads(done.stdout)["variants"]}
+    outcomes = {v["variant"]: v["outcome"] for v in json.loads(done.stdout)["variants"]}
     assert outcomes == {"cpu-avx2": "passed", "sm90-avx2": "failed"}
 
 
@@ -99,10 +99,10 @@ def test_the_whole_report_is_kept_below_the_state_folder(
 ) -> None:
     document = right(variant(fleet, ID))
     done = smoke(project, ID, "--python", str(printing(tmp_path, document)), "--json")
-    file = result(done)["report_file"]
+    file = result(done)["report"]
     assert file.startswith(f".build-pytorch/reports/smoke-{PACKAGE}-")
     kept = json.loads((project.root / file).read_text())
-    assert kept["report"] == result(done)["report"] == document
+    assert kept["script"] == result(done)["script"] == document
     assert kept["outcome"] == "passed"
     assert [path.name for path in (project.root / file).parent.iterdir()] == [Path(file).name]
 
@@ -181,7 +181,7 @@ def test_a_variant_that_was_not_built_is_not_run_and_how_to_build_it_is_said(
 ) -> None:
     done = smoke(project, ID)
     assert done.returncode == 3
-    assert f"{ID}: not run: no {LINK} here; `flox build {PACKAGE}` makes it" in done.stdout
+    assert f"{ID}: not run: no {LINK} here; `invoke build {ID}` makes it" in done.stdout
 
 
 def test_all_variants_end_in_a_state(project: Project, fleet: Matrix) -> None:
@@ -314,6 +314,25 @@ class Store:
         assert done.returncode == 0, done.stderr
         return (self.project.root / LINK).resolve()
 
+    def remember(self, digest: str) -> None:
+        """A line of the ledger: the result was built from a recipe with this digest."""
+        Ledger(self.project.root).append(
+            Ended(
+                at=now(),
+                release="cuda13_0",
+                variant=ID,
+                digest=digest,
+                attempt="1",
+                outcome="built",
+                seconds=1.0,
+                outputs=(str((self.project.root / LINK).resolve()),),
+            )
+        )
+
+    def remember_current(self) -> None:
+        """The same for the recipe as it is."""
+        self.remember(digest.of_bytes(self.project.recipe(ID).read_bytes()))
+
     def smoke(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
         return smoke(self.project, ID, *argv, **self.env, **env)
 
@@ -338,7 +357,7 @@ def test_the_python_of_a_result_is_found_through_its_closure_and_imports_it(
     assert found["outcome"] == "passed"
     assert found["output"] == str(output)
     assert re.fullmatch(r".*/nix/store/\w+-python3-3\.13\.9/bin/python3\.13", found["python"])
-    names = [path.split("/")[-4].partition("-")[2] for path in found["report"]["search"]]
+    names = [path.split("/")[-4].partition("-")[2] for path in found["script"]["search"]]
     assert names[0] == "python3.13-pytorch210-2.10.0"
     assert {"python3.13-sympy-1.0", "python3.13-mpmath-1.0"} <= set(names)
     assert "python3-3.13.9" not in names  # its own modules it finds by itself
@@ -350,7 +369,7 @@ def test_what_a_result_propagates_comes_before_the_rest_of_its_closure(
     store: Store, fleet: Matrix
 ) -> None:
     store.build("single", right(variant(fleet, ID)))
-    search = result(store.smoke("--json"))["report"]["search"]
+    search = result(store.smoke("--json"))["script"]["search"]
     names = [path.split("/")[-4].partition("-")[2] for path in search]
     assert names == [
         "python3.13-pytorch210-2.10.0",
@@ -366,13 +385,14 @@ def test_a_proof_is_recorded_with_its_recipe_its_store_path_and_its_report(
     store: Store, fleet: Matrix
 ) -> None:
     output = store.build("single", right(variant(fleet, ID)))
+    store.remember_current()
     found = result(store.smoke("--json"))
     (event,) = records(store.project)
     recipe = store.project.recipe("cpu-avx2")
     assert event.subject == ("cuda13_0", ID)
     assert event.digest == digest.of_bytes(recipe.read_bytes())
     assert (event.by, event.outcome, event.output) == ("smoke", "passed", str(output))
-    assert event.report == found["report_file"]
+    assert event.report == found["report"]
     assert json.loads((store.project.root / event.report).read_text())["digest"] == event.digest
 
 
@@ -382,6 +402,7 @@ def test_a_failure_is_recorded_as_well_with_its_reason(store: Store, fleet: Matr
     document = right(variant(fleet, ID))
     document["torch"]["version"] = "2.9.1"
     store.build("single", document)
+    store.remember_current()
     assert store.smoke().returncode == 1
     (event,) = records(store.project)
     assert (event.outcome, event.reason) == ("failed", "is PyTorch 2.9.1, not 2.10.0")
@@ -393,6 +414,7 @@ def test_the_artefact_may_be_tested_by_another_python_and_is_recorded(
     store: Store, fleet: Matrix
 ) -> None:
     output = store.build("single", right(variant(fleet, ID)))
+    store.remember_current()
     document = right(variant(fleet, ID))
     document["torch"]["file"] = f"{output}/lib/python3.13/site-packages/torch/__init__.py"
     done = store.smoke("--python", str(printing(store.folder, document)), "--json")
@@ -420,39 +442,45 @@ def test_a_built_python_that_imports_another_torch_fails(store: Store, fleet: Ma
 
 @needs_nix
 @needs_avx2
-def test_a_result_of_an_older_recipe_is_judged_and_not_recorded(
-    store: Store, fleet: Matrix
-) -> None:
+def test_a_result_of_unknown_origin_is_judged_and_not_recorded(store: Store, fleet: Matrix) -> None:
     store.build("single", right(variant(fleet, ID)))
-    recipe = store.project.recipe("cpu-avx2")
-    recipe.write_text(recipe.read_text() + "# changed\n")
     done = store.smoke("--json")
     assert result(done)["outcome"] == "passed"
     assert result(done)["recorded"] is False
-    assert "build it again" in done.stderr
+    assert "nothing tells which recipe the result was built from" in done.stderr
+    assert f"`invoke build {ID}` recognises" in done.stderr
     assert records(store.project) == []
 
 
 @needs_nix
 @needs_avx2
-def test_a_result_that_the_ledger_knows_is_recorded_for_the_recipe_it_was_built_from(
-    store: Store, fleet: Matrix
-) -> None:
-    output = store.build("single", right(variant(fleet, ID)))
-    built = Ended(
-        at=now(),
-        release="cuda13_0",
-        variant=ID,
-        digest="sha256:" + "1" * 64,
-        attempt="1",
-        outcome="built",
-        seconds=1.0,
-        outputs=(str(output),),
-    )
-    Ledger(store.project.root).append(built)
+def test_a_result_of_an_older_recipe_is_recorded_for_that_one(store: Store, fleet: Matrix) -> None:
+    store.build("single", right(variant(fleet, ID)))
+    store.remember("sha256:" + "1" * 64)
+    store.remember("sha256:" + "2" * 64)
     store.smoke()
     (event,) = records(store.project)
-    assert event.digest == built.digest
+    assert event.digest == "sha256:" + "2" * 64
+
+
+@needs_nix
+@needs_avx2
+def test_a_result_of_two_recipes_is_of_the_current_one(store: Store, fleet: Matrix) -> None:
+    store.build("single", right(variant(fleet, ID)))
+    store.remember_current()
+    store.remember("sha256:" + "2" * 64)
+    store.smoke()
+    (event,) = records(store.project)
+    assert event.digest == digest.of_bytes(store.project.recipe(ID).read_bytes())
+
+
+@pytest.mark.parametrize("target", [LINK, "/nowhere", "/etc"])
+def test_a_link_that_leads_nowhere_is_not_run(project: Project, target: str) -> None:
+    (project.root / LINK).symlink_to(target)
+    done = smoke(project, ID)
+    assert done.returncode == 3
+    assert f"{LINK} does not lead into the Nix store" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 @needs_nix
@@ -479,7 +507,7 @@ def test_without_nix_the_closure_is_what_the_packages_list(store: Store, fleet: 
     (tools / "git").symlink_to("/usr/bin/git")
     found = result(store.smoke("--json", PATH=str(tools)))
     assert found["outcome"] == "passed"
-    assert len(found["report"]["search"]) == 3
+    assert len(found["script"]["search"]) == 3
 
 
 @needs_nix
@@ -516,10 +544,10 @@ def test_a_real_wheel_is_judged_for_what_it_is(project: Project) -> None:
         CUDA_VISIBLE_DEVICES="",
     )
     assert done.returncode == 1, done.stderr
-    found: dict[str, Any] = {v["id"]: v for v in json.loads(done.stdout)["variants"]}
+    found: dict[str, Any] = {v["variant"]: v for v in json.loads(done.stdout)["variants"]}
     assert found["cpu-avx2"]["cpu"] == found["sm90-avx2"]["cpu"] == "passed"
-    version = found["cpu-avx2"]["report"]["torch"]["version"]
+    version = found["cpu-avx2"]["script"]["torch"]["version"]
     assert f"is PyTorch {version}, not 2.10.0" in found["cpu-avx2"]["reasons"]
-    if found["sm90-avx2"]["report"]["torch"]["cuda"] is None:
+    if found["sm90-avx2"]["script"]["torch"]["cuda"] is None:
         only = "is a CPU-only PyTorch: it was built without CUDA"
         assert only in found["sm90-avx2"]["reasons"]

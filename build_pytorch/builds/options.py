@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from build_pytorch import paths
+from build_pytorch import given, paths
 from build_pytorch.errors import BuildPytorchError, near_miss
 from build_pytorch.model import Matrix, Variant
 from build_pytorch.select import select
@@ -66,6 +66,8 @@ def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
     secret_key: str,
     keep_going: bool,
     fail_fast: bool,
+    jobs: str = "1",
+    cores: str = "0",
     **others: Any,  # noqa: ANN401 - the rest of Options, as it is
 ) -> Options:
     """What the words of `invoke build` mean. Raises BuildPytorchError for what cannot be meant."""
@@ -78,6 +80,8 @@ def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
         copy_to=copy_to or store,
         secret_key=Path(secret_key) if secret_key else None,
         fail_fast=fail_fast,
+        jobs=given.integer("--jobs", jobs),
+        cores=given.integer("--cores", cores),
         root=paths.checked_root(root),
         **others,
     )

@@ -28,6 +28,8 @@ class Result(Struct, frozen=True, kw_only=True):
     there."""
     stale: str = ""
     """What the link leads to where that is of another recipe."""
+    unknown: str = ""
+    """What the link leads to where nothing tells which recipe that is of."""
     built: Ended | None = None
     last: Ended | None = None
     condemned: str = ""
@@ -35,13 +37,22 @@ class Result(Struct, frozen=True, kw_only=True):
     smoke: Tested | None = None
     binary: Tested | None = None
     published: Published | None = None
+    organizations: tuple[str, ...] = ()
+    """Those that have `output`; an empty name is the person's own."""
+
+    @property
+    def disproof(self) -> str:
+        """How a test disproved this result; empty where none did."""
+        for test in (self.smoke, self.binary):
+            if test and test.outcome == "failed":
+                return f"its {test.by} test failed: {test.reason or 'see its report'}"
+        return ""
 
     @property
     def doubt(self) -> str:
         """Why this result is not proved; empty where it is, by work or by its files."""
-        for test in (self.smoke, self.binary):
-            if test and test.outcome == "failed":
-                return f"its {test.by} test failed: {test.reason or 'see its report'}"
+        if self.disproof:
+            return self.disproof
         if any(test and test.outcome == "passed" for test in (self.smoke, self.binary)):
             return ""
         if self.smoke and self.smoke.outcome == "compatible":
@@ -76,6 +87,22 @@ def recipe_digest(root: Path, variant: Variant) -> str:
         return ""
 
 
+def origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None:
+    """The digest of the recipe that a store path was built from, or None where nothing tells.
+
+    `events` are the variant's. Recipes that differ in comments only have one output: it is of
+    the `current` recipe where that is among them, else of the last.
+    """
+    recipes = [
+        event.digest
+        for event in events
+        if isinstance(event, Ended) and event.outcome == "built" and output in event.outputs
+    ]
+    if current in recipes:
+        return current
+    return recipes[-1] if recipes else None
+
+
 def look(root: Path, variants: Sequence[Variant]) -> dict[str, Result]:
     """What is known of variants, by package name. The store is asked once.
 
@@ -101,18 +128,25 @@ def _result(
     built = _last(of_now, Ended, outcome="built")
     ended = _last(of_now, Ended)
     condemned = ended.cause if ended and ended.outcome == "stopped" else ""
-    is_current = bool(built and target in built.outputs and target in present) and not condemned
+    of = origin(events, current, target) if target in present else None
+    is_current = bool(current) and of == current and not condemned
     return Result(
         variant=variant,
         digest=current,
         output=target if is_current else "",
-        stale=target if target in present and not is_current else "",
+        stale=target if of is not None and not is_current else "",
+        unknown=target if target in present and of is None else "",
         built=built,
         last=_last(events, Ended),
         condemned=condemned,
         smoke=_tested(of_now, "smoke", target) if is_current else None,
         binary=_tested(of_now, "binary", target) if is_current else None,
         published=_last(of_now, Published),
+        organizations=tuple(
+            event.organization
+            for event in of_now
+            if is_current and isinstance(event, Published) and event.output == target
+        ),
     )
 
 

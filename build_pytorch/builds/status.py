@@ -41,8 +41,8 @@ class Row(Struct, frozen=True, kw_only=True):
     verified: str
     """yes, or the number of errors"""
     built: str
-    """yes; stale: the link leads to the result of another recipe; else what came of the last
-    attempt, or no"""
+    """yes; stale: the link leads to the result of another recipe; unknown: nothing tells of which
+    (`invoke build` finds out at once); else what came of the last attempt, or no"""
     smoke: str
     binary: str
     published: str
@@ -120,6 +120,8 @@ def _row(result: Result, recipe: str, errors: int) -> Row:
         built = "yes"
     elif result.stale:
         built = "stale"
+    elif result.unknown:
+        built = "unknown"
     elif result.last and result.last.outcome != "built":
         built = result.last.outcome
     else:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch import checks, matrix, paths
+from build_pytorch import checks, given, matrix, paths
 from build_pytorch.console import Screen, print_json
 from build_pytorch.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.select import select
@@ -33,13 +33,15 @@ def main(argv: Sequence[str]) -> int:
     """Parse the arguments after `--` and verify. Exits with 2 where they are wrong."""
     parser = argparse.ArgumentParser(prog="nox -s verify --", description="Verify the recipes.")
     parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
-    for option, metavar in {"root": "DIR", "sarif": "FILE", "junit": "FILE"}.items():
+    parser.add_argument("--root", metavar="DIR", help=HELP["root"])
+    for option, metavar in {"sarif": "FILE", "junit": "FILE"}.items():
         parser.add_argument(f"--{option}", type=Path, metavar=metavar, help=HELP[option])
     parser.add_argument("--only", action="append", default=[], metavar="CHECK", help=HELP["only"])
     parser.add_argument("--explain", metavar="CHECK", help=HELP["explain"])
     for option in ("strict", "pinned", "json", "github", "list"):
         parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
-    return run(**vars(parser.parse_args(argv)))
+    values = vars(parser.parse_args(argv))
+    return run(**{**values, "root": given.path("--root", values["root"])})
 
 
 def run(  # noqa: PLR0913 - the options of the command

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from build_pytorch.builds.ledger import AnyEvent, Ended, Published
+from build_pytorch.builds.results import Result
 from build_pytorch.fields import Workload
 from build_pytorch.hardware.fit import Fit
 from build_pytorch.model import Matrix, Variant
 
 
-def commands(matrix: Matrix, variant: Variant, events: Sequence[AnyEvent]) -> dict[str, list[str]]:
+def commands(matrix: Matrix, variant: Variant, result: Result) -> dict[str, list[str]]:
     """The commands that install, build and publish a variant.
 
-    `events` is its ledger, which knows the organisation that it was published to.
+    `result` knows the organization that the current recipe's result was published to.
     """
     ids = [other.id for other in matrix.variants]
     name = variant.id if ids.count(variant.id) == 1 else variant.package
-    published = [event for event in events if isinstance(event, Published)]
-    organization = published[-1].organization if published else ""
+    organization = result.published.organization if result.published else ""
     return {
         "install": [f"flox install {organization or 'ORG'}/{variant.package}"],
         "build": [f"invoke build {name}", f'nox -s "build({name})"'],
@@ -26,11 +23,11 @@ def commands(matrix: Matrix, variant: Variant, events: Sequence[AnyEvent]) -> di
     }
 
 
-def state(events: Sequence[AnyEvent]) -> str:
-    """How far a variant has come, as this checkout's ledger knows it."""
-    if any(isinstance(event, Published) for event in events):
+def state(result: Result) -> str:
+    """How far the current recipe of a variant has come, as this checkout knows it."""
+    if result.published:
         return "published from this checkout"
-    if any(isinstance(event, Ended) and event.outcome == "built" for event in events):
+    if result.output:
         return "built in this checkout"
     return "neither built nor published from this checkout"
 

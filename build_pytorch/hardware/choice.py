@@ -9,7 +9,7 @@ from msgspec import Struct
 from build_pytorch.compatibility import runs_on
 from build_pytorch.errors import BuildPytorchError, near_miss
 from build_pytorch.fields import Workload
-from build_pytorch.hardware.fit import Fit, Obstacle, judge, number
+from build_pytorch.hardware.fit import JETSON_DOUBT, Fit, Obstacle, is_jetson, judge, number
 from build_pytorch.hardware.machine import Gpu, Machine
 from build_pytorch.model import Matrix, Variant
 
@@ -153,21 +153,39 @@ def _gaps(
         (key for key, cpu in here.items() if not machine.cpu.lacks(cpu.cpuinfo)),
         key=lambda key: -here[key].level,
     )
+    if not machine.cpu.flags:
+        yield "the CPU's flags are unknown, so that no CPU ISA of the matrix is known to fit"
+        return
     if not able:
         lowest = min(here, key=lambda key: here[key].level)
         wanted = ", ".join(here[lowest].cpuinfo)
         yield f"no CPU ISA of the matrix fits: the lowest, {lowest}, asks for {wanted}"
         return
     if gpu and gpu.capability:
-        device = gpu.capability
-        keys = [key for key, it in matrix.gpus.items() if runs_on(it.capability, device)]
-        if not keys:
-            yield f"no GPU architecture of the matrix runs on capability {device} ({gpu.name})"
-        for key in sorted(keys, key=lambda key: number(matrix.gpus[key].capability))[-1:]:
-            if not any(v.gpu_key in keys and v.cpu_key in able for v in variants):
-                yield f"{key}-{able[0]} would fit, and no group of the matrix makes it"
+        yield from _gpu_gaps(matrix, variants, machine, gpu, able)
     if best is None and not any(v.gpu is None and v.cpu_key in able for v in variants):
         yield f"cpu-{able[0]} would run without a GPU, and no group of the matrix makes it"
+
+
+def _gpu_gaps(
+    matrix: Matrix, variants: Sequence[Variant], machine: Machine, gpu: Gpu, able: list[str]
+) -> Iterator[str]:
+    """What the matrix lacks for a GPU whose capability is known; `able` are the ISAs that fit."""
+    device = gpu.capability or ""
+    fitting = [key for key, it in matrix.gpus.items() if runs_on(it.capability, device)]
+    keys = [key for key in fitting if machine.platform in matrix.gpus[key].hosts]
+    if not fitting:
+        yield f"no GPU architecture of the matrix runs on capability {device} ({gpu.name})"
+    elif not keys:
+        yield (
+            f"{', '.join(fitting)} would fit capability {device} ({gpu.name}), and the matrix "
+            f"knows no {machine.platform} machine with it"
+        )
+    elif not any(v.gpu_key in keys and v.cpu_key in able for v in variants):
+        key = max(keys, key=lambda key: number(matrix.gpus[key].capability))
+        yield f"{key}-{able[0]} would fit, and no group of the matrix makes it"
+    if is_jetson(gpu) and fitting and device not in {matrix.gpus[k].capability for k in fitting}:
+        yield JETSON_DOUBT
 
 
 def _for_all(answers: Sequence[Answer], workload: Workload) -> Variant | None:

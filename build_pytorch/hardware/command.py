@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Final, get_args
 
 from msgspec import Struct
 
 from build_pytorch import matrix, paths
-from build_pytorch.builds.ledger import Ledger
+from build_pytorch.builds import results
+from build_pytorch.builds.results import Result
 from build_pytorch.console import Screen, print_json, write
 from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.fields import Workload
 from build_pytorch.hardware import choice, reading, saved, showing
+from build_pytorch.model import Variant
+
+_DIGITS: Final = 4
+"""A description has GPUs up to 1023."""
+_SHOWN: Final = 40
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -24,12 +30,16 @@ class Options(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     release: str = ""
     json: bool = False
+    root: Path = paths.PROJECT
 
 
 def describe(output: str) -> int:
-    """Describe this machine, to a file or on stdout. Returns the exit code; raises WriteError."""
+    """Describe this machine, to a file or on stdout (nothing, or -). Returns the exit code.
+
+    Raises WriteError.
+    """
     machine = reading.this_machine()
-    if not output:
+    if output in {"", "-"}:
         write(sys.stdout, saved.text_of(machine))
         return EXIT_OK
     saved.save(machine, Path(output))
@@ -42,13 +52,17 @@ def describe(output: str) -> int:
 def recommend(options: Options) -> int:
     """Say which variant is right. Returns 1 where there is none. Raises BuildPytorchError."""
     fleet = matrix.load()
+    root = paths.checked_root(options.root)
     workload = _workload(options.workload)
     gpu = _index(options.gpu)
     machine = saved.load(Path(options.machine)) if options.machine else reading.this_machine()
     result = choice.recommend(fleet, machine, workload, gpu=gpu, release=options.release or None)
     # A mixed machine has found something as soon as one of its GPUs has.
     code = EXIT_OK if any(answer.best for answer in result.answers) else EXIT_FINDINGS
-    history = Ledger(paths.PROJECT).of
+
+    def history(variant: Variant) -> Result:
+        return results.look(root, [variant])[variant.package]
+
     if options.json:
         print_json(showing.document(fleet, result, history, code), sys.stdout)
     else:
@@ -71,6 +85,7 @@ def _workload(text: str) -> Workload:
 
 
 def _index(text: str) -> int | None:
-    if text and not text.isdecimal():
-        raise BuildPytorchError(f'--gpu: found "{text}"; allowed: the number of a GPU, such as 0')
+    if text and not (text.isdecimal() and len(text) <= _DIGITS):
+        found = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise BuildPytorchError(f'--gpu: found "{found}"; allowed: the number of a GPU, such as 0')
     return int(text) if text else None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from build_pytorch.compatibility import runs_on
 from build_pytorch.hardware.machine import Gpu, Machine
 from build_pytorch.model import Cuda, Variant
+
+JETSON_DOUBT: Final = "whether Jetson takes the code of other GPUs of its major is unverified"
+
+_JETSON: Final = ("jetson", "orin", "xavier", "thor")
+"""In the names of Jetson's GPUs, as nvidia-smi and NVML tell them."""
 
 Kind = Literal["platform", "host", "gpu", "capability", "flags", "driver"]
 
@@ -67,7 +72,7 @@ def judge(variant: Variant, machine: Machine, gpu: Gpu | None) -> Fit:
         if runs is None:
             obstacles.append(_incapable(variant, gpu))
         elif runs == "compatible" and platform == "aarch64-linux":
-            doubts.append("whether Jetson takes the code of other GPUs of its major is unverified")
+            doubts.append(JETSON_DOUBT)
         if gpu and variant.release.cuda:
             obstacle, doubt = _driver(variant, variant.release.cuda, machine)
             obstacles += [obstacle] if obstacle else []
@@ -75,6 +80,11 @@ def judge(variant: Variant, machine: Machine, gpu: Gpu | None) -> Fit:
     return Fit(
         variant=variant, gpu=gpu, grade=grade, obstacles=tuple(obstacles), doubts=tuple(doubts)
     )
+
+
+def is_jetson(gpu: Gpu) -> bool:
+    """Whether a GPU is a Jetson's: by its name, or as 8.7, which nothing else has."""
+    return gpu.capability == "8.7" or any(word in gpu.name.lower() for word in _JETSON)
 
 
 def number(version: str) -> tuple[int, ...]:

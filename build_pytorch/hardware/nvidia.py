@@ -6,6 +6,7 @@ import contextlib
 import re
 from typing import Final, get_args
 
+import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch import proc
@@ -17,6 +18,9 @@ from build_pytorch.hardware.processor import clean
 _SECONDS: Final = 30
 """nvidia-smi takes a few where the driver's daemon does not run, and forever where a GPU hangs."""
 
+
+_LINE: Final = 120
+"""Characters of what somebody said that are kept."""
 
 _OLD_FIELDS: Final = "index,driver_version,memory.total,name"
 
@@ -132,21 +136,32 @@ def _smi_found(text: str, columns: int) -> Found:
     if columns == _OLD_FIELDS.count(",") + 1:
         notes.append("nvidia-smi is too old to tell the compute capability")
         rows = [[row[0], "", *row[1:]] for row in rows]
-    return Found(
-        answered=True,
-        gpus=tuple(
-            Gpu(
-                index=int(index),
-                name=_name(name),
-                capability=_matching(_CAPABILITY, capability),
-                memory=(int(memory) << 20 or None) if memory.isdecimal() else None,  # MiB
+    try:
+        gpus = tuple(
+            _checked(
+                Gpu(
+                    index=int(index),
+                    name=_name(name),
+                    capability=_matching(_CAPABILITY, capability),
+                    memory=(int(memory) << 20 or None) if memory.isdecimal() else None,  # MiB
+                )
             )
             for index, capability, _, memory, name in rows
-        ),
+        )
+    except ValueError as error:  # msgspec's, or thousands of digits
+        return _silent("nvidia-smi", f"an answer that cannot be true: {error}")
+    return Found(
+        answered=True,
+        gpus=gpus,
         driver=_matching(_DRIVER, rows[0][2]),
         cuda=_smi_cuda(),
         notes=tuple(notes),
     )
+
+
+def _checked(gpu: Gpu) -> Gpu:
+    """A GPU that a description may hold. Raises msgspec.ValidationError."""
+    return msgspec.convert(msgspec.to_builtins(gpu), Gpu)
 
 
 def _smi_cuda() -> str | None:
@@ -162,7 +177,9 @@ def _ask(*options: str) -> proc.Result:
 
 
 def _silent(who: str, why: str) -> Found:
-    return Found(answered=False, notes=(clean(f"{who}: {why}") or who,))
+    said = clean(f"{who}: {why}") or who
+    short = said if len(said) <= _LINE else f"{said[: _LINE - 3]}..."
+    return Found(answered=False, notes=(short,))
 
 
 def _name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -58,7 +59,7 @@ def parse(data: bytes, name: str) -> Machine:
 
 
 def save(machine: Machine, path: Path) -> None:
-    """Write a description, in place of an older one or of nothing.
+    """Write a description, in place of an older one or of nothing; a link stays one.
 
     Raises WriteError where another file stands there, or where it cannot be written.
     """
@@ -69,10 +70,12 @@ def save(machine: Machine, path: Path) -> None:
             raise WriteError(
                 f"{path}: exists and describes no machine; name another file"
             ) from None
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.build-pytorch-tmp")
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.build-pytorch-tmp")
     try:
         temporary.write_text(text_of(machine), encoding="utf-8")
-        temporary.replace(path)
+        temporary.replace(place)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from None

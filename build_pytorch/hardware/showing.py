@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from build_pytorch.builds.ledger import AnyEvent
+from build_pytorch.builds.results import Result
 from build_pytorch.console import Screen, visible
 from build_pytorch.hardware import advice
 from build_pytorch.hardware.choice import Answer, Recommendation
@@ -15,8 +15,8 @@ from build_pytorch.hardware.fit import Fit, Obstacle
 from build_pytorch.hardware.machine import Gpu, Machine
 from build_pytorch.model import Matrix, Variant
 
-History = Callable[[Variant], Sequence[AnyEvent]]
-"""What the ledger knows of a variant."""
+History = Callable[[Variant], Result]
+"""What the checkout knows of a variant."""
 
 _WIDTH: Final = 36
 """How wide the first column of a table gets, in characters; what is longer moves its row's rest."""
@@ -87,10 +87,10 @@ def _print_answer(
 
 
 def _print_commands(screen: Screen, matrix: Matrix, variant: Variant, history: History) -> None:
-    events = history(variant)
-    for what, lines in advice.commands(matrix, variant, events).items():
+    result = history(variant)
+    for what, lines in advice.commands(matrix, variant, result).items():
         screen.line(f"  {what:<8} {'   or   '.join(lines)}")
-    screen.line(f"  It is {advice.state(events)}.")
+    screen.line(f"  It is {advice.state(result)}.")
 
 
 def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch import prefetch
+from build_pytorch import given, prefetch
 
 HELP: Final = {
     "only": "this source only (torch, nixpkgs, magma_patch); may be given again",
@@ -27,7 +27,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=HELP["only"])
     for option in ("check", "accept", "json"):
         parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
-    parser.add_argument("--timeout", type=int, default=prefetch.TIMEOUT, help=HELP["timeout"])
+    parser.add_argument("--timeout", default=f"{prefetch.TIMEOUT}", help=HELP["timeout"])
     parser.add_argument("--from-log", type=Path, metavar="FILE", help=HELP["from-log"])
     values = vars(parser.parse_args(argv))
+    values["timeout"] = given.integer("--timeout", values["timeout"])
     return prefetch.run(prefetch.Options(**{**values, "only": tuple(values["only"])}))

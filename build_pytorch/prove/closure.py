@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from build_pytorch import proc
+from build_pytorch.builds.artefact import requisites
 from build_pytorch.checks.base import Problem
 from build_pytorch.model import Variant
-from build_pytorch.prove.parts import Part, Proof, Target, Tell, closure_of
+from build_pytorch.prove.parts import Part, Proof, Target, Tell
 
 _GIB: Final = 1 << 30
 
@@ -57,7 +58,7 @@ def _name(path: str) -> str:
 def look(part: Part, target: Target, tell: Tell) -> Proof:
     """Ask the store what the result needs, how large it is, and which CUDA it belongs to."""
     tell("closure", 0, 0)
-    paths = closure_of(target.output)
+    paths = requisites(target.output)
     sizes = proc.capture(["nix-store", "--query", "--size", *paths]).stdout.split()
     size = sum(map(int, sizes))
     told = versions(paths)

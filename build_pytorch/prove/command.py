@@ -9,19 +9,32 @@ from pathlib import Path
 from typing import Final, Self
 
 from build_pytorch import matrix, paths
+from build_pytorch.builds import artefact
+from build_pytorch.checks.base import Outcome
 from build_pytorch.console import Progress, Screen, print_json
-from build_pytorch.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_UNPROVED,
+    BuildPytorchError,
+    ToolError,
+)
 from build_pytorch.model import Variant
-from build_pytorch.prove import closure, config, cuda, instructions
-from build_pytorch.prove.parts import Part, Target, built, named, result_link
+from build_pytorch.prove import closure, config, cuda, elf, instructions
+from build_pytorch.prove.parts import Part, Proof, Target, built, named
 from build_pytorch.prove.report import Proved, record, show
 from build_pytorch.select import select
 
-EXIT_UNPROVED: Final = 3
-"""Nothing failed, and not everything could be proved."""
-
-
 PARTS: Final = (
+    Part(
+        id="files",
+        title="PyTorch's libraries are whole ELF files",
+        why="What is cut off, or is no library, cannot be read, and nothing is proved of it.",
+        mend="build the variant again from its recipe",
+        source="System V ABI, ELF header",
+        look=elf.look,
+        needs_files=False,
+    ),
     Part(
         id="device-code",
         title="device code for the variant's GPU architecture, and for no other",
@@ -57,6 +70,7 @@ PARTS: Final = (
         source="issue 6: the closure holds one CUDA version, size against a budget",
         look=closure.look,
         needs_result=True,
+        needs_files=False,
     ),
 )
 
@@ -84,10 +98,7 @@ def run(
     screen = Screen(sys.stderr if json else sys.stdout)
     results = []
     for variant in chosen:
-        target = named(variant, path) if path else built(variant, base)
-        result = _prove(variant, target, base)
-        if target and target.output:
-            result = record(base, result)
+        result = _looked(variant, named(variant, path) if path else None, base)
         show(screen, result)
         results.append(result)
     code = _exit_code(results)
@@ -103,20 +114,42 @@ def _exit_code(results: Sequence[Proved]) -> int:
     return EXIT_OK if states == {"passed"} else EXIT_UNPROVED
 
 
-def _prove(variant: Variant, target: Target | None, root: Path) -> Proved:
+def _looked(variant: Variant, target: Target | None, root: Path) -> Proved:
+    """Prove one variant and record it. What is wrong with one result is no word on the others."""
     if target is None:
-        link = result_link(variant, root)
-        reason = f"not built: no {link.name} here; `flox build {variant.package}` makes it"
-        return Proved(variant=variant, target=None, reason=reason)
-    parts = [part for part in PARTS if target.output or not part.needs_result]
+        found = artefact.find(root, variant)
+        if found is None:
+            reason = artefact.absence(root, variant)
+            return Proved(variant=variant, target=None, reasons=(reason,))
+        try:
+            target = built(variant, found)
+        except (ToolError, OSError) as error:
+            why = str(error).split("\n", maxsplit=1)[0]
+            return Proved(variant=variant, target=None, reasons=(f"{found.link.name}: {why}",))
+    return record(root, _prove(variant, target))
+
+
+def _prove(variant: Variant, target: Target) -> Proved:
+    proofs: list[Proof] = []
     with _Line() as line:
-        proofs = tuple(part.prove(target, line.tell) for part in parts)
-    reasons = [
-        f"{proof.outcome.check.id}: {proof.outcome.reason}"
-        for proof in proofs
-        if proof.outcome.not_run
-    ]
-    return Proved(variant=variant, target=target, proofs=proofs, reason="; ".join(reasons))
+        for part in PARTS:
+            if part.needs_result and not target.artefact:
+                continue
+            if part.needs_files and proofs[0].state == "failed":
+                reason = "the libraries are not whole"
+                proofs.append(Proof(outcome=Outcome(check=part, not_run=(part.id,), reason=reason)))
+            else:
+                proofs.append(part.prove(target, line.tell))
+    reasons = [_reason(proof) for proof in proofs if proof.state in {"failed", "skipped"}]
+    return Proved(variant=variant, target=target, proofs=tuple(proofs), reasons=tuple(reasons))
+
+
+def _reason(proof: Proof) -> str:
+    """Why a part did not pass: what could not be decided, or the first thing that is wrong."""
+    outcome = proof.outcome
+    errors = [f.problem for f in outcome.findings if f.problem.severity == "error"]
+    why = f"{errors[0].path}: {errors[0].found}" if errors else outcome.reason
+    return f"{outcome.check.id}: {why}"
 
 
 class _Line:

@@ -1,7 +1,8 @@
 """Whether PyTorch says of itself what the variant is: torch.__config__, or what it is made from.
 
-Where the variant's Python runs here, it is asked. Elsewhere the same strings are read from the
-files: the flags of the compiler and of nvcc from the libraries, the versions from version.py.
+Where the variant's Python runs here, it is asked, and has to answer. Where the platform is another,
+the CPU lacks a flag, or there is only a folder, the same strings are read from the files: the flags
+of the compiler and of nvcc from the libraries, the versions from version.py.
 """
 
 from __future__ import annotations
@@ -16,16 +17,29 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch import proc
+from build_pytorch.builds.artefact import Artefact, interpreter
 from build_pytorch.checks.base import Problem, Skipped
-from build_pytorch.model import Variant
+from build_pytorch.model import Cpu, Variant
+from build_pytorch.prove import isa
 from build_pytorch.prove.cuda import wanted
-from build_pytorch.prove.parts import Part, Proof, Target, Tell, closure_of
+from build_pytorch.prove.parts import Part, Proof, Target, Tell
+from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import lacks
 
 _SECONDS: Final = 300.0
-_ASK: Final = "import torch; print(torch.__version__); print(torch.__config__.show())"
+_ASK: Final = (
+    "import torch; print(torch.__file__); print(torch.__version__); print(torch.__config__.show())"
+)
 _CXX: Final = b"-fvisibility-inlines-hidden"
 """In CXX_FLAGS of every PyTorch (CMakeLists.txt), and in no other of its strings."""
 _NVCC: Final = b"-gencode;arch="
+_NOT_ISA: Final = re.compile(
+    r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+|tls-dialect=.+"
+    r"|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
+    r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
+)
+"""Flags that begin like those of an ISA and allow no instruction (GCC manual, "x86 Options",
+"AArch64 Options")."""
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -40,10 +54,16 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 def look(part: Part, target: Target, tell: Tell) -> Proof:
-    """Compare what PyTorch says with the matrix."""
+    """Compare what PyTorch says with the matrix. What it does not say leaves that undecided."""
     tell("torch.__config__", 0, 0)
-    said, reason = asked(target)
-    config = from_text(said) if said else from_files(target.folder)
+    reason = _not_to_ask(target)
+    if target.artefact is None or reason:
+        config = from_files(target.folder)
+    else:
+        said, fault = _asked(target.artefact, target.variant)
+        if fault:
+            return part.proof(["torch"], [fault], {"from": "torch.__config__.show()"})
+        config = from_text(said)
     figures: dict[str, Any] = {
         "from": config.origin,
         "not_asked": reason,
@@ -52,9 +72,21 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
         "cxx_flags": config.cxx_flags,
         "nvcc_flags": config.nvcc_flags,
     }
-    if config.version is None and config.cxx_flags is None:
-        raise Skipped(f"{reason}, and neither version.py nor the flags are in the files")
-    return part.proof([config.origin], _problems(target.variant, config), figures)
+    unsaid = ", ".join(_unsaid(target.variant, config))
+    undecided = f"{config.origin}: nothing says {unsaid}" if unsaid else ""
+    return part.proof([config.origin], _problems(target.variant, config), figures, undecided)
+
+
+def _unsaid(variant: Variant, config: Config) -> Iterator[str]:
+    """What cannot be compared."""
+    if config.version is None:
+        yield "the version"
+    if config.cuda is None:
+        yield "the CUDA version"
+    if config.cxx_flags is None:
+        yield "CXX_FLAGS"
+    if variant.gpu and config.nvcc_flags is None:
+        yield "nvcc's flags"
 
 
 def _problems(variant: Variant, config: Config) -> Iterator[Problem]:
@@ -74,6 +106,10 @@ def _problems(variant: Variant, config: Config) -> Iterator[Problem]:
             yield problem(
                 f"CXX_FLAGS without {' '.join(missing)}", f"all of {' '.join(variant.cpu.flags)}"
             )
+        if surplus := [flag for flag in flags if _is_surplus(flag, variant.cpu)]:
+            yield problem(
+                f"CXX_FLAGS with {' '.join(surplus)}", f"only {' '.join(variant.cpu.flags)}"
+            )
     if config.nvcc_flags is not None and variant.gpu:
         codes = sorted(set(re.findall(r"code=(\w+)", config.nvcc_flags)))
         if codes != [wanted(variant.gpu)]:
@@ -84,27 +120,46 @@ def _short(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def asked(target: Target) -> tuple[str, str]:
-    """What the variant's own Python prints, or nothing and the reason why not."""
-    variant = target.variant
-    if not target.output:
-        return "", "a folder has no Python of its own"
+def _is_surplus(flag: str, cpu: Cpu) -> bool:
+    """Whether a flag lets the compiler use more than the ISA has, or something nobody knows."""
+    if not flag.startswith("-m") or flag in cpu.flags or _NOT_ISA.fullmatch(flag):
+        return False
+    names = isa.ISAS[cpu.platform].named_by(flag)
+    return names is None or flag.startswith("-march=") or not isa.allowed(cpu).issuperset(names)
+
+
+def _not_to_ask(target: Target) -> str:
+    """Why the variant's Python cannot be asked here, though nothing is wrong with it."""
+    if target.artefact is None:
+        return "a folder has no Python of its own"
     here = f"{platform.machine()}-{platform.system().lower()}"
-    if variant.cpu.platform != here:
-        return "", f"{variant.cpu.platform} does not run on {here}"
-    closure = closure_of(target.output)
-    version = variant.release.python.version
-    pythons = [Path(path) / f"bin/python{version}" for path in closure]
-    python = next((path for path in pythons if path.exists()), None)
-    if python is None:
-        return "", f"no Python {version} in the closure"
-    folders = [Path(path) / f"lib/python{version}/site-packages" for path in closure]
-    search = ":".join(str(folder) for folder in folders if folder.is_dir())
-    done = proc.start([str(python), "-c", _ASK], env={"PYTHONPATH": search}).finish(_SECONDS)
+    if target.variant.cpu.platform != here:
+        return f"{target.variant.cpu.platform} does not run on {here}"
+    return lacks(target.variant, platform.machine(), script.cpu_facts()["flags"])
+
+
+def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Problem | None]:
+    """What the variant's own Python prints, or why it is none of the variant.
+
+    Raises ToolError where there is no Python or it cannot be started, Skipped where it hangs.
+    """
+    python, env = interpreter(artefact, variant.release.python.version)
+    done = proc.start([str(python), "-c", _ASK], env=env).finish(_SECONDS)
+    if done.expired:
+        raise Skipped(f"its Python did not answer within {_SECONDS:g} s")
     if done.code:
-        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-        return "", f"its Python cannot import it here: {last}"
-    return done.stdout, ""
+        last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
+        return "", Problem(
+            path="torch", found=f"its Python cannot import it: {last}", expected="that it does"
+        )
+    file, _, said = done.stdout.partition("\n")
+    if not artefact.holds(file):
+        return "", Problem(
+            path="torch",
+            found=f"its Python imports another one: {file or 'nothing'}",
+            expected=f"one in {artefact.output}",
+        )
+    return said, None
 
 
 def from_text(text: str) -> Config:
@@ -112,7 +167,7 @@ def from_text(text: str) -> Config:
     settings = re.search(r"Build settings: (.*)", text)
     pairs = (
         dict(re.findall(r"(?:^|, )([A-Z0-9_]+)=(.*?)(?=, [A-Z0-9_]+=|, *$)", settings[1]))
-        if (settings)
+        if settings
         else {}
     )
     runtime = re.search(r"CUDA Runtime ([0-9.]+)", text)

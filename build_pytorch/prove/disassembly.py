@@ -100,6 +100,8 @@ class Scan(Struct, frozen=True, kw_only=True):
     size: int
     """Bytes of code."""
     tally: Tally
+    functions: int = 0
+    """How many functions its symbols tell."""
     common_functions: int = 0
     """How many functions were compiled with the variant's flags, as far as the symbols tell."""
     seconds: float = 0.0
@@ -131,6 +133,7 @@ def scan(library: Path, objdump: str, rules: Rules, tell: Tell) -> Scan:
         depth=symbols.depth,
         size=size,
         tally=tally,
+        functions=len(symbols.starts),
         common_functions=symbols.count(COMMON),
         seconds=time.monotonic() - begin,
     )

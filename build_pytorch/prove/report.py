@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
-from build_pytorch import digest, paths
-from build_pytorch.builds.ledger import REPORTS, Ended, Ledger, Tested, now
+from build_pytorch.builds import artefact
+from build_pytorch.builds.ledger import Ledger, Tested, now
 from build_pytorch.checks.base import Finding
 from build_pytorch.console import Screen, counted, visible
-from build_pytorch.errors import BuildPytorchError, WriteError
 from build_pytorch.model import Variant
 from build_pytorch.prove.parts import Proof, State, Target, state_of
 
@@ -25,13 +23,20 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True):
     variant: Variant
     target: Target | None
     proofs: tuple[Proof, ...] = ()
-    reason: str = ""
+    reasons: tuple[str, ...] = ()
     report: str = ""
+    """Where the whole report is kept, below the root."""
+    recorded: bool = False
 
     @property
     def state(self) -> State:
         """Passed where every part passed."""
         return state_of(self.proofs)
+
+    @property
+    def outcome(self) -> State | Literal["not run"]:
+        """The same for people and programs: what was not there was not looked at."""
+        return self.state if self.target else "not run"
 
     def as_dict(self) -> dict[str, Any]:
         """For --json and for the report."""
@@ -39,71 +44,44 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True):
             "release": self.variant.release_name,
             "variant": self.variant.id,
             "package": self.variant.package,
-            "outcome": self.state,
-            "reason": self.reason,
+            "outcome": self.outcome,
+            "reasons": list(self.reasons),
             "folder": str(self.target.folder) if self.target else "",
             "output": self.target.output if self.target else "",
+            "recorded": self.recorded,
             "report": self.report,
             "parts": [_part(proof) for proof in self.proofs],
         }
 
 
 def record(root: Path, result: Proved) -> Proved:
-    """Write the report and a line of the ledger."""
-    variant, target = result.variant, result.target
-    if target is None:
-        return result
-    moment = now()
-    stamp = moment[:19].replace(":", "").replace("-", "")
-    name = f"prove-{variant.release_name}-{variant.id}-{stamp}.json"
-    report = f"{paths.STATE}/{REPORTS}/{name}"
-    result = msgspec.structs.replace(result, report=report)
-    _write(root, report, {"at": moment, **result.as_dict()})
-    ledger = Ledger(root)
-    ledger.append(
-        Tested(
-            at=moment,
-            release=variant.release_name,
-            variant=variant.id,
-            digest=_digest(root, variant, target.output, ledger),
-            by="binary",
-            outcome=result.state,
-            output=target.output,
-            reason=result.reason,
-            report=report,
-        )
-    )
-    return result
+    """Write the report, and a line of the ledger where the recipe of the result is known.
 
-
-def _digest(root: Path, variant: Variant, output: str, ledger: Ledger) -> str:
-    """The digest of the recipe that the output was built from: the ledger knows, or it is today's.
-
-    A recipe that changed after its build was not proved by what it built before.
+    The line must not claim a proof of a recipe that the result was not built from.
     """
-    for event in reversed(ledger.of(variant)):
-        if isinstance(event, Ended) and output in event.outputs:
-            return event.digest
-    try:
-        return digest.of_bytes(paths.read_file(root / variant.path))
-    except OSError as error:
-        raise BuildPytorchError(f"{variant.path}: cannot be read: {error.strerror}") from None
-
-
-def _write(root: Path, report: str, document: dict[str, Any]) -> None:
-    """Write a report whole or not at all. Raises WriteError."""
-    path = root / report
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        paths.make_state(root / paths.STATE)
-        path.parent.mkdir(exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
+    variant, target = result.variant, result.target
+    if target is None or target.artefact is None:
+        return result
+    digest = artefact.origin(root, variant, target.artefact)
+    moment = now()
+    name = artefact.report_name("prove", variant)
+    result = msgspec.structs.replace(result, report=name, recorded=digest is not None)
+    artefact.save_report(root, name, {"at": moment, **result.as_dict(), "digest": digest})
+    if digest:
+        Ledger(root).append(
+            Tested(
+                at=moment,
+                release=variant.release_name,
+                variant=variant.id,
+                digest=digest,
+                by="binary",
+                outcome=result.state,
+                output=target.output,
+                reason="; ".join(result.reasons),
+                report=name,
+            )
+        )
+    return result
 
 
 def _part(proof: Proof) -> dict[str, Any]:
@@ -111,7 +89,7 @@ def _part(proof: Proof) -> dict[str, Any]:
     return {
         "id": outcome.check.id,
         "title": outcome.check.title,
-        "state": outcome.state,
+        "state": proof.state,
         "reason": outcome.reason,
         "passed": outcome.passed,
         "failed": outcome.failed,
@@ -131,18 +109,18 @@ def _part(proof: Proof) -> dict[str, Any]:
 
 def show(screen: Screen, result: Proved) -> None:
     """Print what came of one variant."""
-    state = result.state if result.target else "not run"
-    painted = screen.paint(state, _COLOURS.get(state, "yellow"))
+    painted = screen.paint(result.outcome, _COLOURS.get(result.outcome, "yellow"))
     screen.line(f"{screen.paint(result.variant.id, 'bold')}  {painted}")
     if result.target is None:
-        screen.line(f"  {result.reason}")
+        for reason in result.reasons:
+            screen.line(visible(f"  {reason}"))
         return
     screen.line(f"  {result.target.folder}")
     width = max(len(proof.outcome.check.id) for proof in result.proofs)
     for proof in result.proofs:
         outcome = proof.outcome
-        painted = screen.paint(f"{outcome.state:<7}", _COLOURS[outcome.state])
-        reason = f" ({outcome.reason})" if outcome.reason else ""
+        painted = screen.paint(f"{proof.state:<7}", _COLOURS[proof.state])
+        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
         screen.line(f"  {painted}  {outcome.check.id:<{width}}  {outcome.check.title}{reason}")
         for finding in outcome.findings:
             _finding(screen, finding)
@@ -150,8 +128,10 @@ def show(screen: Screen, result: Proved) -> None:
     errors = sum(finding.problem.severity == "error" for finding in findings)
     screen.line(
         f"  {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-        + (f"; {result.report}" if result.report else "")
+        + (f"; report: {result.report}" if result.report else "")
     )
+    if result.report and not result.recorded:
+        screen.line(f"  not recorded: {artefact.unrecorded(result.variant)}")
 
 
 def _finding(screen: Screen, finding: Finding) -> None:

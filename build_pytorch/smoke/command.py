@@ -12,7 +12,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch import matrix, paths
+from build_pytorch import given, matrix, paths
+from build_pytorch.builds import artefact
+from build_pytorch.builds.artefact import Artefact
 from build_pytorch.builds.ledger import Ledger, Tested, now
 from build_pytorch.console import Progress, Screen, print_json
 from build_pytorch.errors import (
@@ -24,8 +26,7 @@ from build_pytorch.errors import (
 )
 from build_pytorch.model import Variant
 from build_pytorch.select import select
-from build_pytorch.smoke import artefact, record, runner, script, view
-from build_pytorch.smoke.artefact import Artefact
+from build_pytorch.smoke import runner, script, view
 from build_pytorch.smoke.judge import Judgement, judge, lacks
 from build_pytorch.smoke.runner import Ran
 
@@ -63,20 +64,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     """The store path, where it is that which was tested."""
     recorded: bool = False
-    report_file: str = ""
+    report: str = ""
+    """Where the whole report is kept, below the root."""
 
     def as_dict(self) -> dict[str, object]:
         """For programs."""
         return {
-            "id": self.variant.id,
             "release": self.variant.release_name,
+            "variant": self.variant.id,
             "package": self.variant.package,
             **msgspec.to_builtins(self.judgement),
             "python": self.python,
             "output": self.output,
             "recorded": self.recorded,
-            "report_file": self.report_file,
-            "report": self.ran.raw or None,
+            "report": self.report,
+            "script": self.ran.raw or None,
         }
 
 
@@ -86,15 +88,21 @@ def main(argv: Sequence[str]) -> int:
         prog="nox -s smoke --", description="Prove built variants by real work."
     )
     parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
-    parser.add_argument("--python", default="", metavar="PATH", help=HELP["python"])
-    parser.add_argument("--device", type=int, default=0, metavar="INDEX", help=HELP["device"])
-    parser.add_argument("--timeout", type=float, default=TIMEOUT, help=HELP["timeout"])
+    parser.add_argument("--python", metavar="PATH", help=HELP["python"])
+    parser.add_argument("--device", default="0", metavar="INDEX", help=HELP["device"])
+    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
     parser.add_argument("--json", action="store_true", help=HELP["json"])
-    parser.add_argument(
-        "--root", type=Path, default=paths.PROJECT, metavar="DIR", help=HELP["root"]
+    parser.add_argument("--root", metavar="DIR", help=HELP["root"])
+    asked = parser.parse_args(argv)
+    options = Options(
+        variants=tuple(asked.variants),
+        python=given.text("--python", asked.python),
+        device=given.integer("--device", asked.device),
+        timeout=given.number("--timeout", asked.timeout),
+        json=asked.json,
+        root=given.root(asked.root),
     )
-    values = vars(parser.parse_args(argv))
-    return run(Options(**{**values, "variants": tuple(values["variants"])}))
+    return run(options)
 
 
 def run(options: Options) -> int:
@@ -137,8 +145,7 @@ def _test(root: Path, variant: Variant, python: Path | None, options: Options) -
 
     built = artefact.find(root, variant)
     if built is None and python is None:
-        link = artefact.link_of(root, variant).name
-        return ended("not run", f"no {link} here; `flox build {variant.package}` makes it")
+        return ended("not run", artefact.absence(root, variant))
     if reason := lacks(variant, platform.machine(), script.cpu_facts()["flags"]):
         return ended("skipped", reason)  # not even started: it would end by SIGILL at best
     if python is not None:
@@ -196,10 +203,10 @@ def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
 
     The line needs the recipe that it was built from: it must not claim a proof of another.
     """
-    digest = artefact.built_from(root, case.variant, built) if built else None
-    case = msgspec.structs.replace(case, recorded=digest is not None)
-    file = record.save_report(root, case.variant, {**case.as_dict(), "digest": digest})
-    case = msgspec.structs.replace(case, report_file=file)
+    digest = artefact.origin(root, case.variant, built) if built else None
+    name = artefact.report_name("smoke", case.variant)
+    case = msgspec.structs.replace(case, recorded=digest is not None, report=name)
+    artefact.save_report(root, name, {**case.as_dict(), "digest": digest})
     outcome = case.judgement.outcome
     if digest and outcome != "not run":
         event = Tested(
@@ -211,7 +218,7 @@ def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
             outcome=outcome,
             output=case.output,
             reason="; ".join(case.judgement.reasons),
-            report=file,
+            report=name,
         )
         Ledger(root).append(event)
     return case
@@ -219,12 +226,10 @@ def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
 
 def _kept(case: Case) -> str:
     """Where the report is, and why there is no record."""
-    if not case.report_file or case.recorded:
-        return f"report: {case.report_file}\n" if case.report_file else ""
-    why = "this is not the built variant"
-    if case.output:
-        why = "nothing tells that the result is of the recipe as it stands; build it again"
-    return f"report: {case.report_file}; not recorded: {why}\n"
+    if not case.report or case.recorded:
+        return f"report: {case.report}\n" if case.report else ""
+    why = artefact.unrecorded(case.variant) if case.output else "this is not the built variant"
+    return f"report: {case.report}; not recorded: {why}\n"
 
 
 def _check(options: Options) -> None:

@@ -84,6 +84,8 @@ def lacks(variant: Variant, machine: str, flags: Sequence[str]) -> str:
     wanted = variant.cpu.platform.partition("-")[0]
     if machine != wanted:
         return f"is for {wanted}; this machine is {machine}"
+    if not flags:
+        return "the CPU's flags are unknown"
     missing = [flag for flag in variant.cpu.cpuinfo if flag not in flags]
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
 
