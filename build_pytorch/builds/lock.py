@@ -1,4 +1,7 @@
-"""One run of builds at a time in one checkout: two would fill the memory that each counts on."""
+"""One run that builds or publishes at a time in one checkout.
+
+Two would fill the memory that each counts on, and publish the same thing twice.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ def only_run(root: Path) -> Iterator[None]:
         except BlockingIOError:
             owner = file.read().strip() or "unknown"
             raise WriteError(
-                f"{root}: another run builds here (process {owner}); "
-                "wait for it, or build in another checkout"
+                f"{root}: another run builds or publishes here (process {owner}); "
+                "wait for it, or work in another checkout"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
