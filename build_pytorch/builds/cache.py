@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from build_pytorch import proc
 from build_pytorch.builds.options import Options
 from build_pytorch.errors import BuildPytorchError, ToolError
+from build_pytorch.model import Variant
 
 _NIX = ["nix", "--extra-experimental-features", "nix-command"]
 
@@ -35,14 +36,52 @@ def check(options: Options) -> None:
             )
 
 
-def push(outputs: Sequence[str], url: str, key: Path | None) -> proc.Running:
-    """Sign store paths with all they need, and begin to copy them. Raises ToolError."""
-    if key:
-        argv = [*_NIX, "store", "sign", "--recursive", "--key-file", str(key), *outputs]
-        signed = proc.start(argv).finish()
-        if signed.code:
-            raise ToolError(f"signing: {complaint(signed)}")
-    return proc.start([*_NIX, "copy", "--to", url, *outputs])
+class Pushes:
+    """Results on their way to a cache, while other builds go on. Without a cache none is begun."""
+
+    def __init__(self, url: str, key: Path | None, say: Callable[[str], None]) -> None:
+        self.url = url
+        self.key = key
+        self.say = say
+        self.failed: dict[str, str] = {}
+        """What could not be pushed, by package name, with the reason."""
+        self.running: list[tuple[Variant, proc.Running]] = []
+
+    def begin(self, variant: Variant, outputs: Sequence[str]) -> None:
+        """Sign store paths with all they need, and begin to copy them."""
+        if not self.url:
+            return
+        if self.key:
+            sign = [*_NIX, "store", "sign", "--recursive", "--key-file", str(self.key), *outputs]
+            signed = proc.start(sign).finish()
+            if signed.code:
+                self._fail(variant, f"signing: {complaint(signed)}")
+                return
+        self.running.append((variant, proc.start([*_NIX, "copy", "--to", self.url, *outputs])))
+
+    def finish(self) -> None:
+        """Tell of those that are done."""
+        for variant, copy in list(self.running):
+            if copy.is_running(0):
+                continue
+            self.running.remove((variant, copy))
+            answer = copy.finish()
+            if answer.code:
+                self._fail(variant, complaint(answer))
+            else:
+                self.say(f"{variant.id}: is in {self.url}")
+
+    def end(self) -> None:
+        """End those that are not done."""
+        for variant, copy in self.running:
+            copy.kill()
+            copy.finish()
+            self._fail(variant, "the run was ended")
+        self.running = []
+
+    def _fail(self, variant: Variant, why: str) -> None:
+        self.failed[variant.package] = why
+        self.say(f"{variant.id}: built, but not pushed: {why}")
 
 
 def complaint(answer: proc.Result) -> str:

@@ -61,7 +61,7 @@ def run(options: Options) -> int:
         current = {step.variant.package for step in made.steps if step.action == "up to date"}
         outcomes = {package: o for package, o in outcomes.items() if package not in current}
         outcomes |= {outcome.variant.package: outcome for outcome in ended}
-        unpushed = engine.unpushed
+        unpushed = engine.pushes.failed
         if not (options.fix_hashes and engine.fixable and not engine.ended_by):
             break
         if not _fix(engine.fixable, screen):

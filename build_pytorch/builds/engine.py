@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch import proc
-from build_pytorch.builds import cache, results
+from build_pytorch.builds import backends, cache, results
 from build_pytorch.builds.derivations import valid
 from build_pytorch.builds.display import Display
 from build_pytorch.builds.jobs import Attempt, Job
@@ -24,7 +23,7 @@ from build_pytorch.builds.outcome import Outcome, State, sentence
 from build_pytorch.builds.plan import Plan
 from build_pytorch.builds.rules import HASH_MISMATCH, KNOWN
 from build_pytorch.builds.step import Step
-from build_pytorch.errors import ToolError, WriteError
+from build_pytorch.errors import WriteError
 from build_pytorch.model import Variant
 
 _LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
@@ -37,9 +36,6 @@ _KILLED: Final = (137, -9)
 
 _LOOK: Final = 10.0
 """Seconds after which the store is asked again what is built."""
-
-_CLOCKS: Final = 0.1
-"""Seconds by which the clock of files may be behind ours."""
 
 _YOUNG: Final = 900.0
 """Seconds of others' work that are given up to stop one build among many in one Nix."""
@@ -62,9 +58,7 @@ class Engine:
         self._cores: dict[str, int] = {}
         self._tries: dict[tuple[str, str], int] = {}
         self._not_before: dict[str, float] = {}
-        self.unpushed: dict[str, str] = {}
-        """What could not be pushed to the cache, by package name, with the reason."""
-        self._pushes: list[tuple[Variant, proc.Running]] = []
+        self.pushes = cache.Pushes(options.copy_to, options.secret_key, display.say)
         self._selector = selectors.DefaultSelector()
         self._number = 0
         self._next_look = 0.0
@@ -83,8 +77,8 @@ class Engine:
                 for step in self.plan.steps:
                     if step.action == "up to date":
                         link = results.link(self.root, step.variant)
-                        self.push(step.variant, [results.target(link)])
-                while self._pending or self._running or self._pushes:
+                        self.pushes.begin(step.variant, [results.target(link)])
+                while self._pending or self._running or self.pushes.running:
                     if self._signals_seen and not self._interrupted:
                         self._end_all()
                     if self._signals_seen > 1:
@@ -93,15 +87,14 @@ class Engine:
                     for key, _ in self._selector.select(0.2 if self._running else 0.05):
                         self._pump(key.fileobj)  # type: ignore[arg-type]
                     self._reap()
-                    self._finish_pushes()
+                    self.pushes.finish()
                     self.display.show(self._running)
             finally:
                 for job in self._running:
                     job.interrupted = True
                     job.process.kill()
                 self._reap()
-                for _, copy in self._pushes:
-                    copy.kill()
+                self.pushes.end()
         return [self.outcomes[step.variant.package] for step in self.plan.builds]
 
     @contextlib.contextmanager
@@ -162,7 +155,8 @@ class Engine:
             self._pending.remove(step)
             self._number += 1
             attempts.append(Attempt(self.root, step, self._number))
-        argv, env = self._command(steps)
+        cores = min(self._cores_of(step) for step in steps)
+        argv, env = backends.command(self.plan, self.root, steps, cores)
         self.display.say(f"$ {shlex.join(argv)}")
         is_nix = self.plan.backend == "nix"
         shown = [*argv, "--log-format", "internal-json"] if is_nix else argv
@@ -187,22 +181,6 @@ class Engine:
 
     def _cores_of(self, step: Step) -> int:
         return self._cores.get(step.variant.package, self.plan.cores)
-
-    def _command(self, steps: Sequence[Step]) -> tuple[list[str], dict[str, str | None]]:
-        """The program with its arguments, as a person would type it, and its environment."""
-        first = steps[0].variant
-        cores = str(min(self._cores_of(step) for step in steps))
-        if self.plan.builders is not None:
-            drvs = [step.derivation.drv_path for step in steps if step.derivation]
-            limits = ["--max-jobs", str(self.plan.jobs), "--cores", cores]
-            option = ["--builders", self.plan.builders.option]
-            return ["nix-store", "--realise", *drvs, "--keep-going", *limits, *option], {}
-        if self.plan.backend == "nix":
-            link = results.link(self.root, first)
-            return ["nix-build", first.path, "--out-link", link.name, "--cores", cores], {}
-        # Flox has no option for it; the Nix inside reads this.
-        config = os.environ.get("NIX_CONFIG", "")
-        return ["flox", "build", first.package], {"NIX_CONFIG": f"{config}\ncores = {cores}"}
 
     # --- while they run ---
 
@@ -252,7 +230,7 @@ class Engine:
 
     def _conclude(self, job: Job, attempt: Attempt, code: int) -> None:
         """Decide what came of an attempt, remember it, and try again where that may help."""
-        outputs = self._outputs(attempt, code)
+        outputs = backends.outputs(self.plan, self.root, attempt, code)
         found = attempt.progress.cause()
         rule, line = found or (None, "")
         state: State
@@ -287,24 +265,6 @@ class Engine:
         if rule and rule.id == HASH_MISMATCH:
             self.fixable.append(self.root / attempt.log)
         self._settle(outcome)
-
-    def _outputs(self, attempt: Attempt, code: int) -> tuple[str, ...]:
-        """The store paths of a finished build, linked; none where it is not finished."""
-        step = attempt.step
-        link = results.link(self.root, step.variant)
-        if self.plan.builders is not None:
-            if not (step.derivation and valid([step.derivation.output])):
-                return ()
-            argv = ["nix-store", "--realise", step.derivation.output, "--add-root", str(link)]
-            proc.capture([*argv, "--indirect"])
-        elif code:
-            return ()
-        target = results.target(link)
-        if step.derivation is not None and self.plan.backend == "nix":
-            is_ours = target in step.derivation.outputs.values()
-        else:
-            is_ours = link.is_symlink() and link.lstat().st_ctime >= attempt.began - _CLOCKS
-        return (target,) if is_ours and valid([target]) else ()
 
     def _remember(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
         variant = outcome.variant
@@ -363,8 +323,8 @@ class Engine:
         """Tell what came of a variant, and take out what would fail the same way."""
         self.outcomes[outcome.variant.package] = outcome
         self.display.say(sentence(outcome))
-        if outcome.state == "built":
-            self.push(outcome.variant, outcome.outputs)
+        if outcome.state == "built" and not self._interrupted:
+            self.pushes.begin(outcome.variant, outcome.outputs)
         if outcome.state == "built" or self._interrupted:
             return
         rule = outcome.rule
@@ -393,30 +353,6 @@ class Engine:
             variant=step.variant, state="not started", message=why
         )
 
-    def push(self, variant: Variant, outputs: Sequence[str]) -> None:
-        """Begin to push a result to the cache, if there is one, while other builds go on."""
-        if self.options.copy_to and not self._interrupted:
-            try:
-                copy = cache.push(outputs, self.options.copy_to, self.options.secret_key)
-                self._pushes.append((variant, copy))
-            except ToolError as error:
-                self._not_pushed(variant, str(error))
-
-    def _finish_pushes(self) -> None:
-        for variant, copy in list(self._pushes):
-            if copy.is_running(0):
-                continue
-            self._pushes.remove((variant, copy))
-            answer = copy.finish()
-            if answer.code:
-                self._not_pushed(variant, cache.complaint(answer))
-            else:
-                self.display.say(f"{variant.id}: is in {self.options.copy_to}")
-
-    def _not_pushed(self, variant: Variant, why: str) -> None:
-        self.unpushed[variant.package] = why
-        self.display.say(f"{variant.id}: built, but not pushed: {why}")
-
     def _end_all(self) -> None:
         """End politely what runs, and begin nothing more."""
         self._interrupted = True
@@ -424,11 +360,7 @@ class Engine:
         for step in self._pending:
             self._put_off(step, "the run was ended")
         self._pending = []
-        for variant, copy in self._pushes:
-            copy.kill()
-            copy.finish()
-            self._not_pushed(variant, "the run was ended")
-        self._pushes = []
+        self.pushes.end()
         for job in self._running:
             job.interrupted = True
             job.stop()
