@@ -201,6 +201,7 @@ def test_a_stale_link_is_no_result_of_a_program_that_did_nothing(world: World) -
     for backend in ("flox", "nix"):
         row = world.built("cpu-avx512", "--backend", backend)["by_id"]["cpu-avx512"]
         assert row["outcome"] == "failed"
+        assert "no error, and no new result-pytorch-python313-cpu-avx512" in row["message"]
 
 
 def test_a_recipe_that_changes_while_others_build_is_left_for_the_next_run(world: World) -> None:

@@ -52,8 +52,9 @@ def outputs(plan: Plan, root: Path, attempt: Attempt, code: int) -> tuple[str, .
     elif code:
         return ()
     target = results.target(link)
-    if step.derivation is not None and plan.backend == "nix":
-        is_ours = target in step.derivation.outputs.values()
-    else:  # Flox may wrap the derivation; a link that it did not make now is of another build
+    is_ours = step.derivation is not None and target in step.derivation.outputs.values()
+    # Flox may wrap the derivation, and where Nix cannot be asked there is none to compare with;
+    # but a link that was not made now is of another build.
+    if not is_ours and (plan.backend == "flox" or step.derivation is None):
         is_ours = link.is_symlink() and link.lstat().st_ctime >= attempt.began - _CLOCKS
     return (target,) if is_ours and valid([target]) else ()

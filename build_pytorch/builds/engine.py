@@ -257,7 +257,7 @@ class Engine:
             outputs=outputs if state == "built" else (),
             tail=() if rule else tuple(attempt.progress.tail),
             where=attempt.progress.where,
-            message=line or ("" if state == "built" else f"exit code {code}"),
+            message=line or ("" if state == "built" else _ending(attempt.step, code)),
         )
         self._remember(job, attempt, outcome)
         if attempt.step in self._pending or self._again(attempt.step, outcome):
@@ -364,6 +364,14 @@ class Engine:
         for job in self._running:
             job.interrupted = True
             job.stop()
+
+
+def _ending(step: Step, code: int) -> str:
+    """How a program ended that left no result."""
+    if code:
+        return f"exit code {code}"
+    name = f"result-{step.variant.package}"
+    return f"no error, and no new {name}; take that link away and run again"
 
 
 _OUT_OF_MEMORY: Final = next(rule for rule in KNOWN if rule.id == "out-of-memory")

@@ -40,7 +40,8 @@ def sentence(outcome: Outcome) -> str:
     if rule is None:
         return "\n".join(
             [
-                f"{name}: failed after {took} for a reason that no rule knows; the last lines:",
+                f"{name}: failed after {took} for a reason that no rule knows "
+                f"({outcome.message}); the last lines:",
                 *(f"    {line}" for line in outcome.tail),
                 f"  whole log: {outcome.log}",
             ]
