@@ -28,6 +28,14 @@ def memory() -> float:
     return total / GIB
 
 
+def free_memory() -> float:
+    """GiB of memory that nobody uses now, or that only keeps files at hand."""
+    import psutil
+
+    available: int = psutil.virtual_memory().available
+    return min(available / GIB, memory())
+
+
 def cpus() -> int:
     """The CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -98,13 +98,13 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Why this machine cannot take so many builds at once."""
     for build in needs(steps):
         jobs = min(jobs, len(steps))
-        memory = machine.memory()
+        free = machine.free_memory()
         needed = (build.reserved_memory + build.job_memory * max(1, cores)) * jobs
-        if memory < needed:
+        if free < needed:
             yield (
                 f"memory: {jobs} at once with {max(1, cores)} compile jobs each need "
-                f"{needed:.0f} GiB, this machine has {memory:.0f}; fewer --jobs or --cores, "
-                "a larger machine with --builders, or --force"
+                f"{needed:.0f} GiB, {free:.0f} of {machine.memory():.0f} are free; end something, "
+                "fewer --jobs or --cores, a larger machine with --builders, or --force"
             )
         for place in dict.fromkeys((results.store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
             free = machine.free_disk(place)
