@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from build_pytorch.errors import ToolError
 
@@ -185,26 +185,38 @@ class Streaming:
         return True
 
 
+def _started(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str | None] | None = None,
+    **how: Any,  # noqa: ANN401 - as subprocess takes it
+) -> subprocess.Popen[bytes]:
+    """Start a program that speaks English, with `env` added to ours. Raises ToolError."""
+    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
+    kept = {name: value for name, value in wanted.items() if value is not None}
+    try:
+        return subprocess.Popen(argv, env=kept, **how)
+    except FileNotFoundError:
+        hint = INSTALL.get(argv[0], "put it on PATH")
+        raise ToolError(f"{argv[0]}: not found; {hint}") from None
+    except OSError as error:
+        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+
+
 def stream(
     argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str | None] | None = None
 ) -> Streaming:
     """Start a program whose stdout and stderr, as one, are read as they come. Raises ToolError."""
-    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
-    try:
-        process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env={name: value for name, value in wanted.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_ending_with_parent(),  # noqa: PLW1509 - no thread of ours runs then
-        )
-    except FileNotFoundError:
-        raise ToolError(f"{argv[0]}: not found; {INSTALL.get(argv[0], 'put it on PATH')}") from None
-    except OSError as error:
-        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+    process = _started(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_ending_with_parent(),
+    )
     assert process.stdout is not None  # noqa: S101 - asked for above
     return Streaming(process, process.stdout)
 
@@ -256,7 +268,6 @@ def start(
     `env` is added to our own (None takes a name out), in which programs speak English: we read
     what they say. `memory` limits its bytes where the system can.
     """
-    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
     # Files instead of pipes: a program never waits for us to read what it says.
     stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     source = tempfile.TemporaryFile() if stdin else None  # noqa: SIM115
@@ -264,19 +275,14 @@ def start(
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
     try:
-        process = subprocess.Popen(
+        process = _started(
             argv,
             cwd=cwd,
-            env={name: value for name, value in wanted.items() if value is not None},
+            env=env,
             stdin=source or subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
         )
-    except FileNotFoundError:
-        hint = INSTALL.get(argv[0], "put it on PATH")
-        raise ToolError(f"{argv[0]}: not found; {hint}") from None
-    except OSError as error:
-        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
     finally:
         if source:
             source.close()
@@ -311,19 +317,7 @@ def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
     where it fails although all it said was read.
     """
     with tempfile.TemporaryFile() as stderr:
-        try:
-            process = subprocess.Popen(
-                argv,
-                env={**os.environ, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-            )
-        except FileNotFoundError:
-            hint = INSTALL.get(argv[0], "put it on PATH")
-            raise ToolError(f"{argv[0]}: not found; {hint}") from None
-        except OSError as error:
-            raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+        process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
         try:
             if process.stdout is None:
                 raise ToolError(f"{argv[0]}: nothing to read from")

@@ -255,15 +255,27 @@ def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path)
 def test_what_was_stopped_is_not_believed_because_the_store_has_it(
     world: World, tmp_path: Path
 ) -> None:
+    assert world.build("cpu-avx2").returncode == 0
+    built = world.ledger()[-1]
+    stopped = {**built, "outcome": "stopped", "cause": "cuda-on", "outputs": []}
+    with (world.root / ".build-pytorch/ledger.jsonl").open("a") as file:
+        file.write(json.dumps(stopped) + "\n")
+    cache = tmp_path / "cache"
+    again = world.build("cpu-avx2", "--copy-to", f"file://{cache}")
+    assert again.returncode == 2
+    assert "its build was stopped (cuda-on), and yet the store has the result" in again.stderr
+    assert f"nix-store --delete {built['outputs'][0]}" in again.stderr
+    assert not cache.exists()
+
+
+def test_a_stopped_build_among_many_ends_a_fail_fast_run(world: World, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
     machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
-    world.scenario("sm90-avx512", "phases; cuda=OFF; summary; finish")
-    done = world.built("sm90-avx512", "--builders", str(machines))
-    assert done["by_id"]["sm90-avx512"]["outcome"] == "stopped"
-    again = world.build("sm90-avx512", "--copy-to", f"file://{tmp_path}/cache")
-    if again.returncode == 0:  # it was ended before it was done, and is built anew
-        raise AssertionError(again.stdout)
-    assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").glob("*.narinfo"))
+    world.scenario("sm120-avx2", "phases; cuda=OFF; summary; sleep 600")
+    argv = ("sm120-avx2", "cpu-avx2", "--builders", str(machines))
+    done = world.built(*argv, "--fail-fast")
+    assert done["by_id"]["sm120-avx2"]["outcome"] == "stopped"
+    assert len([line for line in done["stderr"].splitlines() if line.startswith("$ ")]) == 1
 
 
 # --- a binary cache ---

@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from build_pytorch import nix, proc
 from build_pytorch.checks.base import Recipe
-from build_pytorch.checks.evaluation import shared_import
+from build_pytorch.checks.evaluation import NO_NETWORK, message_of, shared_import
 from build_pytorch.console import Progress
 from build_pytorch.errors import ToolError
 from build_pytorch.model import Variant
-
-_FLAKY: Final = re.compile(r"unable to download|[Cc]ould ?n[o']t resolve|timed? ?out")
 
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,16 +55,16 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
         if answer.code == 0:
             decoded = msgspec.json.decode(answer.stdout.encode(), type=dict[str, Derivation])
             return Evaluated({v.package: decoded[v.path] for v in rest}, failures)
-        if _FLAKY.search(answer.stderr):
+        if NO_NETWORK.search(answer.stderr):
             raise ToolError(
                 "the pinned nixpkgs cannot be downloaded and is not in the store; run this where "
-                f"there is a network (Nix says: {_message(answer.stderr)})"
+                f"there is a network (Nix says: {message_of(answer.stderr)})"
             )
         announced = re.findall(r"(?m)^trace: evaluating (.*)$", answer.stderr)
         culprit = next((v for v in rest if announced and v.path == announced[-1]), None)
         if culprit is None:
-            raise ToolError(f"Nix cannot evaluate the recipes: {_message(answer.stderr)}")
-        failures[culprit.package] = _message(answer.stderr)
+            raise ToolError(f"Nix cannot evaluate the recipes: {message_of(answer.stderr)}")
+        failures[culprit.package] = message_of(answer.stderr)
         rest.remove(culprit)
     return Evaluated({}, failures)
 
@@ -109,11 +107,6 @@ in builtins.listToAttrs [ {" ".join(items)} ]"""
     return running.finish()
 
 
-def _message(stderr: str) -> str:
-    found = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
-    return " ".join((found[-1] if found else stderr.strip().split("\n")[-1]).split())
-
-
 def valid(paths: Sequence[str]) -> set[str]:
     """Those of the store paths that the store really has. Without Nix: those that exist."""
     present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
@@ -123,7 +116,7 @@ def valid(paths: Sequence[str]) -> set[str]:
         ["nix-store", "--check-validity", "--print-invalid", *present], check=False
     )
     if answer.code:
-        raise ToolError(f"the Nix store cannot be asked: {_message(answer.stderr)}")
+        raise ToolError(f"the Nix store cannot be asked: {message_of(answer.stderr)}")
     return set(present) - set(answer.stdout.split())
 
 

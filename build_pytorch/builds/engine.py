@@ -239,11 +239,10 @@ class Engine:
             line = attempt.progress.found[rule.id][1]
         elif outputs:
             state, rule, line = "built", None, ""
-        elif job.interrupted:
+        elif job.interrupted or job.is_stopped:
             state, rule, line = "interrupted", None, ""
-        elif any(a.rule for a in job.attempts):
-            self._pending.insert(0, attempt.step)  # ended for another's sake: it begins again
-            state, rule, line = "interrupted", None, ""
+            if not (job.interrupted or self.options.fail_fast):
+                self._pending.insert(0, attempt.step)  # ended for another's sake: it begins again
         else:
             state = "failed"
             if code in _KILLED and rule is None:

@@ -165,18 +165,19 @@ class Job:
             self._escalate()
         return self.process.poll()
 
-    def drain(self) -> list[Attempt]:
+    def drain(self) -> None:
         """Take in all that is left in the pipe of an ended program."""
-        tripped: list[Attempt] = []
-        while self.process.is_readable():
-            tripped += self.pump()
-            if self.at_end:
-                break
-        if self._rest:
-            for line in self._reader.read(self._rest):
-                tripped += self._take(line)
-            self._rest = b""
-        return tripped
+        while not self.at_end and self.process.is_readable():
+            self.pump()
+        for line in self._reader.read(self._rest):
+            for _ in self._take(line):
+                pass  # too late to stop; the attempt remembers its rule
+        self._rest = b""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was asked to end."""
+        return self._signals is not None
 
     def stop(self) -> None:
         """Ask it to end; ask again less politely as `poll` is called."""

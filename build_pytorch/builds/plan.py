@@ -74,7 +74,8 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
         blocked += obstacles.unverified(matrix, root, open_ones)
     evaluated = derivations.Evaluated({}, {})
     if open_ones and not blocked and proc.which("nix-instantiate"):
-        evaluated = derivations.evaluate(root, open_ones, write=remote is not None)
+        writes = remote is not None and not options.dry_run
+        evaluated = derivations.evaluate(root, open_ones, write=writes)
         blocked += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     outputs = {d.output for d in evaluated.derivations.values()}
     there = derivations.valid(sorted(outputs))

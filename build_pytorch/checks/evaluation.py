@@ -31,9 +31,10 @@ _SECONDS: Final = 120.0
 _MEMORY: Final = 8 << 30
 """Bytes that Nix may take offline; a recipe may build an endless list."""
 
-_NO_NETWORK: Final = re.compile(
+NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
 )
+"""How Nix says that what an evaluation needs cannot be had."""
 _WARNING: Final = re.compile(r"(?m)^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
@@ -127,7 +128,7 @@ def _finished(context: Context, recipes: list[Recipe], running: proc.Running) ->
             for result in _decoded(answer.stdout):
                 done.results[result.id] = _described(context, result)
             return done
-        if context.pinned and _NO_NETWORK.search(answer.stderr):
+        if context.pinned and NO_NETWORK.search(answer.stderr):
             raise ToolError(
                 "--pinned: the pinned nixpkgs cannot be downloaded and is not in the store; "
                 "run this where there is a network"
@@ -227,7 +228,7 @@ def _alone(context: Context, recipe: Recipe) -> Evaluated:
     return Evaluated(
         recipe.path,
         ok=False,
-        problem=_message(answer.stderr),
+        problem=message_of(answer.stderr),
         unreadable=(),
         facts=None,
         line=int(line),
@@ -250,7 +251,7 @@ def _described(context: Context, result: Evaluated) -> Evaluated:
         return result
     if "keeps the message" in problem:
         recipe = context.recipes[result.id]
-        problem = _message(_start(context, [recipe], catch=False).finish(_SECONDS).stderr)
+        problem = message_of(_start(context, [recipe], catch=False).finish(_SECONDS).stderr)
     problem = problem.replace(f"{_place(context, '.')}/", "")
     named = re.search(rf"(?: in)? {re.escape(result.id)}:(\d+)", problem)
     line = int(named[1]) if named else result.line
@@ -281,7 +282,7 @@ def _warnings(stderr: str) -> list[Warned]:
     return found
 
 
-def _message(stderr: str) -> str:
+def message_of(stderr: str) -> str:
     """The error itself, without the places and excerpts that follow it."""
     errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
