@@ -95,7 +95,8 @@ def without(project: Project, *programs: str) -> str:
     for folder in os.environ["PATH"].split(":"):
         for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
             link = tools / program.name
-            if not any(name in program.name for name in programs) and not link.exists():
+            # A PATH may hold links that lead nowhere, and one folder under two names.
+            if not any(name in program.name for name in programs) and not os.path.lexists(link):
                 link.symlink_to(program)
     return str(tools)
 
