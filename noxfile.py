@@ -32,13 +32,13 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def verify(session: nox.Session) -> None:
     """Run every check on recipes and docs; arguments after --, for instance -- --json."""
-    from build_pytorch.errors import EXIT_FINDINGS
-    from build_pytorch.guard import guarded
+    from build_pytorch.base.errors import EXIT_FINDINGS
+    from build_pytorch.cli.entry import guarded
 
     def run() -> int:
-        from build_pytorch.checks import command
+        from build_pytorch.cli import verify
 
-        return command.main(session.posargs)
+        return verify.main(session.posargs)
 
     code = guarded(run)
     if code == EXIT_FINDINGS:
@@ -50,12 +50,12 @@ def verify(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def prefetch(session: nox.Session) -> None:
     """Take the hashes of all sources, write matrix.toml and generate again."""
-    from build_pytorch.guard import guarded
+    from build_pytorch.cli.entry import guarded
 
     def run() -> int:
-        from build_pytorch.prefetch import command
+        from build_pytorch.cli import prefetch
 
-        return command.main(session.posargs)
+        return prefetch.main(session.posargs)
 
     if code := guarded(run):
         raise SystemExit(code)
@@ -63,14 +63,15 @@ def prefetch(session: nox.Session) -> None:
 
 def _variants() -> list[nox.param]:
     """A parameter for each variant, with its id and tags. None where matrix.toml is wrong."""
-    from build_pytorch.errors import BuildPytorchError
+    from build_pytorch.base.errors import BuildPytorchError
 
     try:
-        from build_pytorch import matrix
-        from build_pytorch.select import session_ids
+        from build_pytorch.matrix import matrix_reader
+        from build_pytorch.matrix.selection import session_ids
 
         return [
-            nox.param(v.package, id=id_, tags=tags) for v, id_, tags in session_ids(matrix.load())
+            nox.param(v.package, id=id_, tags=tags)
+            for v, id_, tags in session_ids(matrix_reader.load())
         ]
     except (BuildPytorchError, ModuleNotFoundError):
         return []  # the sessions that need the matrix say what is wrong with it
@@ -80,8 +81,8 @@ def _variants() -> list[nox.param]:
 @nox.parametrize("package", _variants())
 def build(session: nox.Session, package: str) -> None:
     """Build one variant, or those of a tag (-t sm120); arguments after --, such as -- --force."""
-    from build_pytorch.builds.session import Skipped, ends_all, run
-    from build_pytorch.guard import guarded
+    from build_pytorch.cli.build_session import Skipped, ends_all, run
+    from build_pytorch.cli.entry import guarded
 
     selected = _selected(session)
     try:
@@ -104,12 +105,12 @@ def _selected(session: nox.Session) -> int:
 @nox.session(venv_backend="none")
 def smoke(session: nox.Session) -> None:
     """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
-    from build_pytorch.guard import guarded
+    from build_pytorch.cli.entry import guarded
 
     def run() -> int:
-        from build_pytorch.smoke import command
+        from build_pytorch.cli import smoke
 
-        return command.main(session.posargs)
+        return smoke.main(session.posargs)
 
     if code := guarded(run):
         raise SystemExit(code)

@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
-from build_pytorch.words import WordsTask
+from build_pytorch.cli.invoke_words import WordsTask
 
 _ROOT = "another checkout to work on, with this matrix.toml (default: this one)"
 _JSON = "print the result as JSON"
@@ -17,14 +17,15 @@ _JSON = "print the result as JSON"
 
 def _root(value: str | None) -> Path:
     """The folder that --root names; an empty one is a variable that was not set."""
-    from build_pytorch import given, paths
+    from build_pytorch.base import paths
+    from build_pytorch.cli import cli_values
 
-    return given.path("--root", value) or paths.PROJECT
+    return cli_values.path("--root", value) or paths.PROJECT
 
 
 def _hand_over(run: Callable[[], int]) -> None:
     """Turn an exit code or an expected error into invoke's Exit: one line, no traceback."""
-    from build_pytorch.guard import guarded
+    from build_pytorch.cli.entry import guarded
 
     if code := guarded(run):
         raise Exit(code=code)
@@ -45,8 +46,8 @@ def _phases(
         json: bool = False,
     ) -> None:
         def run() -> int:
-            from build_pytorch import phases
-            from build_pytorch.model import Phase
+            from build_pytorch.cli import phases
+            from build_pytorch.matrix.model import Phase
 
             options = phases.Options(
                 root=_root(root),
@@ -118,9 +119,9 @@ def verify(
     """Run every check on recipes and docs; exit 1 when one finds an error."""
 
     def run() -> int:
-        from build_pytorch.checks import command
+        from build_pytorch.cli import verify
 
-        return command.run(
+        return verify.run(
             variants=variants.split(),
             root=_root(root),
             only=only or [],
@@ -159,14 +160,15 @@ def prefetch(
     """Take the hashes of all sources, write matrix.toml and generate again."""
 
     def run() -> int:
-        from build_pytorch import given, prefetch
+        from build_pytorch.cli import cli_values
+        from build_pytorch.sources import prefetch
 
         options = prefetch.Options(
             only=tuple(only or ()),
             check=check,
             accept=accept,
             json=json,
-            timeout=given.integer("--timeout", timeout),
+            timeout=cli_values.integer("--timeout", timeout),
             from_log=Path(from_log) if from_log else None,
         )
         return prefetch.run(options)
@@ -199,7 +201,8 @@ def bump(
     """Move a release to another PyTorch, nixpkgs or CUDA: all of it, or nothing."""
 
     def run() -> int:
-        from build_pytorch import bump, given
+        from build_pytorch.cli import cli_values
+        from build_pytorch.sources import bump
 
         options = bump.Options(
             torch=torch,
@@ -208,7 +211,7 @@ def bump(
             release=release,
             pre=pre,
             dry_run=dry_run,
-            timeout=given.integer("--timeout", timeout),
+            timeout=cli_values.integer("--timeout", timeout),
         )
         return bump.run(options)
 
@@ -220,7 +223,7 @@ def outdated(_: Context, json: bool = False) -> None:
     """List what is newer than matrix.toml: PyTorch and nixpkgs."""
 
     def run() -> int:
-        from build_pytorch import bump
+        from build_pytorch.sources import bump
 
         return bump.outdated(as_json=json)
 
@@ -277,9 +280,10 @@ def build(
     asked = {name: value for name, value in locals().items() if name not in {"_", "root"}}
 
     def run() -> int:
-        from build_pytorch.builds import command, options
+        from build_pytorch.build import build_options
+        from build_pytorch.cli import build
 
-        return command.run(options.asked(_root(root), **asked))
+        return build.run(build_options.asked(_root(root), **asked))
 
     _hand_over(run)
 
@@ -297,8 +301,8 @@ def status(_: Context, variants: str = "", root: str | None = None, json: bool =
     """Say of each variant: recipe current, verified, built, tested, published."""
 
     def run() -> int:
-        from build_pytorch.builds import status
-        from build_pytorch.paths import checked_root
+        from build_pytorch.base.paths import checked_root
+        from build_pytorch.cli import status
 
         return status.run(variants.split(), checked_root(_root(root)), as_json=json)
 
@@ -328,12 +332,13 @@ def ci_matrix(
     """Print the job matrix for GitHub Actions."""
 
     def run() -> int:
-        from build_pytorch import given
-        from build_pytorch.builds import ci
-        from build_pytorch.paths import checked_root
+        from build_pytorch.base.paths import checked_root
+        from build_pytorch.cli import ci_matrix, cli_values
 
-        place, number = checked_root(_root(root)), given.integer("--size", size)
-        return ci.run(variants.split(), place, size=number, store=store, runners=runner or [])
+        place, number = checked_root(_root(root)), cli_values.integer("--size", size)
+        return ci_matrix.run(
+            variants.split(), place, size=number, store=store, runners=runner or []
+        )
 
     _hand_over(run)
 
@@ -346,10 +351,9 @@ def describe_machine(_: Context, output: str | None = None) -> None:
     """Describe this machine as JSON: platform, CPU flags, GPUs, driver; nothing that names it."""
 
     def run() -> int:
-        from build_pytorch import given
-        from build_pytorch.hardware import command
+        from build_pytorch.cli import cli_values, recommend
 
-        return command.describe(given.text("--output", output))
+        return recommend.describe(cli_values.text("--output", output))
 
     _hand_over(run)
 
@@ -377,18 +381,17 @@ def recommend(
     """Say which variant is right for a machine, what comes next, and why not the others."""
 
     def run() -> int:
-        from build_pytorch import given
-        from build_pytorch.hardware import command
+        from build_pytorch.cli import cli_values, recommend
 
-        options = command.Options(
-            machine=given.text("--machine", machine),
-            workload=given.text("--for", for_),
-            gpu=given.text("--gpu", gpu),
-            release=given.text("--release", release),
+        options = recommend.Options(
+            machine=cli_values.text("--machine", machine),
+            workload=cli_values.text("--for", for_),
+            gpu=cli_values.text("--gpu", gpu),
+            release=cli_values.text("--release", release),
             json=json,
             root=_root(root),
         )
-        return command.recommend(options)
+        return recommend.recommend(options)
 
     _hand_over(run)
 
@@ -417,18 +420,17 @@ def smoke(
     """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
 
     def run() -> int:
-        from build_pytorch import given
-        from build_pytorch.smoke import command
+        from build_pytorch.cli import cli_values, smoke
 
-        options = command.Options(
+        options = smoke.Options(
             variants=tuple(variants.split()),
-            python=given.text("--python", python),
-            device=given.integer("--device", device),
-            timeout=given.number("--timeout", timeout),
+            python=cli_values.text("--python", python),
+            device=cli_values.integer("--device", device),
+            timeout=cli_values.number("--timeout", timeout),
             json=json,
             root=_root(root),
         )
-        return command.run(options)
+        return smoke.run(options)
 
     _hand_over(run)
 
@@ -457,14 +459,15 @@ def publish(
     """Publish built and proved variants with Flox, one by one."""
 
     def run() -> int:
-        from build_pytorch import given, publish
-        from build_pytorch.paths import checked_root
+        from build_pytorch.base.paths import checked_root
+        from build_pytorch.cli import cli_values
+        from build_pytorch.publish import publish_run
 
-        return publish.run(
-            publish.Options(
+        return publish_run.run(
+            publish_run.Options(
                 patterns=tuple(variants.split()),
                 root=checked_root(_root(root)),
-                organization=given.text("--org", org),
+                organization=cli_values.text("--org", org),
                 unproved=unproved,
                 dry_run=dry_run,
                 json=json,
@@ -494,10 +497,9 @@ def prove(
     """Prove built files without a GPU: device code, instructions, config, closure."""
 
     def run() -> int:
-        from build_pytorch import given
-        from build_pytorch.prove import command
+        from build_pytorch.cli import cli_values, inspect
 
-        folder = given.path("--path", path)
-        return command.run(variants=variants.split(), path=folder, root=_root(root), json=json)
+        folder = cli_values.path("--path", path)
+        return inspect.run(variants=variants.split(), path=folder, root=_root(root), json=json)
 
     _hand_over(run)

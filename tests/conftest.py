@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from build_pytorch import matrix, rendering
-from build_pytorch.model import Matrix
+from build_pytorch.generate import rendering
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
 
 # A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -112,7 +113,7 @@ def legacy(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def fleet() -> Matrix:
     """The project's own matrix."""
-    return matrix.load(PROJECT / "matrix.toml")
+    return matrix_reader.load(PROJECT / "matrix.toml")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from build_pytorch.prove import isa_x86, symbols
+from build_pytorch.inspect import isa_x86, symbols
 
 _NAMES = {
     "SSE4_1": "sse4.1",

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from build_pytorch.model import Matrix, Variant
-from build_pytorch.smoke.report import Report
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.smoke.smoke_report import Report
 
 FIXTURES = Path(__file__).parent / "fixtures" / "smoke"
 

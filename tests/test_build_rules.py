@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from build_pytorch.builds.display import clock, remaining
-from build_pytorch.builds.order import next_of, ordered
-from build_pytorch.builds.reading import Line, NixReader, PlainReader, Progress
-from build_pytorch.builds.rules import KNOWN, RULES, WATCHED, first_found
-from build_pytorch.model import Matrix, Variant
+from build_pytorch.build.log_reader import Line, NixReader, PlainReader, Progress
+from build_pytorch.build.log_rules import KNOWN, RULES, WATCHED, first_found
+from build_pytorch.build.progress import clock, remaining
+from build_pytorch.build.schedule import next_of, ordered
+from build_pytorch.matrix.model import Matrix, Variant
 
 # PyTorch's summary of a good build for SM90, and what stands around it in its log.
 GOOD = """\

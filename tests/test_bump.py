@@ -16,8 +16,8 @@ import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from test_prefetch import OTHER, tool
 
-from build_pytorch.errors import ToolError
-from build_pytorch.github import GitHub
+from build_pytorch.base.errors import ToolError
+from build_pytorch.sources.github import GitHub
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"

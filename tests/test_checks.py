@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import LEGACY, PROJECT, Project
 
-from build_pytorch import checks, matrix
-from build_pytorch.checks.report import Result
-from build_pytorch.model import Matrix
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import verification
+from build_pytorch.verify.verify_reports import Result
 
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
@@ -19,7 +20,7 @@ TEXT = (PROJECT / "matrix.toml").read_text()
 
 
 def verified(project: Project, fleet: Matrix | None = None) -> Result:
-    return checks.verify(fleet or matrix.load(PROJECT / "matrix.toml"), project.root)
+    return verification.verify(fleet or matrix_reader.load(PROJECT / "matrix.toml"), project.root)
 
 
 def errors(project: Project) -> set[str]:
@@ -143,7 +144,7 @@ def test_a_broken_tree_trips_the_check(
 
 
 def test_checks_have_distinct_ids_and_tell_why_and_how_to_mend() -> None:
-    every = checks.all_checks()
+    every = verification.all_checks()
     assert len({check.id for check in every}) == len(every)
     for check in every:
         assert check.title
@@ -159,13 +160,13 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
 
 
 def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
-    fleet = matrix.load(PROJECT / "matrix.toml")
+    fleet = matrix_reader.load(PROJECT / "matrix.toml")
     assert [warning.partition(" has no ")[0] for warning in fleet.warnings] == [
         "matrix.toml:34: release.cuda13_0.nixpkgs"
     ]
     assert fleet.warnings[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
-    with_hash = matrix.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
+    with_hash = matrix_reader.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.warnings == ()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, Project
 
-from build_pytorch.compatibility import runs_on
-from build_pytorch.hardware import choice, saved
-from build_pytorch.hardware.machine import Machine
-from build_pytorch.model import Matrix
+from build_pytorch.hardware import resolver, saved_machines
+from build_pytorch.hardware.machine_model import Machine
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.model import Matrix
 
 PAGE = (PROJECT / "docs/choosing.md").read_text()
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
@@ -55,8 +55,8 @@ def by_hand(here: Machine) -> str | None:
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> None:
-    here = saved.load(path)
-    first = choice.recommend(fleet, here, "training").answers[0]
+    here = saved_machines.load(path)
+    first = resolver.recommend(fleet, here, "training").answers[0]
     assert by_hand(here) == (first.best.variant.id if first.best else None)
 
 

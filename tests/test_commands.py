@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, Project, error_line
 
-from build_pytorch.console import Screen
+from build_pytorch.base.console import Screen
 
 BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 from conftest import PROJECT, Project
 
-from build_pytorch.model import Matrix
+from build_pytorch.matrix.model import Matrix
 
 NOTES = "docs/pytorch-2.10-cuda13-build-notes.md"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import Project, error_line
 
-from build_pytorch import applying, digest
-from build_pytorch.changes import Action, Change
-from build_pytorch.errors import WriteError
+from build_pytorch.base import digest, file_apply
+from build_pytorch.base.errors import WriteError
+from build_pytorch.base.file_plan import Action, Change
 
 KILL_AT = """
 import os, signal, sys
@@ -206,7 +206,7 @@ def test_a_file_that_changes_under_a_run_is_not_overwritten(tmp_path: Path) -> N
     target.write_text("one\n")
     change = Change(path="x.nix", action=Action.REWRITE, reason="", old=b"zero\n", new=b"two\n")
     with pytest.raises(WriteError, match="changed while the plan was made"):
-        applying.apply(tmp_path, [change])
+        file_apply.apply(tmp_path, [change])
     assert target.read_text() == "one\n"
 
 

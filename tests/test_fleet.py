@@ -16,8 +16,8 @@ import pytest
 from conftest import Project
 from world import Site, World, programs, served
 
-from build_pytorch.builds import builders
-from build_pytorch.model import Matrix
+from build_pytorch.build import builders
+from build_pytorch.matrix.model import Matrix
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from conftest import PROJECT, Project, error_line
 
-from build_pytorch.errors import WriteError
-from build_pytorch.hardware import nvidia, processor, reading, saved
-from build_pytorch.hardware.machine import Machine
+from build_pytorch.base.errors import WriteError
+from build_pytorch.hardware import detect, nvidia, processor, saved_machines
+from build_pytorch.hardware.machine_model import Machine
 
 # --- the CPU ---
 
@@ -86,7 +86,7 @@ def test_this_machine_has_what_the_kernel_says() -> None:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         pytest.skip("no /proc/cpuinfo here")
-    here = reading.this_machine()
+    here = detect.this_machine()
     line = next(x for x in cpuinfo.read_text().splitlines() if x.startswith(("flags", "Features")))
     assert set(here.cpu.flags.split()) <= set(line.partition(":")[2].split())
     assert here.cpu.flags
@@ -339,7 +339,9 @@ def test_a_version_that_is_none_is_unknown(stand_ins: StandIns, version: str) ->
     stand_ins.nvml(driver=version, cuda=0)
     found = nvidia.read()
     assert found.driver is None
-    assert saved.parse(saved.text_of(machine_of(found)).encode(), "f").driver is None
+    assert (
+        saved_machines.parse(saved_machines.text_of(machine_of(found)).encode(), "f").driver is None
+    )
 
 
 def machine_of(found: nvidia.Found) -> Machine:
@@ -381,7 +383,7 @@ def test_a_gpu_that_nothing_answers_for_is_noted_with_the_mend(
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "root").mkdir()
-    here = reading.this_machine(tree(tmp_path / "root", container=container))
+    here = detect.this_machine(tree(tmp_path / "root", container=container))
     assert here.notes[1:] == (f"1 NVIDIA GPU is on the PCI bus all the same: {says}",)
     assert here.memory == 131981020 * 1024
 
@@ -389,16 +391,16 @@ def test_a_gpu_that_nothing_answers_for_is_noted_with_the_mend(
 def test_a_gpu_that_answers_is_not_noted(stand_ins: StandIns, tmp_path: Path) -> None:
     stand_ins.nvml()
     (tmp_path / "root").mkdir()
-    assert reading.this_machine(tree(tmp_path / "root", container=True)).notes == ()
+    assert detect.this_machine(tree(tmp_path / "root", container=True)).notes == ()
 
 
 @pytest.mark.usefixtures("stand_ins")
 def test_a_machine_without_proc_is_described_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    here = reading.this_machine(tmp_path / "root")
+    here = detect.this_machine(tmp_path / "root")
     assert here.cpu.flags == ""
     assert here.notes[-1] == ("/proc/cpuinfo cannot be read here: what the CPU can do is unknown")
-    assert saved.parse(saved.text_of(here).encode(), "f") == here
+    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
 
 
 @pytest.mark.usefixtures("stand_ins")
@@ -419,7 +421,7 @@ def test_a_platform_has_the_name_that_nix_gives_it(
     monkeypatch.setattr(cpu, "microarchitecture", lambda: None)
     told = platform.uname()._replace(system=system, machine=name)
     monkeypatch.setattr(platform, "uname", lambda: told)
-    assert reading.this_machine(tmp_path).platform == expected
+    assert detect.this_machine(tmp_path).platform == expected
 
 
 # --- the commands ---
@@ -461,7 +463,7 @@ def test_describe_machine_writes_a_file_and_replaces_an_older_one(project: Proje
         done = project.invoke("describe-machine", "--output", "here.json")
         assert done.returncode == 0, done.stderr
         assert "written to here.json" in done.stderr
-    assert saved.load(project.root / "here.json").cpu.flags
+    assert saved_machines.load(project.root / "here.json").cpu.flags
     assert [path.name for path in project.root.glob("*here.json*")] == ["here.json"]
 
 
@@ -510,5 +512,5 @@ def test_a_link_is_not_followed_to_a_file_that_is_none_of_ours(tmp_path: Path) -
     link = tmp_path / "here.json"
     link.symlink_to(target)
     with pytest.raises(WriteError, match="describes no machine"):
-        saved.save(Machine(platform="x86_64-linux", cpu=processor.parse("")), link)
+        saved_machines.save(Machine(platform="x86_64-linux", cpu=processor.parse("")), link)
     assert target.read_text() == "x"

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from conftest import PROJECT
 
-from build_pytorch import matrix
-from build_pytorch.errors import MatrixError
-from build_pytorch.model import Matrix
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 
@@ -20,7 +20,7 @@ def error_of(old: str, new: str) -> str:
     """The one line that the reader says once `old` in matrix.toml is `new`."""
     assert old in TEXT, f"{old!r} is not in matrix.toml"
     with pytest.raises(MatrixError) as caught:
-        matrix.parse(TEXT.replace(old, new, 1))
+        matrix_reader.parse(TEXT.replace(old, new, 1))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -70,7 +70,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         "no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only"
     )
     moved = TEXT.replace('hosts.aarch64-linux = ["GB10', 'hosts.x86_64-linux = ["GB10', 1)
-    statuses = {v.id: v.status for v in matrix.parse(moved).variants}
+    statuses = {v.id: v.status for v in matrix_reader.parse(moved).variants}
     assert statuses["sm121-avx2"] == "buildable"
     assert statuses["sm121-armv9"] == "impossible-host"
 
@@ -193,17 +193,17 @@ def test_broken_toml_gives_line_and_column() -> None:
 @pytest.mark.parametrize("text", ["", "a" * 10, "[" * 5000, "x = " + "9" * 5000, "release = 3"])
 def test_what_is_no_matrix_at_all_is_one_error(text: str) -> None:
     with pytest.raises(MatrixError, match=r"^matrix\.toml"):
-        matrix.parse(text)
+        matrix_reader.parse(text)
 
 
 def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(MatrixError, match="No such file"):
-        matrix.load(tmp_path / "none.toml")
+        matrix_reader.load(tmp_path / "none.toml")
     with pytest.raises(MatrixError, match="Is a directory"):
-        matrix.load(tmp_path)
+        matrix_reader.load(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
     with pytest.raises(MatrixError, match="not UTF-8"):
-        matrix.load(tmp_path / "latin.toml")
+        matrix_reader.load(tmp_path / "latin.toml")
 
 
 HOSTILE = [

@@ -10,8 +10,8 @@ import pytest
 from conftest import PROJECT, needs_nix
 from mutations import GPU, MUTATIONS, Mutation
 
-from build_pytorch import checks
-from build_pytorch.model import Matrix
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import verification
 
 ROADS = ("text", "mistakes", "syntax", "evaluation")
 PAGE = PROJECT / "docs/mutations.md"
@@ -38,10 +38,10 @@ def caught_by(fleet: Matrix, root: Path, recipe: str, edit: Callable[[str], str]
         mutant = edit(text)
         assert mutant != text
         path.write_text(mutant)
-        result = checks.verify(fleet, root, variants=[variant], only=ROADS)
+        result = verification.verify(fleet, root, variants=[variant], only=ROADS)
     finally:
         path.write_text(text)
-    of_road = {check.id: road for road, found in checks.roads().items() for check in found}
+    of_road = {check.id: road for road, found in verification.roads().items() for check in found}
     return {of_road[finding.check.id] for finding in result.findings}
 
 
@@ -153,7 +153,7 @@ def test_two_recipes_that_are_the_same_build_are_found(fleet: Matrix, tree: Path
     one, other = (pkgs / f"pytorch-python313-cpu-{isa}.nix" for isa in ("avx512", "avx2"))
     kept = other.read_text()
     other.write_text(one.read_text())
-    result = checks.verify(fleet, tree, only=["eval-distinct"])
+    result = verification.verify(fleet, tree, only=["eval-distinct"])
     other.write_text(kept)
     assert [finding.problem.path for finding in result.findings] == [
         ".flox/pkgs/pytorch-python313-cpu-avx512.nix"
@@ -166,7 +166,7 @@ def test_many_recipes_that_end_the_process_are_all_named(fleet: Matrix, tree: Pa
     kept = {path: path.read_text() for path in sorted(pkgs.glob("*.nix"))[::3]}
     for path, text in kept.items():
         path.write_text(text.replace("python3Packages.torch.override", "nothing.override"))
-    result = checks.verify(fleet, tree, only=["evaluates"])
+    result = verification.verify(fleet, tree, only=["evaluates"])
     for path, text in kept.items():
         path.write_text(text)
     assert {finding.problem.path for finding in result.findings} == {
@@ -180,16 +180,16 @@ def test_many_recipes_that_end_the_process_are_all_named(fleet: Matrix, tree: Pa
 def test_a_recipe_that_computes_forever_is_given_up_and_the_others_are_not(
     fleet: Matrix, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from build_pytorch.checks import evaluation
+    from build_pytorch.verify import recipe_evaluation
 
-    monkeypatch.setattr(evaluation, "_SECONDS", 1.0)
+    monkeypatch.setattr(recipe_evaluation, "_SECONDS", 1.0)
     path = tree / ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
     kept = path.read_text()
     path.write_text(
         "{ pkgs }: builtins.foldl' (a: n: builtins.foldl' (b: m: b + m) 0 (builtins.genList (x: x)"
         " 20000)) 0 (builtins.genList (x: x) 100000)\n"
     )
-    result = checks.verify(fleet, tree, only=["evaluates"])
+    result = verification.verify(fleet, tree, only=["evaluates"])
     path.write_text(kept)
     (outcome,) = result.outcomes
     assert len(outcome.passed) == 43

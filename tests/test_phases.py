@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import LEGACY, PROJECT, Project, error_line
 
-from build_pytorch import digest
+from build_pytorch.base import digest
 
 BROKEN = ("sm120-avx512-magma", "sm120-avx", "sm121-armv9-nightly")
 PREFIX = "pytorch-python313-cuda13_0-"

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 
-from build_pytorch import hashes, matrix, matrix_edit
-from build_pytorch.errors import MatrixError
-from build_pytorch.prefetch.harvest import Mismatch, mismatches
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.nix import hashes
+from build_pytorch.nix.hash_mismatch import Mismatch, mismatches
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -54,10 +55,10 @@ def test_what_is_no_hash_is_none(text: str) -> None:
 
 def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
     trail = ("release", "cuda13_0", "torch", "hash")
-    new = matrix_edit.edited(TEXT, {trail: OTHER})
+    new = matrix_editor.edited(TEXT, {trail: OTHER})
     assert new == TEXT.replace(TORCH, OTHER)
     rev = "6a030d535719c5190187c4cec156f335e95e3211"
-    both = matrix_edit.edited(
+    both = matrix_editor.edited(
         TEXT,
         {
             ("release", "cuda13_0", "nixpkgs", "sha256"): OTHER,
@@ -71,9 +72,9 @@ def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
 
 def test_an_edit_that_breaks_the_matrix_is_refused() -> None:
     with pytest.raises(MatrixError, match="an SRI hash"):
-        matrix_edit.edited(TEXT, {("release", "cuda13_0", "torch", "hash"): "${evil}"})
+        matrix_editor.edited(TEXT, {("release", "cuda13_0", "torch", "hash"): "${evil}"})
     with pytest.raises(KeyError):
-        matrix_edit.edited(TEXT, {("release", "none", "torch", "hash"): OTHER})
+        matrix_editor.edited(TEXT, {("release", "none", "torch", "hash"): OTHER})
 
 
 # --- build logs ---
@@ -333,7 +334,7 @@ def test_the_tarball_and_the_patch_have_the_hashes_their_fetchers_want(
     argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
     assert by_name["magma_patch"]["hash"] == hashes.to_sri(out.stdout)
-    fleet = matrix.load(project.root / "matrix.toml")
+    fleet = matrix_reader.load(project.root / "matrix.toml")
     assert fleet.warnings == ()
     assert project.invoke("all", "--check").returncode == 0
 

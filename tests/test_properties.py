@@ -18,8 +18,11 @@ import tomlkit
 from conftest import needs_nix
 from hypothesis import HealthCheck, assume, given, settings
 
-from build_pytorch import checks, digest, matrix, recipes, rendering
-from build_pytorch.errors import MatrixError
+from build_pytorch.base import digest
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.generate import recipes, rendering
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.verify import verification
 
 # A product called USE_CUDA=OFF would be found, and rightly: text checks read every word.
 OUR_WORDS = re.compile(
@@ -162,15 +165,15 @@ relaxed = settings(
 def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
     document: dict[str, Any],
 ) -> None:
-    fleet = matrix.parse(tomlkit.dumps(document))
+    fleet = matrix_reader.parse(tomlkit.dumps(document))
     with tempfile.TemporaryDirectory() as folder:
         for path, text in recipes.render(fleet).items():
             assert digest.is_intact(text)
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / path).write_text(text)
         # All roads but the toolchain: no compiler knows an architecture that we made up.
-        result = checks.verify(
-            fleet, Path(folder), only=[road for road in checks.roads() if road != "toolchain"]
+        result = verification.verify(
+            fleet, Path(folder), only=[road for road in verification.roads() if road != "toolchain"]
         )
     errors = [
         (finding.check.id, finding.problem.found, finding.problem.expected)
@@ -184,7 +187,7 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
 @settings(relaxed, max_examples=25)
 @given(document=matrices())
 def test_any_valid_matrix_renders_to_nix(document: dict[str, Any]) -> None:
-    fleet = matrix.parse(tomlkit.dumps(document))
+    fleet = matrix_reader.parse(tomlkit.dumps(document))
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for number, text in enumerate(recipes.render(fleet).values()):
@@ -248,7 +251,7 @@ def test_any_single_broken_value_is_one_clear_error_or_still_valid(data: st.Data
         parent[trail[-1]] = wrong
     text = tomlkit.dumps(broken)
     try:
-        fleet = matrix.parse(text)
+        fleet = matrix_reader.parse(text)
     except MatrixError as error:
         message = str(error)
         assert message.startswith("matrix.toml:")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from conftest import Project, error_line, needs_nix
 
-from build_pytorch.model import Matrix
-from build_pytorch.prove import closure, disassembly, isa, isa_arm, isa_x86, owners, symbols
+from build_pytorch.inspect import closure, disassembly, isa, isa_arm, isa_x86, owners, symbols
+from build_pytorch.matrix.model import Matrix
 
 COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
 COMMON = "common.c"
@@ -880,8 +880,8 @@ def closure_part(
 def test_a_result_is_proved_and_recorded_with_the_digest_of_its_recipe(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
-    from build_pytorch import digest
-    from build_pytorch.builds.ledger import Ledger, Tested
+    from build_pytorch.base import digest
+    from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
     build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
@@ -904,7 +904,7 @@ def test_a_result_is_proved_and_recorded_with_the_digest_of_its_recipe(
 
 def remember(project: Project, digest: str) -> None:
     """A line of the ledger: the result was built from a recipe with this digest."""
-    from build_pytorch.builds.ledger import Ended, Ledger, now
+    from build_pytorch.results.ledger import Ended, Ledger, now
 
     output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
     Ledger(project.root).append(
@@ -1046,7 +1046,7 @@ def test_the_variants_own_python_is_asked(
 def test_a_result_of_an_older_recipe_does_not_prove_the_new_one(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
-    from build_pytorch.builds.ledger import Ledger, Tested
+    from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
     build(project, store, tmp_path / "lib", [])

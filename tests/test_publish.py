@@ -13,7 +13,7 @@ import pytest
 from conftest import Project
 from world import Site, World, programs, served
 
-from build_pytorch.builds import ledger
+from build_pytorch.results import ledger
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, needs_nix
 
-from build_pytorch import digest, matrix, nix, paths, recipes, rendering
-from build_pytorch.checks import evaluation
-from build_pytorch.errors import TemplateError
-from build_pytorch.model import Matrix, Variant
+from build_pytorch.base import digest, paths
+from build_pytorch.base.errors import TemplateError
+from build_pytorch.generate import recipes, rendering
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.nix import quoting
+from build_pytorch.verify import recipe_evaluation
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 
@@ -99,7 +102,7 @@ def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> 
 def test_cpu_only_recipes_have_no_cuda(fleet: Matrix, texts: dict[str, str]) -> None:
     for variant in variants(fleet, gpu=False):
         text = texts[variant.id]
-        code = nix.without_comments(text)
+        code = quoting.without_comments(text)
         for part in ("cudaSupport = false;", '"-DUSE_CUDA=OFF"', "export USE_CUDA=0", "openblas"):
             assert part in text
         for part in ("cudaPackages", "magma", "cccl", "FindCUDAToolkit", "gpuTargets"):
@@ -112,7 +115,7 @@ def test_nothing_that_was_ever_a_mistake_is_in_a_recipe(texts: dict[str, str]) -
         r"|/home/|result-|sha256-A{43}|hash = \"\"|rev = \"main\"|sm_\d"
     )
     for text in texts.values():
-        assert never.search(nix.without_comments(text)) is None
+        assert never.search(quoting.without_comments(text)) is None
 
 
 def test_the_header_names_package_source_and_phase_and_carries_a_digest(
@@ -151,8 +154,8 @@ STRINGS = ["plain", "${x}", "$${x}", "''", '"', "\\", "\\${", "a\nb", "'", "'''"
 
 @needs_nix
 def test_quoted_strings_evaluate_to_what_they_were() -> None:
-    literals = " ".join(f"({nix.literal(text)})" for text in STRINGS)
-    blocks = " ".join(f"(''\n{nix.indented(text)}\n'')" for text in STRINGS)
+    literals = " ".join(f"({quoting.literal(text)})" for text in STRINGS)
+    blocks = " ".join(f"(''\n{quoting.indented(text)}\n'')" for text in STRINGS)
     done = subprocess.run(
         [
             "nix-instantiate",
@@ -174,7 +177,7 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
     hostile = "A ${builtins.abort \\\"x\\\"} '' \\\\ # */ `id` $(id)"
     text = TEXT.replace('title = "AVX2"', f'title = "{hostile}"')
     text = text.replace('family = "Blackwell"', f'family = "{hostile}"')
-    fleet = matrix.parse(text)
+    fleet = matrix_reader.parse(text)
     files = []
     for path, recipe in recipes.render(fleet).items():
         file = tmp_path / Path(path).name
@@ -230,7 +233,7 @@ def test_rendered_texts_are_remembered_until_something_they_depend_on_changes(
         patched.setattr(recipes, "render", lambda _: pytest.fail("rendered again"))
         assert rendering.texts(fleet) == first
 
-    other = matrix.parse(TEXT.replace('title = "AVX2"', 'title = "AVX two"'))
+    other = matrix_reader.parse(TEXT.replace('title = "AVX2"', 'title = "AVX two"'))
     assert "AVX two" in rendering.texts(other)[fleet.variants[0].path]
 
 
@@ -253,7 +256,7 @@ def test_a_damaged_memory_is_as_good_as_none(
 @needs_nix
 def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_path: Path) -> None:
     """A caller hands in nixpkgs: 44 packages, three imports, the same derivations."""
-    (tmp_path / "model").symlink_to(evaluation.MODEL)
+    (tmp_path / "model").symlink_to(recipe_evaluation.MODEL)
     (tmp_path / "nixpkgs.nix").write_text(
         'args: builtins.trace "imported ${args.system}" (import ./model args)\n'
     )

@@ -17,27 +17,28 @@ import pytest
 from conftest import PROJECT, Project, error_line
 from hypothesis import given, settings
 
-from build_pytorch import digest, matrix
-from build_pytorch.builds import ledger
-from build_pytorch.builds.results import Result
-from build_pytorch.compatibility import runs_on
-from build_pytorch.errors import BuildPytorchError
-from build_pytorch.fields import Workload
-from build_pytorch.hardware import advice, choice, saved
-from build_pytorch.hardware.choice import Answer, Recommendation
-from build_pytorch.hardware.machine import Gpu, Machine, Processor
-from build_pytorch.model import Matrix, Variant
+from build_pytorch.base import digest
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.hardware import advice, resolver, saved_machines
+from build_pytorch.hardware.machine_model import Gpu, Machine, Processor
+from build_pytorch.hardware.resolver import Answer, Recommendation
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.field_types import Workload
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.results import ledger
+from build_pytorch.results.result_lookup import Result
 
 MACHINES = PROJECT / "tests/machines"
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
 
 
 def machine(name: str) -> Machine:
-    return saved.load(MACHINES / f"{name}.json")
+    return saved_machines.load(MACHINES / f"{name}.json")
 
 
 def answer(fleet: Matrix, name: str, workload: Workload = "training", **options: Any) -> Answer:
-    (only,) = choice.recommend(fleet, machine(name), workload, **options).answers
+    (only,) = resolver.recommend(fleet, machine(name), workload, **options).answers
     return only
 
 
@@ -180,10 +181,10 @@ def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from build_pytorch.hardware import command
+    from build_pytorch.cli import recommend
 
     expected = REAL[name]
-    code = command.recommend(command.Options(machine=str(MACHINES / f"{name}.json")))
+    code = recommend.recommend(recommend.Options(machine=str(MACHINES / f"{name}.json")))
     shown = capsys.readouterr().out
     assert code == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)
@@ -213,7 +214,7 @@ def test_the_saved_flags_are_those_that_archspec_knows_of_the_cpu(name: str) -> 
 
 def test_a_saved_machine_is_as_describe_machine_writes_it() -> None:
     for path in MACHINES.glob("*.json"):
-        assert saved.text_of(saved.load(path)) == path.read_text()
+        assert saved_machines.text_of(saved_machines.load(path)) == path.read_text()
 
 
 # --- the work at hand ---
@@ -248,14 +249,14 @@ def test_the_order_of_isas_is_data(fleet: Matrix) -> None:
     lower = fleet.text.replace('good_for = ["training"]\n', "", 1)
     for old, new in (("level = 4", "level = 40"), ("level = 3", "level = 50")):
         lower = lower.replace(old, new, 1)
-    assert best_of(answer(matrix.parse(lower), "rtx5090-zen4")) == "sm120-avx512vnni"
+    assert best_of(answer(matrix_reader.parse(lower), "rtx5090-zen4")) == "sm120-avx512vnni"
 
 
 # --- several GPUs ---
 
 
 def mixed(fleet: Matrix, **options: Any) -> Recommendation:
-    return choice.recommend(fleet, machine("a100-and-rtx3090"), "training", **options)
+    return resolver.recommend(fleet, machine("a100-and-rtx3090"), "training", **options)
 
 
 def test_different_gpus_get_an_answer_each_and_one_variant_for_all(fleet: Matrix) -> None:
@@ -276,7 +277,7 @@ def test_gpus_of_two_majors_share_no_variant(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
     other = Gpu(index=1, name="NVIDIA H100", capability="9.0")
     both = msgspec.structs.replace(here, gpus=(*here.gpus, other))
-    result = choice.recommend(fleet, both, "training")
+    result = resolver.recommend(fleet, both, "training")
     assert [best_of(a) for a in result.answers] == ["sm120-avx512bf16", "sm90-avx512bf16"]
     assert result.for_all is None
 
@@ -316,7 +317,7 @@ def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
     fleet: Matrix, driver: str | None, cuda: str | None, *, runs: bool, doubtful: bool
 ) -> None:
     here = with_driver("h100-sapphire-rapids", driver, cuda)
-    (found,) = choice.recommend(fleet, here, "training").answers
+    (found,) = resolver.recommend(fleet, here, "training").answers
     assert best_of(found) == ("sm90-avx512bf16" if runs else "cpu-avx512bf16")
     assert bool(found.best and found.best.doubts) is doubtful
     waits = found.waits_for_driver
@@ -329,7 +330,7 @@ def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
     fleet: Matrix,
 ) -> None:
     here = with_driver("dgx-spark", "570.26", "12.8")
-    (found,) = choice.recommend(fleet, here, "training").answers
+    (found,) = resolver.recommend(fleet, here, "training").answers
     assert found.best is None
     assert found.waits_for_driver is not None
     assert found.waits_for_driver.variant.id == "sm121-armv9"
@@ -337,9 +338,9 @@ def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
 
 
 def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
-    two = matrix.parse(fleet.text + SECOND)
+    two = matrix_reader.parse(fleet.text + SECOND)
     here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
-    (found,) = choice.recommend(two, here, "training").answers
+    (found,) = resolver.recommend(two, here, "training").answers
     assert found.best is not None
     assert found.best.variant.package == "pytorch-python312-cuda12_8-sm90-avx512"
     assert found.waits_for_driver is not None
@@ -350,7 +351,7 @@ def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
 
 
 def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matrix) -> None:
-    two = matrix.parse(fleet.text + SECOND)
+    two = matrix_reader.parse(fleet.text + SECOND)
     found = answer(two, "rtx5090-zen4")
     assert found.best is not None
     assert found.best.variant.release_name == "cuda13_0"
@@ -365,7 +366,7 @@ def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matri
 
 
 def test_a_release_may_be_named(fleet: Matrix) -> None:
-    two = matrix.parse(fleet.text + SECOND)
+    two = matrix_reader.parse(fleet.text + SECOND)
     found = answer(two, "a100-zen3", release="cuda12_8")
     assert best_of(found) is None  # it has sm86 only, a minor above
     assert reasons(found)["sm86"] == "built for a minor above this GPU's 8.0"
@@ -374,7 +375,7 @@ def test_a_release_may_be_named(fleet: Matrix) -> None:
 
 
 def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> None:
-    two = matrix.parse(fleet.text + SECOND)
+    two = matrix_reader.parse(fleet.text + SECOND)
     shared = next(v for v in two.variants if v.id == "sm120-avx2")
     alone = next(v for v in two.variants if v.id == "sm80-avx2")
     nothing = Result(variant=shared, digest="d")
@@ -421,7 +422,7 @@ def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -
     """Even to a machine that claims to be the one that does not exist."""
     here = machine("rtx5090-zen4")
     claimed = Gpu(index=0, name="NVIDIA GB10", capability="12.1")
-    (found,) = choice.recommend(
+    (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(claimed,)), "training"
     ).answers
     assert best_of(found) == "sm120-avx512bf16"
@@ -441,7 +442,7 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
     here = machine("jetson-thor")
     orin = Gpu(index=0, name="Orin", capability="8.7")
     machine_with_orin = msgspec.structs.replace(here, gpus=(orin,), driver="600.1")
-    (found,) = choice.recommend(matrix.parse(text), machine_with_orin, "training").answers
+    (found,) = resolver.recommend(matrix_reader.parse(text), machine_with_orin, "training").answers
     assert best_of(found) == "sm80-armv9"
     assert found.best is not None
     assert found.best.doubts == (
@@ -453,7 +454,7 @@ def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix)
     """SM80 is on x86 alone there: to make sm80-armv9 would help nobody."""
     here = machine("jetson-thor")
     orin = Gpu(index=0, name="NVIDIA device", capability="8.7")
-    (found,) = choice.recommend(
+    (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(orin,)), "training"
     ).answers
     assert best_of(found) is None
@@ -468,7 +469,7 @@ def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix)
 def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
     blind = msgspec.structs.replace(here, cpu=Processor(flags=""))
-    (found,) = choice.recommend(fleet, blind, "training").answers
+    (found,) = resolver.recommend(fleet, blind, "training").answers
     told = [*found.gaps, *reasons(found).values()]
     assert any("the CPU's flags are unknown" in text for text in told)
     assert not any("lacks" in text or "asks for" in text for text in told)
@@ -477,7 +478,7 @@ def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
 def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
     nameless = Gpu(index=3, name="NVIDIA GPU")
-    (found,) = choice.recommend(
+    (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(nameless,)), "training"
     ).answers
     assert best_of(found) == "cpu-avx512bf16"
@@ -521,7 +522,7 @@ def test_what_is_no_dotted_capability_is_refused(wrong: str) -> None:
 
 # --- any machine ---
 
-FLEET = matrix.load(PROJECT / "matrix.toml")
+FLEET = matrix_reader.load(PROJECT / "matrix.toml")
 FLAGS = sorted({flag for cpu in FLEET.cpus.values() for flag in cpu.cpuinfo})
 CAPABILITIES = st.sampled_from(["7.5", "8.7", *(gpu.capability for gpu in FLEET.gpus.values())])
 DRIVERS = st.sampled_from([None, "470.1", "580.65.05", "580.65.06", "580.105.08", "600.1"])
@@ -571,7 +572,7 @@ def may_run(variant: Variant, here: Machine, gpu: Gpu | None) -> bool:
 def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
     here: Machine, workload: Workload
 ) -> None:
-    result = choice.recommend(FLEET, here, workload)
+    result = resolver.recommend(FLEET, here, workload)
     assert [gpu for found in result.answers for gpu in found.gpus] != [] or not here.gpus
     for found in result.answers:
         for gpu in found.gpus or (None,):
@@ -585,7 +586,7 @@ def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
 @settings(max_examples=300, deadline=None)
 @given(here=machines(), workload=st.sampled_from(["inference", "training"]))
 def test_fallbacks_only_get_worse(here: Machine, workload: Workload) -> None:
-    for found in choice.recommend(FLEET, here, workload).answers:
+    for found in resolver.recommend(FLEET, here, workload).answers:
         told = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
         for better, worse in itertools.pairwise(told):
             assert (better.gpu is None) <= (worse.gpu is None)
@@ -600,7 +601,7 @@ def test_fallbacks_only_get_worse(here: Machine, workload: Workload) -> None:
 @settings(max_examples=300, deadline=None)
 @given(here=machines(), workload=st.sampled_from(["inference", "training"]))
 def test_where_nothing_runs_there_is_a_reason(here: Machine, workload: Workload) -> None:
-    for found in choice.recommend(FLEET, here, workload).answers:
+    for found in resolver.recommend(FLEET, here, workload).answers:
         if found.best is None:
             assert found.near_misses
             assert found.gaps or found.waits_for_driver
@@ -609,7 +610,7 @@ def test_where_nothing_runs_there_is_a_reason(here: Machine, workload: Workload)
 @settings(max_examples=300, deadline=None)
 @given(here=machines())
 def test_the_one_for_all_runs_on_every_gpu(here: Machine) -> None:
-    result = choice.recommend(FLEET, here, "training")
+    result = resolver.recommend(FLEET, here, "training")
     shared = [
         v for v in FLEET.variants if v.gpu and all(may_run(v, here, gpu) for gpu in here.gpus)
     ]
@@ -622,7 +623,7 @@ def test_the_one_for_all_runs_on_every_gpu(here: Machine) -> None:
 @settings(max_examples=100, deadline=None)
 @given(here=machines())
 def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
-    assert saved.parse(saved.text_of(here).encode(), "file") == here
+    assert saved_machines.parse(saved_machines.text_of(here).encode(), "file") == here
 
 
 # --- the command ---
@@ -697,7 +698,7 @@ def test_a_wrong_description_is_one_line_with_the_place(
     path = tmp_path / "machine.json"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(BuildPytorchError) as caught:
-        saved.load(path)
+        saved_machines.load(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert says in message
@@ -707,13 +708,13 @@ def test_a_wrong_description_is_one_line_with_the_place(
 def test_two_gpus_with_one_number_are_refused() -> None:
     text = (MACHINES / "a100-and-rtx3090.json").read_text().replace('"index": 1', '"index": 0')
     with pytest.raises(BuildPytorchError, match=r"gpus\[1\]\.index: found 0 twice"):
-        saved.parse(text.encode(), "file")
+        saved_machines.parse(text.encode(), "file")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b"{}"])
 def test_what_is_no_description_at_all_is_one_error(data: bytes) -> None:
     with pytest.raises(BuildPytorchError, match=r"^file: ") as caught:
-        saved.parse(data, "file")
+        saved_machines.parse(data, "file")
     assert "\n" not in str(caught.value)
 
 

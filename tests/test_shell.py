@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 from conftest import PROJECT, needs_nix
 
-from build_pytorch.checks import evaluation
-from build_pytorch.checks.base import Context
-from build_pytorch.model import Matrix
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import recipe_evaluation
+from build_pytorch.verify.check import Context
 
 pytestmark = needs_nix
 
@@ -28,8 +28,8 @@ class Scripts(NamedTuple):
 def scripts(fleet: Matrix, variant_id: str) -> Scripts:
     variant = next(variant for variant in fleet.variants if variant.id == variant_id)
     context = Context(fleet, PROJECT, [variant])
-    evaluation.prepare(context)
-    facts = evaluation.evaluated(context).results[variant.path].facts
+    recipe_evaluation.prepare(context)
+    facts = recipe_evaluation.evaluated(context).results[variant.path].facts
     assert facts
     pre_configure = facts.pre_configure[facts.pre_configure.index("# CPU instruction set") :]
     return Scripts(pre_configure, facts.post_patch.rpartition("rm cmake/Modules/")[2])

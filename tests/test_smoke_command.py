@@ -15,10 +15,10 @@ import pytest
 from conftest import Project, error_line, needs_nix
 from smoke_reports import Raw, right, variant
 
-from build_pytorch import digest
-from build_pytorch.builds.ledger import Ended, Ledger, now
-from build_pytorch.builds.ledger import Tested as Proof
-from build_pytorch.model import Matrix
+from build_pytorch.base import digest
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.ledger import Ended, Ledger, now
+from build_pytorch.results.ledger import Tested as Proof
 from build_pytorch.smoke import script
 
 ID = "cpu-avx2"

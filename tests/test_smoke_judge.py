@@ -7,11 +7,11 @@ import io
 import pytest
 from smoke_reports import Raw, change, device, raw, report, right, variant, without_gpu
 
-from build_pytorch.compatibility import runs_on
-from build_pytorch.console import Screen
-from build_pytorch.model import Matrix
-from build_pytorch.smoke import script, view
-from build_pytorch.smoke.command import exit_code
+from build_pytorch.base.console import Screen
+from build_pytorch.cli.smoke import exit_code
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.smoke import script, smoke_view
 from build_pytorch.smoke.judge import Judgement, Outcome, judge, public_version
 
 
@@ -421,7 +421,7 @@ def test_a_cuda_wheel_is_judged_failed_for_a_cpu_variant(fleet: Matrix) -> None:
 
 def shown(document: Raw, fleet: Matrix, id_: str) -> list[str]:
     screen = Screen(io.StringIO())
-    view.show(screen, variant(fleet, id_), judged(document, fleet, id_), report(document))
+    smoke_view.show(screen, variant(fleet, id_), judged(document, fleet, id_), report(document))
     assert isinstance(screen.stream, io.StringIO)
     return screen.stream.getvalue().splitlines()
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from smoke_reports import Raw, report, variant
 
-from build_pytorch.model import Matrix
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import judge
 from build_pytorch.smoke.runner import SCRIPT

@@ -15,8 +15,8 @@ import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
-from build_pytorch.checks import evaluation
-from build_pytorch.console import Progress
+from build_pytorch.base.console import Progress
+from build_pytorch.verify import recipe_evaluation
 
 GPU = "cuda13_0-sm90-avx512"
 
@@ -291,7 +291,7 @@ def pinned(project: Project) -> tuple[Project, dict[str, str]]:
     """A project whose pin lies in a store of its own: the model, in the place of nixpkgs."""
     store = {"NIX_REMOTE": f"local?root={project.root.parent}/store"}
     source = project.root.parent / "source"
-    shutil.copytree(evaluation.MODEL, source)
+    shutil.copytree(recipe_evaluation.MODEL, source)
 
     def nix(*argv: str) -> str:
         done = subprocess.run(

@@ -26,7 +26,7 @@ from typing import Any
 
 from conftest import PROJECT, Project
 
-MODEL = PROJECT / "build_pytorch/checks/nixpkgs_model"
+MODEL = PROJECT / "build_pytorch/verify/nixpkgs_model"
 STAND_IN = PROJECT / "tests/stand_in/build.sh"
 
 

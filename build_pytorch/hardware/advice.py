@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from build_pytorch.builds.results import Result
-from build_pytorch.fields import Workload
 from build_pytorch.hardware.fit import Fit
-from build_pytorch.model import Matrix, Variant
+from build_pytorch.matrix.field_types import Workload
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.results.result_lookup import Result
 
 
 def commands(matrix: Matrix, variant: Variant, result: Result) -> dict[str, list[str]]:

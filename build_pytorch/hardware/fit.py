@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.compatibility import runs_on
-from build_pytorch.hardware.machine import Gpu, Machine
-from build_pytorch.model import Cuda, Variant
+from build_pytorch.hardware.machine_model import Gpu, Machine
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.model import Cuda, Variant
 
 JETSON_DOUBT: Final = "whether Jetson takes the code of other GPUs of its major is unverified"
 

@@ -9,11 +9,11 @@ from typing import Final, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch import proc
-from build_pytorch.errors import ToolError
-from build_pytorch.fields import Capability, CudaVersion
-from build_pytorch.hardware.machine import Driver, Gpu
+from build_pytorch.base import process
+from build_pytorch.base.errors import ToolError
+from build_pytorch.hardware.machine_model import Driver, Gpu
 from build_pytorch.hardware.processor import clean
+from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _SECONDS: Final = 30
 """nvidia-smi takes a few where the driver's daemon does not run, and forever where a GPU hangs."""
@@ -108,7 +108,7 @@ def _nvml_gpu(index: int) -> Gpu:
 
 
 def _by_smi() -> Found:
-    if proc.which("nvidia-smi") is None:
+    if process.which("nvidia-smi") is None:
         return _silent("nvidia-smi", "not found")
     # The name comes last: it is the one field in which a comma could stand.
     for fields in ("index,compute_cap,driver_version,memory.total,name", _OLD_FIELDS):
@@ -171,9 +171,9 @@ def _smi_cuda() -> str | None:
     return _matching(_CUDA, found[1]) if found else None
 
 
-def _ask(*options: str) -> proc.Result:
+def _ask(*options: str) -> process.Result:
     """Ask nvidia-smi. Raises ToolError where it cannot be started."""
-    return proc.start(["nvidia-smi", *options]).finish(_SECONDS)
+    return process.start(["nvidia-smi", *options]).finish(_SECONDS)
 
 
 def _silent(who: str, why: str) -> Found:

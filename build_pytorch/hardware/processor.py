@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 
-from build_pytorch.hardware.machine import Processor
+from build_pytorch.hardware.machine_model import Processor
 
 
 def parse(cpuinfo: str, microarchitecture: str | None = None) -> Processor:

@@ -7,10 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from build_pytorch.compatibility import runs_on
-from build_pytorch.model import Variant
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.model import Variant
 from build_pytorch.smoke import script
-from build_pytorch.smoke.report import Device, Report, Test
+from build_pytorch.smoke.smoke_report import Device, Report, Test
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 

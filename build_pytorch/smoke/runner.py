@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from build_pytorch import proc
-from build_pytorch.smoke import report
+from build_pytorch.base import process
+from build_pytorch.smoke import smoke_report
 
 SCRIPT: Final = Path(__file__).with_name("script.py")
 
@@ -21,7 +21,7 @@ GRACE: Final = 5.0
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it: a report, or the reason why there is none."""
 
-    report: report.Report | None = None
+    smoke_report: smoke_report.Report | None = None
     raw: dict[str, object] = {}
     """The report as it was printed."""
     problem: str = ""
@@ -41,7 +41,9 @@ def run(
     """
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
     # What a person set to slow torch down would be judged as a fault of the build.
-    result = proc.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None}).watch(tell, seconds + GRACE)
+    result = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None}).watch(
+        tell, seconds + GRACE
+    )
     if result.expired:
         return Ran(problem=f"no answer after {seconds + GRACE:g} s; it was ended")
     if result.code < 0:
@@ -51,6 +53,6 @@ def run(
     if result.code:
         return Ran(problem=f"Python ended with exit code {result.code}: {last[0]}")
     try:
-        return Ran(report=report.parse(result.stdout), raw=msgspec.json.decode(result.stdout))
+        return Ran(report=smoke_report.parse(result.stdout), raw=msgspec.json.decode(result.stdout))
     except ValueError as error:  # msgspec's errors, and lone surrogates
         return Ran(problem=f"what it printed is no report: {error}")

@@ -1,1 +1,0 @@
-"""Builds: the plan, the runs with their logs, what is remembered of them."""

@@ -1,0 +1,82 @@
+"""`invoke ci-matrix`: the fleet as a job matrix for GitHub Actions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from build_pytorch.base import console
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.build import push
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.selection import select
+from build_pytorch.nix import derivations
+
+MOST: Final = 256
+"""Jobs that one matrix of GitHub Actions may have (its documentation, "Usage limits")."""
+
+_RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.04-arm"}
+"""GitHub's own runners, too small to build PyTorch: --runner names others."""
+
+
+def run(
+    patterns: Sequence[str], root: Path, *, size: int, store: str, runners: Sequence[str]
+) -> int:
+    """Print the matrix on one line: `include`, with a job for at most `size` variants of a group.
+
+    Variants that no machine runs are left out, and those that the cache `store` has.
+    Raises BuildPytorchError for arguments that cannot be meant.
+    """
+    if size < 1:
+        raise BuildPytorchError("--size takes a number from 1")
+    labels = dict(_RUNNERS)
+    for runner in runners:
+        platform, found, label = runner.partition("=")
+        if not found or platform not in labels:
+            raise BuildPytorchError(f"--runner {runner}: say PLATFORM=LABEL, {' or '.join(labels)}")
+        labels[platform] = label
+    fleet = matrix_reader.load()
+    wanted = [v for v in select(fleet, patterns) if not v.impossible]
+    if store:
+        wanted = _missing(root, wanted, store)
+    jobs = list(_jobs(wanted, size, labels))
+    if len(jobs) > MOST:
+        raise BuildPytorchError(
+            f"{len(jobs)} jobs are more than GitHub takes ({MOST}); raise --size"
+        )
+    console.write(sys.stdout, json.dumps({"include": jobs}) + "\n")
+    return EXIT_OK
+
+
+def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Variant]:
+    """Those that a cache does not have yet."""
+    evaluated = derivations.evaluate(root, variants)
+    for package, why in evaluated.failures.items():
+        raise BuildPytorchError(f"{package}: {why}")
+    outputs = {package: d.output for package, d in evaluated.derivations.items()}
+    there = push.has(list(outputs.values()), store)
+    return [v for v in variants if outputs[v.package] not in there]
+
+
+def _jobs(
+    variants: Sequence[Variant], size: int, labels: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], list[Variant]] = {}
+    for variant in variants:
+        key = (variant.release_name, variant.group.title, variant.cpu.platform)
+        groups.setdefault(key, []).append(variant)
+    for (release, title, platform), members in groups.items():
+        shards = [members[i : i + size] for i in range(0, len(members), size)]
+        for number, shard in enumerate(shards, 1):
+            yield {
+                "name": f"{title} {number}/{len(shards)}",
+                "release": release,
+                "group": title,
+                "platform": platform,
+                "runner": labels[platform],
+                "variants": " ".join(v.package for v in shard),
+            }

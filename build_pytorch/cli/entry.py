@@ -1,0 +1,87 @@
+"""The one place where errors become a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, BuildPytorchError
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which asks for the same polite end as Ctrl-C."""
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Run a command and return its exit code.
+
+    Expected errors, a missing dependency, Ctrl-C and SIGTERM end without a traceback, and
+    programs that were started end as well. Anything else is a bug and keeps it.
+    """
+    gc.disable()  # a run ends before a collection would pay
+    _prepare_streams()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(run)
+    finally:
+        from build_pytorch.base import process
+
+        process.kill_all()
+
+
+def _run(run: Callable[[], int]) -> int:
+    try:
+        code = run()
+    except BuildPytorchError as error:
+        return _complain(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "build_pytorch":
+            raise
+        what = f"the Python package {error.name} is missing"
+        return _complain(f"{what}; run `pip install -e .` as README says", EXIT_BAD_INPUT)
+    except _Terminated:
+        return _complain("terminated; every file is whole, run again to go on", 128 + 15)
+    except KeyboardInterrupt:
+        return _complain("interrupted; every file is whole, run again to go on", EXIT_INTERRUPTED)
+    except OSError as error:
+        _give_up_stdout()
+        where = error.filename or "standard output"
+        return _complain(f"{where}: {error.strerror}; mend that and run again", EXIT_BAD_INPUT)
+    return code
+
+
+def _prepare_streams() -> None:
+    """Make printing work whatever the terminal's encoding is, and where there is no stdout."""
+    # Closed by the caller: >&-
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _give_up_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _complain(message: str, code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up_stdout()
+    sys.stderr.write(f"error: {message}\n")
+    return code

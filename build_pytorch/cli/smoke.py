@@ -1,0 +1,249 @@
+"""The command behind `nox -s smoke -- ...` and `invoke smoke`."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from build_pytorch.base import paths
+from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_UNPROVED,
+    BuildPytorchError,
+    ToolError,
+)
+from build_pytorch.cli import cli_values
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.selection import select
+from build_pytorch.results import artefacts
+from build_pytorch.results.artefacts import Artefact
+from build_pytorch.results.ledger import Ledger, Tested, now
+from build_pytorch.smoke import runner, script, smoke_view
+from build_pytorch.smoke.judge import Judgement, judge, lacks
+from build_pytorch.smoke.runner import Ran
+
+TIMEOUT: Final = 15.0
+"""Minutes that one variant may take. The first CUDA start of a machine can take one of them."""
+
+HELP: Final = {
+    "variants": "which variants, as patterns (sm120-* cpu-avx2); default: all",
+    "python": "the Python to test in place of the built one; it must have torch",
+    "device": "which GPU, as CUDA counts them (default: 0)",
+    "timeout": f"minutes that one variant may take (default: {TIMEOUT:g})",
+    "json": "print the result as JSON",
+    "root": "another checkout to look for results in, with this matrix.toml",
+}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person may ask."""
+
+    variants: tuple[str, ...] = ()
+    python: str = ""
+    device: int = 0
+    timeout: float = TIMEOUT
+    json: bool = False
+    root: Path = paths.PROJECT
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant: what became of it, and what is kept of it."""
+
+    variant: Variant
+    judgement: Judgement
+    ran: Ran = Ran()
+    python: str = ""
+    output: str = ""
+    """The store path, where it is that which was tested."""
+    recorded: bool = False
+    report: str = ""
+    """Where the whole report is kept, below the root."""
+
+    def as_dict(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "release": self.variant.release_name,
+            "variant": self.variant.id,
+            "package": self.variant.package,
+            **msgspec.to_builtins(self.judgement),
+            "python": self.python,
+            "output": self.output,
+            "recorded": self.recorded,
+            "report": self.report,
+            "script": self.ran.raw or None,
+        }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse the arguments after `--` and run. Exits with 2 where they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s smoke --", description="Prove built variants by real work."
+    )
+    parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
+    parser.add_argument("--python", metavar="PATH", help=HELP["python"])
+    parser.add_argument("--device", default="0", metavar="INDEX", help=HELP["device"])
+    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
+    parser.add_argument("--json", action="store_true", help=HELP["json"])
+    parser.add_argument("--root", metavar="DIR", help=HELP["root"])
+    asked = parser.parse_args(argv)
+    options = Options(
+        variants=tuple(asked.variants),
+        python=cli_values.text("--python", asked.python),
+        device=cli_values.integer("--device", asked.device),
+        timeout=cli_values.number("--timeout", asked.timeout),
+        json=asked.json,
+        root=cli_values.root(asked.root),
+    )
+    return run(options)
+
+
+def run(options: Options) -> int:
+    """Test every variant chosen, record what was proved, print it, return the exit code.
+
+    0: all passed; 1: one failed; 3: none failed, and not all are proved. Raises BuildPytorchError
+    for bad input.
+    """
+    fleet = matrix_reader.load()
+    _check(options)
+    variants = select(fleet, options.variants)
+    root = paths.checked_root(options.root)
+    python = _python(options.python) if options.python else None
+    screen = Screen(sys.stderr if options.json else sys.stdout)
+    cases = []
+    for variant in variants:
+        case = _test(root, variant, python, options)
+        cases.append(case)
+        if case.judgement.outcome != "not run":
+            smoke_view.show(screen, variant, case.judgement, case.ran.report)
+            screen.line(_kept(case))
+    smoke_view.not_run(screen, [(c.variant, c.judgement) for c in cases])
+    code = exit_code([case.judgement for case in cases])
+    if options.json:
+        print_json({"variants": [case.as_dict() for case in cases], "exit_code": code}, sys.stdout)
+    return code
+
+
+def exit_code(judgements: Sequence[Judgement]) -> int:
+    """0 where every variant passed, 1 where one failed, else 3: a compatible run is no proof."""
+    outcomes = {judgement.outcome for judgement in judgements}
+    if "failed" in outcomes:
+        return EXIT_FINDINGS
+    return EXIT_OK if outcomes == {"passed"} else EXIT_UNPROVED
+
+
+def _test(root: Path, variant: Variant, python: Path | None, options: Options) -> Case:
+    def ended(outcome: Literal["skipped", "not run"], reason: str) -> Case:
+        return Case(variant=variant, judgement=Judgement(outcome=outcome, reasons=(reason,)))
+
+    built = artefacts.find(root, variant)
+    if built is None and python is None:
+        return ended("not run", artefacts.absence(root, variant))
+    if reason := lacks(variant, platform.machine(), script.cpu_facts()["flags"]):
+        return ended("skipped", reason)  # not even started: it would end by SIGILL at best
+    if python is not None:
+        ran = _run(variant, python, {}, options)
+        report = ran.report
+        if report and "No module named 'torch'" in report.torch.import_error:
+            raise BuildPytorchError(f"--python {python}: has no torch; name a Python that has it")
+        is_built = bool(built and report and built.holds(report.torch.file))
+        judgement = _judged(ran, variant, None)
+    elif built is not None:
+        try:
+            python, env = artefacts.interpreter(built, variant.release.python.version)
+            ran = _run(variant, python, env, options)
+        except ToolError as error:  # it says nothing of the other variants
+            return ended("not run", str(error))
+        is_built = True
+        judgement = _judged(ran, variant, built)
+    case = Case(
+        variant=variant,
+        judgement=judgement,
+        ran=ran,
+        python=str(python),
+        output=str(built.output) if built and is_built else "",
+    )
+    return _recorded(root, case, built if is_built else None)
+
+
+def _run(variant: Variant, python: Path, env: dict[str, str | None], options: Options) -> Ran:
+    progress = Progress(f"{variant.id} by {python}", 0)
+    try:
+        ran = runner.run(
+            python, env, device=options.device, seconds=options.timeout * 60, tell=progress.at
+        )
+    finally:
+        progress.end()
+    found = len(ran.report.cuda.devices) if ran.report else 0
+    if found and options.device >= found:
+        raise BuildPytorchError(f"--device {options.device}: the last GPU here is {found - 1}")
+    return ran
+
+
+def _judged(ran: Ran, variant: Variant, built: Artefact | None) -> Judgement:
+    """What a run proves; one by the built Python proves nothing where torch is from elsewhere."""
+    if ran.report is None:
+        return Judgement(outcome="failed", reasons=(ran.problem,))
+    torch = ran.report.torch
+    if built and torch.file and not built.holds(torch.file):
+        reason = f"imports another torch, {torch.file}, and not that of {built.output}"
+        return Judgement(outcome="failed", reasons=(reason,))
+    return judge(ran.report, variant)
+
+
+def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
+    """Keep the report, and a line of the ledger where the artefact itself (`built`) was tested.
+
+    The line needs the recipe that it was built from: it must not claim a proof of another.
+    """
+    digest = artefacts.origin(root, case.variant, built) if built else None
+    name = artefacts.report_name("smoke", case.variant)
+    case = msgspec.structs.replace(case, recorded=digest is not None, report=name)
+    artefacts.save_report(root, name, {**case.as_dict(), "digest": digest})
+    outcome = case.judgement.outcome
+    if digest and outcome != "not run":
+        event = Tested(
+            at=now(),
+            release=case.variant.release_name,
+            variant=case.variant.id,
+            digest=digest,
+            by="smoke",
+            outcome=outcome,
+            output=case.output,
+            reason="; ".join(case.judgement.reasons),
+            report=name,
+        )
+        Ledger(root).append(event)
+    return case
+
+
+def _kept(case: Case) -> str:
+    """Where the report is, and why there is no record."""
+    if not case.report or case.recorded:
+        return f"report: {case.report}\n" if case.report else ""
+    why = artefacts.unrecorded(case.variant) if case.output else "this is not the built variant"
+    return f"report: {case.report}; not recorded: {why}\n"
+
+
+def _check(options: Options) -> None:
+    if options.device < 0:
+        raise BuildPytorchError(f"--device {options.device}: GPUs are counted from 0")
+    if not 0 < options.timeout < float("inf"):
+        raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
+
+
+def _python(name: str) -> Path:
+    """The Python that a person named, absolute; a symbolic link of a venv stays one."""
+    found = shutil.which(name)
+    if found is None:
+        raise BuildPytorchError(f"--python {name}: no such program; name a Python that has torch")
+    return Path(found).absolute()

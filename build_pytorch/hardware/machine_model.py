@@ -1,0 +1,94 @@
+"""A machine, as far as it decides which variant runs there. The structs are the file format.
+
+Nothing that names one machine among others (host name, serial number, UUID) is ever in it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from build_pytorch.matrix.field_types import END, Capability, CudaVersion, Text
+
+System = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9_]+-[a-z0-9]+" + END,
+        description="a platform as Nix names it, such as x86_64-linux",
+    ),
+]
+Flags = Annotated[
+    str,
+    Meta(
+        pattern="^([a-z0-9_.-]+( [a-z0-9_.-]+)*)?" + END,
+        description="flags of /proc/cpuinfo with a space between them",
+    ),
+]
+Driver = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,3}" + END,
+        description="a driver version such as 580.65.06",
+    ),
+]
+Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
+Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
+Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An object of the file: every key is known, a misspelled one is an error."""
+
+
+class Processor(_Part, frozen=True, kw_only=True):
+    """The CPU.
+
+    `flags` are those that every one of its logical processors has, as /proc/cpuinfo writes them;
+    they alone decide. `microarchitecture` is archspec's name for it, for people: a hypervisor that
+    hides one flag makes it that of an older CPU.
+    """
+
+    vendor: Text | None = None
+    model: Text | None = None
+    microarchitecture: Text | None = None
+    flags: Flags
+    processors: Count | None = None
+    """Logical ones."""
+    sockets: Count | None = None
+
+    def lacks(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the wanted flags that it has not, in their order."""
+        has = set(self.flags.split())
+        return tuple(flag for flag in wanted if flag not in has)
+
+
+class Gpu(_Part, frozen=True, kw_only=True):
+    """An NVIDIA GPU.
+
+    `index` is its number in nvidia-smi; `memory` is None where it has none of its own (GB10, Thor).
+    """
+
+    index: Index
+    name: Text
+    capability: Capability | None = None
+    memory: Bytes | None = None
+
+
+class Machine(_Part, frozen=True, kw_only=True):
+    """A machine. `cuda` is the newest CUDA that the driver itself says it runs."""
+
+    format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
+    platform: System
+    cpu: Processor
+    gpus: tuple[Gpu, ...] = ()
+    driver: Driver | None = None
+    cuda: CudaVersion | None = None
+    memory: Bytes | None = None
+    notes: tuple[Text, ...] = ()
+    """What could not be read, and why; for people."""
+
+    @property
+    def by_index(self) -> dict[int, Gpu]:
+        """The GPUs by their number."""
+        return {gpu.index: gpu for gpu in self.gpus}

@@ -1,0 +1,144 @@
+"""What came of a proof: for people, for programs, for the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from build_pytorch.base.console import Screen, counted, visible
+from build_pytorch.inspect.inspection import Proof, State, Target, state_of
+from build_pytorch.matrix.model import Variant
+from build_pytorch.results import artefacts
+from build_pytorch.results.ledger import Ledger, Tested, now
+from build_pytorch.verify.check import Finding
+
+_COLOURS: Final = {"failed": "red", "warning": "yellow", "skipped": "yellow", "passed": "green"}
+
+
+class Proved(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one variant. Without a target there was nothing to look at."""
+
+    variant: Variant
+    target: Target | None
+    proofs: tuple[Proof, ...] = ()
+    reasons: tuple[str, ...] = ()
+    report: str = ""
+    """Where the whole report is kept, below the root."""
+    recorded: bool = False
+
+    @property
+    def state(self) -> State:
+        """Passed where every part passed."""
+        return state_of(self.proofs)
+
+    @property
+    def outcome(self) -> State | Literal["not run"]:
+        """The same for people and programs: what was not there was not looked at."""
+        return self.state if self.target else "not run"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json and for the report."""
+        return {
+            "release": self.variant.release_name,
+            "variant": self.variant.id,
+            "package": self.variant.package,
+            "outcome": self.outcome,
+            "reasons": list(self.reasons),
+            "folder": str(self.target.folder) if self.target else "",
+            "output": self.target.output if self.target else "",
+            "recorded": self.recorded,
+            "report": self.report,
+            "parts": [_part(proof) for proof in self.proofs],
+        }
+
+
+def record(root: Path, result: Proved) -> Proved:
+    """Write the report, and a line of the ledger where the recipe of the result is known.
+
+    The line must not claim a proof of a recipe that the result was not built from.
+    """
+    variant, target = result.variant, result.target
+    if target is None or target.artefact is None:
+        return result
+    digest = artefacts.origin(root, variant, target.artefact)
+    moment = now()
+    name = artefacts.report_name("prove", variant)
+    result = msgspec.structs.replace(result, report=name, recorded=digest is not None)
+    artefacts.save_report(root, name, {"at": moment, **result.as_dict(), "digest": digest})
+    if digest:
+        Ledger(root).append(
+            Tested(
+                at=moment,
+                release=variant.release_name,
+                variant=variant.id,
+                digest=digest,
+                by="binary",
+                outcome=result.state,
+                output=target.output,
+                reason="; ".join(result.reasons),
+                report=name,
+            )
+        )
+    return result
+
+
+def _part(proof: Proof) -> dict[str, Any]:
+    outcome = proof.outcome
+    return {
+        "id": outcome.check.id,
+        "title": outcome.check.title,
+        "state": proof.state,
+        "reason": outcome.reason,
+        "passed": outcome.passed,
+        "failed": outcome.failed,
+        "findings": [
+            {
+                "path": finding.problem.path,
+                "severity": finding.problem.severity,
+                "found": finding.problem.found,
+                "expected": finding.problem.expected,
+                "mend": finding.mend,
+            }
+            for finding in outcome.findings
+        ],
+        "figures": proof.figures,
+    }
+
+
+def show(screen: Screen, result: Proved) -> None:
+    """Print what came of one variant."""
+    painted = screen.paint(result.outcome, _COLOURS.get(result.outcome, "yellow"))
+    screen.line(f"{screen.paint(result.variant.id, 'bold')}  {painted}")
+    if result.target is None:
+        for reason in result.reasons:
+            screen.line(visible(f"  {reason}"))
+        return
+    screen.line(f"  {result.target.folder}")
+    width = max(len(proof.outcome.check.id) for proof in result.proofs)
+    for proof in result.proofs:
+        outcome = proof.outcome
+        painted = screen.paint(f"{proof.state:<7}", _COLOURS[proof.state])
+        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
+        screen.line(f"  {painted}  {outcome.check.id:<{width}}  {outcome.check.title}{reason}")
+        for finding in outcome.findings:
+            _finding(screen, finding)
+    findings = [finding for proof in result.proofs for finding in proof.outcome.findings]
+    errors = sum(finding.problem.severity == "error" for finding in findings)
+    screen.line(
+        f"  {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+        + (f"; report: {result.report}" if result.report else "")
+    )
+    if result.report and not result.recorded:
+        screen.line(f"  not recorded: {artefacts.unrecorded(result.variant)}")
+
+
+def _finding(screen: Screen, finding: Finding) -> None:
+    problem = finding.problem
+    colour = "red" if problem.severity == "error" else "yellow"
+    screen.line(
+        f"    {screen.paint(problem.severity, colour)}  {problem.path}: {visible(problem.found)}"
+    )
+    screen.line(f"      expected: {problem.expected}")
+    screen.line(f"      mend: {finding.mend}")

@@ -1,0 +1,157 @@
+"""What Nix makes of recipes: derivations and their store paths, all from one evaluation.
+
+Like Flox and `nix-build` it takes the recipes as they are; only an import of nixpkgs that several
+of them say in the same words is made once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from build_pytorch.base import process
+from build_pytorch.base.console import Progress
+from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix.model import Variant
+from build_pytorch.nix import quoting
+from build_pytorch.verify.check import Recipe
+from build_pytorch.verify.recipe_evaluation import NO_NETWORK, message_of, shared_import
+
+
+class Derivation(msgspec.Struct, frozen=True, rename="camel"):
+    """What Nix would build for one recipe."""
+
+    drv_path: str
+    outputs: dict[str, str]
+    system: str
+    features: tuple[str, ...]
+
+    @property
+    def output(self) -> str:
+        """The store path that a result link points to."""
+        return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """Derivations by package name, and for those that have none the reason."""
+
+    derivations: dict[str, Derivation]
+    failures: dict[str, str]
+
+
+def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) -> Evaluated:
+    """The derivations of variants, in one Nix process as long as all of them evaluate.
+
+    With `write` the store gets them, so that they can be built without another evaluation.
+    Raises ToolError where Nix is missing or nixpkgs cannot be had.
+    """
+    failures: dict[str, str] = {}
+    rest = list(variants)
+    while rest:
+        answer = _ask(root, rest, write=write)
+        if answer.code == 0:
+            decoded = msgspec.json.decode(answer.stdout.encode(), type=dict[str, Derivation])
+            return Evaluated({v.package: decoded[v.path] for v in rest}, failures)
+        if NO_NETWORK.search(answer.stderr):
+            raise ToolError(
+                "the pinned nixpkgs cannot be downloaded and is not in the store; run this where "
+                f"there is a network (Nix says: {message_of(answer.stderr)})"
+            )
+        announced = re.findall(r"(?m)^trace: evaluating (.*)$", answer.stderr)
+        culprit = next((v for v in rest if announced and v.path == announced[-1]), None)
+        if culprit is None:
+            raise ToolError(f"Nix cannot evaluate the recipes: {message_of(answer.stderr)}")
+        failures[culprit.package] = message_of(answer.stderr)
+        rest.remove(culprit)
+    return Evaluated({}, failures)
+
+
+def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.Result:
+    imports: dict[str, str] = {}
+    items = []
+    for variant in variants:
+        place = (root / variant.path).resolve()
+        recipe = Recipe(variant.path, place.read_text(encoding="utf-8", errors="replace"))
+        argument = ""
+        if text := shared_import(recipe):
+            name = imports.setdefault(text, f"n{len(imports)}")
+            argument = f"nixpkgs_pinned = {name};"
+        items.append(
+            f"(f {quoting.literal(variant.path)} {quoting.literal(str(place))} {{ {argument} }})"
+        )
+    shared = "\n".join(f"  {name} = {text};" for text, name in imports.items())
+    expression = f"""let
+{shared}
+  f = id: path: args: {{
+    name = id;
+    value = builtins.trace "evaluating ${{id}}" (
+      let
+        recipe = import (/. + path);
+        d = if builtins.isFunction recipe then recipe args else recipe;
+      in {{
+        inherit (d) drvPath system;
+        outputs = builtins.listToAttrs
+          (map (name: {{ inherit name; value = d.${{name}}.outPath; }}) d.outputs);
+        features = d.requiredSystemFeatures or [ ];
+      }});
+  }};
+in builtins.listToAttrs [ {" ".join(items)} ]"""
+    progress = Progress("evaluating recipes", len(variants))
+    mode = ["--read-write-mode"] if write else []
+    argv = ["nix-instantiate", "--eval", "--strict", "--json", *mode, "-"]
+    running = process.start(argv, stdin=expression)
+    while running.is_running(0.5):
+        progress.at(running.said().count("trace: evaluating "))
+    progress.end()
+    return running.finish()
+
+
+def valid(paths: Sequence[str]) -> set[str]:
+    """Those of the store paths that the store really has. Without Nix: those that exist."""
+    present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
+    if not present or not process.which("nix-store"):
+        return set(present)
+    answer = process.capture(
+        ["nix-store", "--check-validity", "--print-invalid", *present], check=False
+    )
+    if answer.code:
+        raise ToolError(f"the Nix store cannot be asked: {message_of(answer.stderr)}")
+    return set(present) - set(answer.stdout.split())
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What Nix is set to here: what it can build itself, and how."""
+
+    systems: tuple[str, ...]
+    features: tuple[str, ...] | None
+    """None where nobody could be asked."""
+
+
+def settings() -> Settings:
+    """Ask Nix; where it is not installed (Flox brings its own), go by the machine.
+
+    Raises ToolError where Nix does not answer.
+    """
+    if not process.which("nix"):
+        import platform
+
+        return Settings((f"{platform.machine()}-{platform.system().lower()}",), None)
+    nix_command = ["nix", "--extra-experimental-features", "nix-command"]
+    answer = process.capture([*nix_command, "config", "show", "--json"], check=False)
+    if answer.code:  # Nix before 2.20
+        answer = process.capture([*nix_command, "show-config", "--json"])
+    try:
+        found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
+    except msgspec.DecodeError:
+        raise ToolError("nix show-config: answers something else than JSON") from None
+
+    def listed(name: str) -> list[str]:
+        value = found.get(name, {}).get("value")
+        return [str(item) for item in value] if isinstance(value, list) else []
+
+    system = str(found.get("system", {}).get("value"))
+    return Settings((system, *listed("extra-platforms")), tuple(listed("system-features")))

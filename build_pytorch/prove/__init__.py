@@ -1,1 +1,0 @@
-"""Proof of built files without a GPU: which machines their code is for, and what they depend on."""

@@ -1,0 +1,190 @@
+"""Source hashes without the failed first build: fetch, compare, write, generate again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from msgspec import Struct
+
+from build_pytorch.base import paths, process
+from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
+from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.model import Trail
+from build_pytorch.nix.hash_mismatch import mismatches
+from build_pytorch.sources.fetchers import backends_for
+from build_pytorch.sources.source_list import Source, sources
+
+TIMEOUT: Final = 60
+"""Minutes that one download may take. PyTorch with its submodules is several GiB."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a person may ask."""
+
+    only: tuple[str, ...] = ()
+    check: bool = False
+    accept: bool = False
+    json: bool = False
+    timeout: int = TIMEOUT
+    from_log: Path | None = None
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    """What came of one source: the true hash, how it was learned, and what follows."""
+
+    source: Source
+    hash: str
+    backend: str
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the same rev has another hash than it had: the tag was moved, or worse."""
+        source = self.source
+        return (
+            bool(source.hash) and source.hash != self.hash and source.recorded == source.taken_for
+        )
+
+    @property
+    def state(self) -> str:
+        """What to tell of it."""
+        if self.is_moved:
+            return "moved"
+        if self.source.hash == self.hash:
+            return "as recorded" if self.source.recorded == self.source.taken_for else "confirmed"
+        return "new" if self.source.hash else "taken"
+
+
+def run(options: Options) -> int:
+    """Fetch what matrix.toml names, compare, show, write and generate. Returns the exit code.
+
+    Raises BuildPytorchError, with matrix.toml untouched, where something cannot be fetched.
+    """
+    fleet = matrix_reader.load()
+    wanted = sources(fleet, options.only)
+    fetched = _from_log(options.from_log, wanted) if options.from_log else _fetch(wanted, options)
+    new = matrix_editor.edited(fleet.text, _values(fetched))
+    moved = [item for item in fetched if item.is_moved]
+    refused = bool(moved) and not options.accept and not options.from_log
+    differs = new != fleet.text
+    screen = Screen(sys.stderr if options.json else sys.stdout)
+    _print(screen, fetched, matrix_editor.change(paths.MATRIX, fleet.text, new).diff())
+    if refused:
+        for item in moved:
+            screen.line(
+                f"warning: {item.source.label} is not what it was: the hash of "
+                f"{item.source.taken_for} was {item.source.hash} and is {item.hash}. Find out why; "
+                "--accept takes the new one. Nothing was written."
+            )
+    code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
+    writes = differs and not (refused or options.check)
+    if options.json:
+        print_json(_document(fetched, code, written=writes), sys.stdout)
+    if not writes:
+        return code
+    matrix_editor.write(paths.MATRIX, fleet.text, new)
+    return max(code, generate(screen.stream))
+
+
+def generate(stream: TextIO) -> int:
+    """Write the recipes and docs that depend on matrix.toml, which was just changed."""
+    from contextlib import redirect_stdout
+
+    from build_pytorch.cli import phases
+    from build_pytorch.matrix.model import Phase
+
+    with redirect_stdout(stream):
+        return phases.run(list(Phase), phases.Options())
+
+
+def fetch(source: Source, minutes: int = TIMEOUT) -> Fetched:
+    """The true hash of one source. Raises ToolError with one line."""
+    errors = []
+    for backend in backends_for(source):
+        progress = Progress(f"{source.label} by {backend.name}", 0)
+
+        def watched(argv: Sequence[str], progress: Progress = progress) -> process.Result:
+            return process.start(argv).watch(progress.at, minutes * 60)
+
+        try:
+            return Fetched(source=source, hash=backend.fetch(source, watched), backend=backend.name)
+        except ToolError as error:
+            errors.append(f"{error} ({backend.name})")
+        finally:
+            progress.end()
+    tools = "install Nix (Debian: apt-get install nix-bin)"
+    raise ToolError("; then ".join(errors) or f"{source.label}: nothing here can fetch it; {tools}")
+
+
+def _fetch(wanted: list[Source], options: Options) -> list[Fetched]:
+    """Every source, each request once."""
+    done: dict[tuple[str, ...], Fetched] = {}
+    fetched = []
+    for source in wanted:
+        if source.request not in done:
+            done[source.request] = fetch(source, options.timeout)
+        first = done[source.request]
+        fetched.append(Fetched(source=source, hash=first.hash, backend=first.backend))
+    return fetched
+
+
+def _from_log(path: Path, wanted: list[Source]) -> list[Fetched]:
+    """The sources whose hash a build log says is another one, found by the old hash."""
+    try:
+        log = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+    pairs = mismatches(log.decode("utf-8", errors="replace"))
+    if not pairs:
+        raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
+    fetched = [
+        Fetched(source=source, hash=pair.got, backend="build log")
+        for pair in pairs
+        for source in wanted
+        if source.hash == pair.specified
+    ]
+    known = {item.source.hash for item in fetched}
+    unknown = [pair.specified for pair in pairs if pair.specified not in known]
+    if unknown:
+        raise BuildPytorchError(
+            f"{path}: {', '.join(unknown)} is no hash of matrix.toml, so nothing was changed; "
+            "was the log made with this matrix?"
+        )
+    return fetched
+
+
+def _values(fetched: list[Fetched]) -> dict[Trail, str]:
+    values: dict[Trail, str] = {}
+    for item in fetched:
+        values[item.source.hash_trail] = item.hash
+        values[item.source.recorded_trail] = item.source.taken_for
+    return values
+
+
+def _print(screen: Screen, fetched: list[Fetched], diff: str) -> None:
+    for item in fetched:
+        source = item.source
+        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.backend})")
+    screen.diff(diff)
+
+
+def _document(fetched: list[Fetched], code: int, *, written: bool) -> dict[str, object]:
+    return {
+        "sources": [
+            {
+                "release": item.source.release,
+                "name": item.source.name,
+                "taken_for": item.source.taken_for,
+                "old": item.source.hash,
+                "hash": item.hash,
+                "state": item.state,
+                "backend": item.backend,
+            }
+            for item in fetched
+        ],
+        "written": written,
+        "exit_code": code,
+    }

@@ -1,0 +1,165 @@
+"""The structure of the package: rooms, the direction of imports, unique names."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT
+
+PACKAGE: Final = PROJECT / "build_pytorch"
+
+ROOMS: Final = (
+    "base",
+    "matrix",
+    "nix",
+    "hardware",
+    "results",
+    "generate",
+    "verify",
+    "sources",
+    "smoke",
+    "inspect",
+    "build",
+    "publish",
+    "cli",
+)
+"""The rooms from the lowest to the highest; a room imports from itself and from lower ones."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PROJECT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
+    """Dotted names that a module imports, in functions and by `import_module` as well."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield f"{base}.{alias.name}"
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = (
+                function.attr
+                if isinstance(function, ast.Attribute)
+                else getattr(function, "id", "")
+            )
+            if name in {"import_module", "__import__"} and node.args:
+                yield from named_by(node.args[0])
+
+
+def named_by(node: ast.expr) -> Iterator[str]:
+    """The module that an argument of import_module names; of an f-string, the constant start."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        first = node.values[0]
+        if isinstance(first, ast.Constant):
+            yield str(first.value)
+
+
+def edges(known: dict[str, Path]) -> dict[str, set[str]]:
+    """The modules of the package that each module imports."""
+    graph: dict[str, set[str]] = {}
+    for module, path in known.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        graph[module] = set()
+        for name in imported_names(tree, module, is_package=path.name == "__init__.py"):
+            if name.endswith("."):  # an f-string: any module that begins so
+                graph[module] |= {other for other in known if other.startswith(name)} - {module}
+            target = name
+            while target and target not in known:
+                target = target.rpartition(".")[0]
+            if target not in {"", "build_pytorch", module}:
+                graph[module].add(target)
+    return graph
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_imports_run_downwards_only() -> None:
+    upward = [
+        f"{module} imports {target}"
+        for module, targets in edges(modules()).items()
+        for target in sorted(targets)
+        if module != "build_pytorch" and ROOMS.index(room(module)) < ROOMS.index(room(target))
+    ]
+    assert upward == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = edges(modules())
+    state: dict[str, str] = {}
+    circles: list[list[str]] = []
+
+    def visit(module: str, path: list[str]) -> None:
+        if state.get(module) == "open":
+            circles.append([*path[path.index(module) :], module])
+        if module in state:
+            return
+        state[module] = "open"
+        for target in sorted(graph[module]):
+            visit(target, [*path, module])
+        state[module] = "done"
+
+    for module in graph:
+        visit(module, [])
+    assert circles == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    from build_pytorch.cli import verify",
+        "import build_pytorch.cli.verify",
+        "from ..cli import verify",
+        "from importlib import import_module\nimport_module('build_pytorch.cli.verify')",
+        "import importlib\nname = 'x'\nimportlib.import_module(f'build_pytorch.cli.{name}')",
+    ],
+)
+def test_the_search_for_imports_sees_each_way_to_import(source: str) -> None:
+    found = imported_names(ast.parse(source), "build_pytorch.base.errors", is_package=False)
+    assert any(name.startswith("build_pytorch.cli") for name in found)
+
+
+def test_every_module_stands_in_a_room() -> None:
+    loose = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert loose == set()
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.rglob("*.py"))}
+    assert rooms == set(ROOMS)
+
+
+def test_init_files_hold_a_docstring_only() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        assert [type(node) for node in body] == [ast.Expr], f"{path} holds code"
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_class_and_module_names_are_unique() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for module, path in modules().items():
+        if path.name != "__init__.py":
+            places[f"module {module.rpartition('.')[2]}"].append(module)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[f"class {node.name}"].append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
