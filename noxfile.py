@@ -81,13 +81,13 @@ def _variants() -> list[nox.param]:
 @nox.parametrize("package", _variants())
 def build(session: nox.Session, package: str) -> None:
     """Build one variant, or those of a tag (-t sm120); arguments after --, such as -- --force."""
-    from build_pytorch.cli.build_session import Skipped, ends_all, run
+    from build_pytorch.cli.build_session import VariantSkipped, ends_all, run
     from build_pytorch.cli.entry import guarded
 
     selected = _selected(session)
     try:
         code = guarded(lambda: run(package, session.posargs, selected))
-    except Skipped as reason:
+    except VariantSkipped as reason:
         session.skip(str(reason))
     if code and ends_all(code, session.posargs, selected):
         raise SystemExit(code)

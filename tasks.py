@@ -49,7 +49,7 @@ def _phases(
             from build_pytorch.cli import phases
             from build_pytorch.matrix.model import Phase
 
-            options = phases.Options(
+            options = phases.PhaseOptions(
                 root=_root(root),
                 dry_run=dry_run,
                 check=check,
@@ -163,7 +163,7 @@ def prefetch(
         from build_pytorch.cli import cli_values
         from build_pytorch.sources import prefetch
 
-        options = prefetch.Options(
+        options = prefetch.PrefetchOptions(
             only=tuple(only or ()),
             check=check,
             accept=accept,
@@ -204,7 +204,7 @@ def bump(
         from build_pytorch.cli import cli_values
         from build_pytorch.sources import bump
 
-        options = bump.Options(
+        options = bump.BumpOptions(
             torch=torch,
             nixpkgs=nixpkgs,
             cuda=cuda,
@@ -383,7 +383,7 @@ def recommend(
     def run() -> int:
         from build_pytorch.cli import cli_values, recommend
 
-        options = recommend.Options(
+        options = recommend.RecommendOptions(
             machine=cli_values.text("--machine", machine),
             workload=cli_values.text("--for", for_),
             gpu=cli_values.text("--gpu", gpu),
@@ -422,7 +422,7 @@ def smoke(
     def run() -> int:
         from build_pytorch.cli import cli_values, smoke
 
-        options = smoke.Options(
+        options = smoke.SmokeOptions(
             variants=tuple(variants.split()),
             python=cli_values.text("--python", python),
             device=cli_values.integer("--device", device),
@@ -464,7 +464,7 @@ def publish(
         from build_pytorch.publish import publish_run
 
         return publish_run.run(
-            publish_run.Options(
+            publish_run.PublishOptions(
                 patterns=tuple(variants.split()),
                 root=checked_root(_root(root)),
                 organization=cli_values.text("--org", org),

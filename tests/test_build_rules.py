@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from build_pytorch.build.log_reader import Line, NixReader, PlainReader, Progress
+from build_pytorch.build.log_reader import BuildProgress, Line, NixReader, PlainReader
 from build_pytorch.build.log_rules import KNOWN, RULES, WATCHED, first_found
 from build_pytorch.build.progress import clock, remaining
 from build_pytorch.build.schedule import next_of, ordered
@@ -183,7 +183,7 @@ def test_every_rule_is_tried_and_says_what_to_do() -> None:
     assert set(ids) == {*GPU_LINES, "cuda-on"}
     assert all(rule.stops for rule in WATCHED)
     assert not any(rule.stops for rule in KNOWN)
-    assert all(len(rule.meaning) > 10 and len(rule.mend) > 10 for rule in RULES)
+    assert all(len(rule.meaning) > 10 and len(rule.fix) > 10 for rule in RULES)
 
 
 # --- reading ---
@@ -244,8 +244,8 @@ def test_plain_output_without_names_belongs_to_what_is_being_built() -> None:
     assert owners == [package, "", "magma-2.9.0", "", package]
 
 
-def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> Progress:
-    progress = Progress(variant)
+def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildProgress:
+    progress = BuildProgress(variant)
     reader = PlainReader(variant.package)
     for number, text in enumerate(lines):
         for line in reader.read(text.encode()):
@@ -280,7 +280,7 @@ def test_a_mark_far_above_the_end_does_not_name_the_failure(sm90: Variant, early
 
 
 def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: Variant) -> None:
-    progress = Progress(sm90)
+    progress = BuildProgress(sm90)
     for text in ["error: unable to download 'https://x': HTTP error 404", *["later"] * 300]:
         progress.see(Line("", text), 0.0, own=False)
     found = progress.cause()

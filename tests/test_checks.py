@@ -12,14 +12,14 @@ from conftest import LEGACY, PROJECT, Project
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import verification
-from build_pytorch.verify.verify_reports import Result
+from build_pytorch.verify.verify_reports import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
 TEXT = (PROJECT / "matrix.toml").read_text()
 
 
-def verified(project: Project, fleet: Matrix | None = None) -> Result:
+def verified(project: Project, fleet: Matrix | None = None) -> VerificationResult:
     return verification.verify(fleet or matrix_reader.load(PROJECT / "matrix.toml"), project.root)
 
 
@@ -149,7 +149,7 @@ def test_checks_have_distinct_ids_and_tell_why_and_how_to_mend() -> None:
     for check in every:
         assert check.title
         assert check.why.endswith(".")
-        assert check.mend
+        assert check.fix
         assert check.source
 
 
@@ -213,7 +213,7 @@ def test_findings_say_file_line_found_expected_and_how_to_mend(project: Project)
         "column": 1,
         "found": 'gpuArchSM = "8.9"',
         "expected": 'gpuArchSM = "9.0"',
-        "mend": "run `invoke phase2`, or: use the dotted capability for gpuArchSM, "
+        "fix": "run `invoke phase2`, or: use the dotted capability for gpuArchSM, "
         "its digits for gpuArchNum",
     }
     assert findings["generated-recipes"]["line"] > 1

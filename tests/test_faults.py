@@ -34,7 +34,7 @@ for name in ("open", "fsync", "replace", "unlink", "fchmod"):
 from build_pytorch.guard import guarded
 from build_pytorch import phases
 from build_pytorch.model import Phase
-sys.exit(guarded(lambda: phases.run(list(Phase), phases.Options(), verify=False)))
+sys.exit(guarded(lambda: phases.run(list(Phase), phases.PhaseOptions(), verify=False)))
 """
 
 
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_with_one_line(project: Project) -> None:
         "from build_pytorch.guard import guarded\n"
         "from build_pytorch.model import Phase\n"
         "applying.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.exit(guarded(lambda: phases.run(list(Phase), phases.Options())))\n"
+        "sys.exit(guarded(lambda: phases.run(list(Phase), phases.PhaseOptions())))\n"
     )
     change_everything(project)
     before = project.snapshot()

@@ -171,9 +171,11 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
             assert digest.is_intact(text)
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / path).write_text(text)
-        # All roads but the toolchain: no compiler knows an architecture that we made up.
+        # All categories but the toolchain: no compiler knows an architecture that we made up.
         result = verification.verify(
-            fleet, Path(folder), only=[road for road in verification.roads() if road != "toolchain"]
+            fleet,
+            Path(folder),
+            only=[category for category in verification.categories() if category != "toolchain"],
         )
     errors = [
         (finding.check.id, finding.problem.found, finding.problem.expected)

@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import advice, resolver, saved_machines
-from build_pytorch.hardware.machine_model import Gpu, Machine, Processor
+from build_pytorch.hardware.machine_model import Machine, MachineGpu, Processor
 from build_pytorch.hardware.resolver import Answer, Recommendation
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import ledger
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 MACHINES = PROJECT / "tests/machines"
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
@@ -184,7 +184,7 @@ def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[st
     from build_pytorch.cli import recommend
 
     expected = REAL[name]
-    code = recommend.recommend(recommend.Options(machine=str(MACHINES / f"{name}.json")))
+    code = recommend.recommend(recommend.RecommendOptions(machine=str(MACHINES / f"{name}.json")))
     shown = capsys.readouterr().out
     assert code == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)
@@ -275,7 +275,7 @@ def test_one_gpu_may_be_named(fleet: Matrix, index: int, best: str) -> None:
 
 def test_gpus_of_two_majors_share_no_variant(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
-    other = Gpu(index=1, name="NVIDIA H100", capability="9.0")
+    other = MachineGpu(index=1, name="NVIDIA H100", capability="9.0")
     both = msgspec.structs.replace(here, gpus=(*here.gpus, other))
     result = resolver.recommend(fleet, both, "training")
     assert [best_of(a) for a in result.answers] == ["sm120-avx512bf16", "sm90-avx512bf16"]
@@ -378,7 +378,7 @@ def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> N
     two = matrix_reader.parse(fleet.text + SECOND)
     shared = next(v for v in two.variants if v.id == "sm120-avx2")
     alone = next(v for v in two.variants if v.id == "sm80-avx2")
-    nothing = Result(variant=shared, digest="d")
+    nothing = VariantResult(variant=shared, digest="d")
     of_both = advice.commands(two, shared, nothing)
     assert of_both["publish"] == [f"invoke publish {shared.package}"]
     assert advice.commands(two, alone, nothing)["publish"] == ["invoke publish sm80-avx2"]
@@ -409,7 +409,7 @@ def test_what_was_published_is_installed_from_where_it_was_published(project: Pr
 
 
 def test_what_was_built_is_told_as_long_as_it_is_there(fleet: Matrix) -> None:
-    nothing = Result(variant=fleet.variants[0], digest="d")
+    nothing = VariantResult(variant=fleet.variants[0], digest="d")
     assert advice.state(nothing).startswith("neither built nor published")
     built = msgspec.structs.replace(nothing, output="/nix/store/x")
     assert advice.state(built) == "built in this checkout"
@@ -421,7 +421,7 @@ def test_what_was_built_is_told_as_long_as_it_is_there(fleet: Matrix) -> None:
 def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -> None:
     """Even to a machine that claims to be the one that does not exist."""
     here = machine("rtx5090-zen4")
-    claimed = Gpu(index=0, name="NVIDIA GB10", capability="12.1")
+    claimed = MachineGpu(index=0, name="NVIDIA GB10", capability="12.1")
     (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(claimed,)), "training"
     ).answers
@@ -440,7 +440,7 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
         'hosts.x86_64-linux = ["A100"]\nhosts.aarch64-linux = ["A100 on Altra"]',
     )
     here = machine("jetson-thor")
-    orin = Gpu(index=0, name="Orin", capability="8.7")
+    orin = MachineGpu(index=0, name="Orin", capability="8.7")
     machine_with_orin = msgspec.structs.replace(here, gpus=(orin,), driver="600.1")
     (found,) = resolver.recommend(matrix_reader.parse(text), machine_with_orin, "training").answers
     assert best_of(found) == "sm80-armv9"
@@ -453,7 +453,7 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
 def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix) -> None:
     """SM80 is on x86 alone there: to make sm80-armv9 would help nobody."""
     here = machine("jetson-thor")
-    orin = Gpu(index=0, name="NVIDIA device", capability="8.7")
+    orin = MachineGpu(index=0, name="NVIDIA device", capability="8.7")
     (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(orin,)), "training"
     ).answers
@@ -477,7 +477,7 @@ def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
 
 def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
-    nameless = Gpu(index=3, name="NVIDIA GPU")
+    nameless = MachineGpu(index=3, name="NVIDIA GPU")
     (found,) = resolver.recommend(
         fleet, msgspec.structs.replace(here, gpus=(nameless,)), "training"
     ).answers
@@ -532,7 +532,7 @@ CUDAS = st.sampled_from([None, "12.8", "13.0", "13.2"])
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
     gpus = [
-        Gpu(index=index, name="NVIDIA", capability=draw(CAPABILITIES))
+        MachineGpu(index=index, name="NVIDIA", capability=draw(CAPABILITIES))
         for index in range(draw(st.integers(0, 3)))
     ]
     # Whole ISAs more often than a random heap of flags would have them.
@@ -547,7 +547,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
 
 
-def may_run(variant: Variant, here: Machine, gpu: Gpu | None) -> bool:
+def may_run(variant: Variant, here: Machine, gpu: MachineGpu | None) -> bool:
     """The rules once more, in the words of the issue and by no code of ours."""
     if variant.cpu.platform != here.platform or variant.status != "buildable":
         return False

@@ -1,4 +1,4 @@
-"""The verify command: selections, strictness, reports for programs, and the pinned road."""
+"""The verify command: selections, strictness, reports for programs, and the pinned category."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
-from build_pytorch.base.console import Progress
+from build_pytorch.base.console import ProgressLine
 from build_pytorch.verify import recipe_evaluation
 
 GPU = "cuda13_0-sm90-avx512"
@@ -81,7 +81,7 @@ def test_list_and_explain_need_no_matrix(project: Project) -> None:
     listing = verify(project, "--list").stdout
     assert "two-stage-override  " in listing
     explained = verify(project, "--explain", "eval-stub").stdout
-    for word in ("Why: ", "To mend it: ", "Asked for by: "):
+    for word in ("Why: ", "To fix it: ", "Asked for by: "):
         assert word in explained
 
 
@@ -359,7 +359,7 @@ def test_progress_tells_how_long_it_may_still_take() -> None:
             pass
 
     terminal, times = Terminal(), iter([0.0, 30.0])
-    progress = Progress("evaluating", 44, terminal, clock=lambda: next(times))  # type: ignore[arg-type]
+    progress = ProgressLine("evaluating", 44, terminal, clock=lambda: next(times))  # type: ignore[arg-type]
     progress.at(11)
     assert terminal.text.endswith("evaluating: 11 of 44, 30 s, about 90 s left")
 

@@ -84,7 +84,7 @@ class Screen:
             self.line(self.paint(line, colour))
 
 
-class Progress:
+class ProgressLine:
     """How far a long work is and how long it may still take, on stderr where that is a terminal."""
 
     def __init__(

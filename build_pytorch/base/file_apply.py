@@ -121,5 +121,5 @@ def _as_write_error() -> Iterator[None]:
     except OSError as error:
         where = error.filename or "the disk"
         raise WriteError(
-            f"{where}: cannot be written: {error.strerror}; mend that and run again"
+            f"{where}: cannot be written: {error.strerror}; fix that and run again"
         ) from None

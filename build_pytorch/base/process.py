@@ -32,7 +32,7 @@ INSTALL: Final = {
 _KEPT_LINES: Final = 20
 
 
-class Result:
+class ProcessResult:
     """What a program answered; `expired` says that it was ended because it took too long."""
 
     def __init__(self, code: int, stdout: str, stderr: str, *, expired: bool = False) -> None:
@@ -65,7 +65,7 @@ class Running:
         self._stderr = stderr
         _live.add(self)
 
-    def finish(self, timeout: float | None = None) -> Result:
+    def finish(self, timeout: float | None = None) -> ProcessResult:
         """Wait for its end, and end it after so many seconds."""
         # Popen.wait with a timeout polls, and sleeps up to 50 ms too long; a timer does not.
         timer = threading.Timer(timeout, self._process.kill) if timeout else None
@@ -82,9 +82,9 @@ class Running:
                 timer.cancel()
             _live.discard(self)
             texts = [_drained(stream) for stream in (self._stdout, self._stderr)]
-        return Result(code, *texts, expired=expired)
+        return ProcessResult(code, *texts, expired=expired)
 
-    def watch(self, tell: Callable[[int], None], timeout: float) -> Result:
+    def watch(self, tell: Callable[[int], None], timeout: float) -> ProcessResult:
         """Wait for its end as `finish` does, and tell every half second that it still runs."""
         for _ in range(int(timeout * 2)):
             if not self.is_running(0.5):
@@ -92,7 +92,7 @@ class Running:
             tell(0)
         self.kill()
         ended = self.finish()
-        return Result(ended.code, ended.stdout, ended.stderr, expired=True)
+        return ProcessResult(ended.code, ended.stdout, ended.stderr, expired=True)
 
     def is_running(self, seconds: float) -> bool:
         """Whether it still runs after so many seconds; returns at once where it ends before."""
@@ -298,7 +298,7 @@ def capture(
     cwd: Path | None = None,
     env: Mapping[str, str | None] | None = None,
     check: bool = True,
-) -> Result:
+) -> ProcessResult:
     """Run a program and return what it printed.
 
     Raises ToolError where it is missing, or where it fails and `check` is set.

@@ -21,7 +21,7 @@ class NothingToBuildError(BuildPytorchError):
     """All that was asked for is skipped: no machine, or not this one."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class BuildOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask. Zero and empty mean: decided by the machine."""
 
     patterns: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
     fail_fast: bool,
     jobs: str = "1",
     cores: str = "0",
-    **others: Any,  # noqa: ANN401 - the rest of Options, as it is
-) -> Options:
+    **others: Any,  # noqa: ANN401 - the rest of BuildOptions, as it is
+) -> BuildOptions:
     """What the words of `invoke build` mean. Raises BuildPytorchError for what cannot be meant."""
     if keep_going and fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    return Options(
+    return BuildOptions(
         patterns=tuple(variants.split()),
         gpu=tuple(gpu or ()),
         isa=tuple(isa or ()),
@@ -88,7 +88,7 @@ def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
     )
 
 
-def chosen(matrix: Matrix, options: Options) -> tuple[Variant, ...]:
+def chosen(matrix: Matrix, options: BuildOptions) -> tuple[Variant, ...]:
     """The variants that are asked for, in matrix order.
 
     Raises BuildPytorchError where nothing is asked for (forty-four builds are days), and for a

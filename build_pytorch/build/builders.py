@@ -17,7 +17,7 @@ _FEATURES, _MANDATORY = 5, 6
 """Columns, counted from 0."""
 
 
-class Machine(Struct, frozen=True):
+class BuilderMachine(Struct, frozen=True):
     """A line of Nix's machines file, as far as a plan asks. Nix manual, "Remote builds".
 
     Without platforms it is for builds of the platform that hands them out.
@@ -40,12 +40,12 @@ class Machine(Struct, frozen=True):
 class Builders(Struct, frozen=True):
     """Machines, and how Nix is told of them: the value of its option `builders`."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[BuilderMachine, ...]
     option: str
     host: str
     """The platform of the machine that hands builds out."""
 
-    def find(self, system: str, features: Sequence[str]) -> Machine | None:
+    def find(self, system: str, features: Sequence[str]) -> BuilderMachine | None:
         """A machine that may be handed a derivation."""
         fitting = (m for m in self.machines if m.takes(system, features, self.host))
         return next(fitting, None)
@@ -74,10 +74,12 @@ def read(value: str, matrix: Matrix, root: Path, host: str, *, write: bool) -> B
     return Builders(_parsed(text, str(path)), f"@{path.resolve()}", host)
 
 
-def _parsed(text: str, name: str) -> tuple[Machine, ...]:
+def _parsed(text: str, name: str) -> tuple[BuilderMachine, ...]:
     entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
     machines = [
-        Machine(words[0], _listed(words, 1), _listed(words, _FEATURES), _listed(words, _MANDATORY))
+        BuilderMachine(
+            words[0], _listed(words, 1), _listed(words, _FEATURES), _listed(words, _MANDATORY)
+        )
         for words in entries
         if words
     ]

@@ -14,7 +14,7 @@ from typing import IO, Final
 from build_pytorch.base import paths, process
 from build_pytorch.base.errors import WriteError
 from build_pytorch.build import resources
-from build_pytorch.build.log_reader import Line, NixReader, PlainReader, Progress
+from build_pytorch.build.log_reader import BuildProgress, Line, NixReader, PlainReader
 from build_pytorch.build.log_rules import Rule
 from build_pytorch.build.step import Step
 from build_pytorch.results import ledger
@@ -34,7 +34,7 @@ class Attempt:
 
     def __init__(self, root: Path, step: Step, number: int) -> None:
         self.step = step
-        self.progress = Progress(step.variant)
+        self.progress = BuildProgress(step.variant)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")

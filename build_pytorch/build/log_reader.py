@@ -128,7 +128,7 @@ def _clean(text: str) -> str:
     return _COLOUR.sub("", text).rstrip("\r\n").rpartition("\r")[2]
 
 
-class Progress:
+class BuildProgress:
     """How far one variant's build is, and what its log showed so far."""
 
     def __init__(self, variant: Variant) -> None:

@@ -26,7 +26,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     id: str
     pattern: str
     meaning: str
-    mend: str
+    fix: str
     kinds: tuple[str, ...] = ("gpu", "cpu-only")
     stops: bool = False
     differs: Callable[[str, Variant], bool] | None = None
@@ -83,7 +83,7 @@ def _torch_differs(text: str, variant: Variant) -> bool:
     return re.split(r"[+a-z]", text)[0] != re.split(r"[+a-z]", variant.release.torch.version)[0]
 
 
-_ARCHITECTURE_MEND: Final = (
+_ARCHITECTURE_FIX: Final = (
     "gpuTargets in the recipe's override decides; `nox -s verify` tells where it goes wrong"
 )
 # Where a variable is set: in an environment, by CMake's message, on its command line. Advice that
@@ -102,7 +102,7 @@ WATCHED: Final = (
         stops=True,
         shared=True,
         meaning="CMake finds no CUDA, so this becomes a CPU-only PyTorch",
-        mend="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
+        fix="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
     ),
     Rule(
         id="not-compiling-cuda",
@@ -111,7 +111,7 @@ WATCHED: Final = (
         stops=True,
         shared=True,
         meaning="PyTorch goes on without CUDA",
-        mend="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
+        fix="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
     ),
     Rule(
         id="cuda-off",
@@ -120,7 +120,7 @@ WATCHED: Final = (
         stops=True,
         shared=True,
         meaning="PyTorch's own summary says that this is a CPU-only build",
-        mend="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
+        fix="the recipe needs .override { cudaSupport = true; } before overrideAttrs",
     ),
     Rule(
         id="magma-off",
@@ -129,7 +129,7 @@ WATCHED: Final = (
         stops=True,
         shared=True,
         meaning="PyTorch is built without MAGMA: torch.linalg loses its fast paths",
-        mend="find out why CMake does not find MAGMA; never switch it off to get on",
+        fix="find out why CMake does not find MAGMA; never switch it off to get on",
     ),
     Rule(
         id="wrong-capability",
@@ -138,7 +138,7 @@ WATCHED: Final = (
         stops=True,
         differs=_capabilities_differ,
         meaning="PyTorch is compiled for other GPUs than the variant's",
-        mend=_ARCHITECTURE_MEND,
+        fix=_ARCHITECTURE_FIX,
     ),
     Rule(
         id="wrong-architecture",
@@ -150,7 +150,7 @@ WATCHED: Final = (
         stops=True,
         differs=_architectures_differ,
         meaning="CMake compiles for other GPUs than the variant's",
-        mend=_ARCHITECTURE_MEND,
+        fix=_ARCHITECTURE_FIX,
     ),
     Rule(
         id="wrong-nvcc-flags",
@@ -159,7 +159,7 @@ WATCHED: Final = (
         stops=True,
         differs=_flags_differ,
         meaning="nvcc gets flags for other GPUs than the variant's",
-        mend=_ARCHITECTURE_MEND,
+        fix=_ARCHITECTURE_FIX,
     ),
     Rule(
         id="unknown-architecture",
@@ -170,7 +170,7 @@ WATCHED: Final = (
         kinds=("gpu",),
         stops=True,
         meaning="PyTorch or nvcc does not know the architecture",
-        mend="gpuTargets takes the dotted form (12.0, not sm_120), and the CUDA must have it",
+        fix="gpuTargets takes the dotted form (12.0, not sm_120), and the CUDA must have it",
     ),
     Rule(
         id="wrong-cuda",
@@ -180,7 +180,7 @@ WATCHED: Final = (
         shared=True,
         differs=_cuda_differs,
         meaning="PyTorch is compiled with another CUDA than the release's",
-        mend="the first overlay has to set cudaPackages for every package",
+        fix="the first overlay has to set cudaPackages for every package",
     ),
     Rule(
         id="wrong-version",
@@ -189,7 +189,7 @@ WATCHED: Final = (
         shared=True,
         differs=_torch_differs,
         meaning="the source is that of another PyTorch",
-        mend="Nix reuses a source by its hash: `nox -s prefetch` takes the hash of the new one",
+        fix="Nix reuses a source by its hash: `nox -s prefetch` takes the hash of the new one",
     ),
     Rule(
         id="cuda-on",
@@ -198,7 +198,7 @@ WATCHED: Final = (
         stops=True,
         shared=True,
         meaning="a CPU-only variant is built with CUDA",
-        mend="the recipe needs .override { cudaSupport = false; } and USE_CUDA=0",
+        fix="the recipe needs .override { cudaSupport = false; } and USE_CUDA=0",
     ),
 )
 
@@ -214,14 +214,14 @@ KNOWN: Final = (
         ),
         shared=True,
         meaning="a source is not what its hash says",
-        mend="`invoke prefetch --from-log LOG` takes the hash; --fix-hashes does it and goes on",
+        fix="`invoke prefetch --from-log LOG` takes the hash; --fix-hashes does it and goes on",
     ),
     Rule(
         id="disk-full",
         pattern=r": No space left on device|database or disk is full|: Disk quota exceeded",
         shared=True,
         meaning="the disk is full",
-        mend="free some: `nix-collect-garbage`, or another TMPDIR for the build",
+        fix="free some: `nix-collect-garbage`, or another TMPDIR for the build",
     ),
     Rule(
         id="out-of-memory",
@@ -233,34 +233,34 @@ KNOWN: Final = (
         ),
         retry="fewer-cores",
         meaning="the compilers took more memory than there is",
-        mend="build with fewer cores (--cores) or fewer variants at once (--jobs)",
+        fix="build with fewer cores (--cores) or fewer variants at once (--jobs)",
     ),
     Rule(
         id="missing-feature",
         pattern=r"with features \{|required system or feature not available|required to build '/",
         meaning="no machine here has the platform or the feature that the recipe asks for",
-        mend="add big-parallel to system-features in nix.conf, or a builder with --builders",
+        fix="add big-parallel to system-features in nix.conf, or a builder with --builders",
     ),
     Rule(
         id="builder-unreachable",
         pattern=r"^(?:error: )?cannot build on '|^error: .*failed to start SSH connection",
         retry="later",
         meaning="a remote builder cannot be reached",
-        mend="try `nix store ping --store URI`; take the builder out until it answers",
+        fix="try `nix store ping --store URI`; take the builder out until it answers",
     ),
     Rule(
         id="unfree",
         pattern=r"unfree licen[cs]e",
         shared=True,
         meaning="nixpkgs refuses unfree software, and CUDA is",
-        mend="the recipe's own nixpkgs config needs allowUnfree = true",
+        fix="the recipe's own nixpkgs config needs allowUnfree = true",
     ),
     Rule(
         id="marked-broken",
         pattern=r"is marked as broken",
         shared=True,
         meaning="nixpkgs marks torch broken on this CUDA",
-        mend="the recipe's own nixpkgs config needs allowBroken = true",
+        fix="the recipe's own nixpkgs config needs allowBroken = true",
     ),
     Rule(
         id="magma-clock-rate",
@@ -268,14 +268,14 @@ KNOWN: Final = (
         kinds=("gpu",),
         shared=True,
         meaning="MAGMA reads cudaDeviceProp.clockRate, which CUDA dropped with 13",
-        mend="the MAGMA patch does not reach it (build notes, fix 1)",
+        fix="the MAGMA patch does not reach it (build notes, fix 1)",
     ),
     Rule(
         id="patch-applied-twice",
         pattern=r"Reversed \(or previously applied\) patch detected",
         shared=True,
         meaning="a patch is in the source already",
-        mend="this pin has it: take [release.*.magma_patch] out of matrix.toml",
+        fix="this pin has it: take [release.*.magma_patch] out of matrix.toml",
     ),
     Rule(
         id="cccl-headers",
@@ -283,14 +283,14 @@ KNOWN: Final = (
         kinds=("gpu",),
         shared=True,
         meaning="the CCCL headers are not below include/cccl, where PyTorch looks",
-        mend='`fixes` of the release needs "cccl-shim" (build notes, fix 2)',
+        fix='`fixes` of the release needs "cccl-shim" (build notes, fix 2)',
     ),
     Rule(
         id="torch-feature-version",
         pattern=r"TORCH_FEATURE_VERSION >= TORCH_VERSION",
         shared=True,
         meaning="headers are compiled for another version than the source's",
-        mend="preConfigure has to export PYTORCH_BUILD_VERSION (build notes, fix 3)",
+        fix="preConfigure has to export PYTORCH_BUILD_VERSION (build notes, fix 3)",
     ),
     Rule(
         id="find-cuda-toolkit",
@@ -298,13 +298,13 @@ KNOWN: Final = (
         kinds=("gpu",),
         shared=True,
         meaning="nixpkgs removed FindCUDAToolkit.cmake, and PyTorch installs it",
-        mend='`fixes` of the release needs "find-cuda-toolkit-stub" (build notes, fix 4)',
+        fix='`fixes` of the release needs "find-cuda-toolkit-stub" (build notes, fix 4)',
     ),
     Rule(
         id="not-there",
         pattern=r"HTTP error 4(?:03|04|10)\b",
         meaning="what should be downloaded is not where it should be",
-        mend="see whether the address that the line names still exists",
+        fix="see whether the address that the line names still exists",
     ),
     Rule(
         id="network",
@@ -316,7 +316,7 @@ KNOWN: Final = (
         ),
         retry="later",
         meaning="something could not be downloaded",
-        mend="see whether this machine reaches the host that the line names",
+        fix="see whether this machine reaches the host that the line names",
     ),
 )
 

@@ -13,7 +13,7 @@ from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Build, Matrix, Variant
 from build_pytorch.nix import derivations
 from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 _FIRST: Final = 3
 """So many names stand for many in one line."""
@@ -47,7 +47,9 @@ def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
             yield f"{link.name}: is no link; move it away, the result link gets this name"
 
 
-def condemned(steps: Sequence[Step], known: Mapping[str, Result], there: set[str]) -> Iterator[str]:
+def condemned(
+    steps: Sequence[Step], known: Mapping[str, VariantResult], there: set[str]
+) -> Iterator[str]:
     """Results that the store has although their build was stopped for what its log said."""
     for step in steps:
         cause = known[step.variant.package].condemned

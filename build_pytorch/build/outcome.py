@@ -13,7 +13,7 @@ from build_pytorch.matrix.model import Variant
 State = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class BuildOutcome(Struct, frozen=True, kw_only=True):
     """What came of one variant of the plan."""
 
     variant: Variant
@@ -27,7 +27,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
-def sentence(outcome: Outcome) -> str:
+def sentence(outcome: BuildOutcome) -> str:
     """What came of a variant, in the words of the one line that people come back to."""
     name = outcome.variant.id
     took = clock(outcome.seconds)
@@ -49,6 +49,6 @@ def sentence(outcome: Outcome) -> str:
     return (
         f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
         f"  log says: {outcome.message}\n"
-        f"  what to do: {rule.mend.replace('LOG', outcome.log)}\n"
+        f"  what to do: {rule.fix.replace('LOG', outcome.log)}\n"
         f"  whole log: {outcome.log}"
     )

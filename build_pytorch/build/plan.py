@@ -9,14 +9,14 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.build import builders, obstacles, resources
-from build_pytorch.build.build_options import Options
+from build_pytorch.build.build_options import BuildOptions
 from build_pytorch.build.schedule import ordered
 from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import derivations
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return [step for step in self.steps if step.action == "build"]
 
 
-def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
+def make(matrix: Matrix, variants: Sequence[Variant], options: BuildOptions) -> Plan:
     """Plan builds. Nothing is changed, except that a list of builders may be written down.
 
     Raises BuildPytorchError where the machine cannot be asked.
@@ -74,7 +74,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
     blocked = list(obstacles.occupied(root, open_ones))
     if not options.force:
         blocked += obstacles.unverified(matrix, root, open_ones)
-    evaluated = derivations.Evaluated({}, {})
+    evaluated = derivations.DerivationSet({}, {})
     if open_ones and not blocked and process.which("nix-instantiate"):
         writes = remote is not None and not options.dry_run
         evaluated = derivations.evaluate(root, open_ones, write=writes)
@@ -104,7 +104,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: Options) -> Plan:
     )
 
 
-def _backend(options: Options, remote: builders.Builders | None) -> str:
+def _backend(options: BuildOptions, remote: builders.Builders | None) -> str:
     """Flox where it is on PATH, else Nix. Raises ToolError where what is needed is missing."""
     programs = {"flox": "flox", "nix": "nix-build"}
     wanted = "nix" if remote else options.backend
@@ -116,12 +116,12 @@ def _backend(options: Options, remote: builders.Builders | None) -> str:
     raise ToolError("neither flox nor nix-build is installed; see https://flox.dev or nixos.org")
 
 
-def _skip(result: Result, reason: str) -> Step:
+def _skip(result: VariantResult, reason: str) -> Step:
     return Step(variant=result.variant, action="skipped", reason=reason, digest=result.digest)
 
 
 def _step(
-    result: Result,
+    result: VariantResult,
     found: Derivation | None,
     there: set[str],
     settings: derivations.Settings,

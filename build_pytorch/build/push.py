@@ -7,13 +7,13 @@ from pathlib import Path
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.build.build_options import Options
+from build_pytorch.build.build_options import BuildOptions
 from build_pytorch.matrix.model import Variant
 
 _NIX = ["nix", "--extra-experimental-features", "nix-command"]
 
 
-def check(options: Options) -> None:
+def check(options: BuildOptions) -> None:
     """Raise BuildPytorchError for a cache or a key that cannot work, before hours are spent."""
     if not options.copy_to:
         return
@@ -84,7 +84,7 @@ class Pushes:
         self.say(f"{variant.id}: built, but not pushed: {why}")
 
 
-def complaint(answer: process.Result) -> str:
+def complaint(answer: process.ProcessResult) -> str:
     """The last line of what a failed program said."""
     return (answer.tail.splitlines() or ["Nix says nothing"])[-1]
 

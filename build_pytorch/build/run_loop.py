@@ -14,10 +14,10 @@ from typing import Final
 
 from build_pytorch.base.errors import WriteError
 from build_pytorch.build import backends, push
-from build_pytorch.build.build_options import Options
+from build_pytorch.build.build_options import BuildOptions
 from build_pytorch.build.jobs import Attempt, Job
 from build_pytorch.build.log_rules import HASH_MISMATCH, KNOWN
-from build_pytorch.build.outcome import Outcome, State, sentence
+from build_pytorch.build.outcome import BuildOutcome, State, sentence
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.progress import Display
 from build_pytorch.build.schedule import kind, next_of
@@ -45,13 +45,13 @@ _YOUNG: Final = 900.0
 class Engine:
     """Carries out one plan."""
 
-    def __init__(self, plan: Plan, options: Options, display: Display) -> None:
+    def __init__(self, plan: Plan, options: BuildOptions, display: Display) -> None:
         self.plan = plan
         self.options = options
         self.root = options.root
         self.display = display
         self.ledger = Ledger(options.root)
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, BuildOutcome] = {}
         self.fixable: list[Path] = []
         """Logs of builds that ended for a wrong hash."""
         self._pending = list(plan.builds)
@@ -68,7 +68,7 @@ class Engine:
         self.ended_by = 0
         """The signal that ended the run, or 0."""
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[BuildOutcome]:
         """Build until nothing is left, and say what came of each variant of the plan.
 
         Ctrl-C and SIGTERM end it politely, a second one for good; `ended_by` is the first signal.
@@ -248,7 +248,7 @@ class Engine:
             state = "failed"
             if code in _KILLED and rule is None:
                 rule, line = _OUT_OF_MEMORY, f"exit code {code}"
-        outcome = Outcome(
+        outcome = BuildOutcome(
             variant=attempt.step.variant,
             state=state,
             seconds=job.seconds(attempt),
@@ -266,7 +266,7 @@ class Engine:
             self.fixable.append(self.root / attempt.log)
         self._settle(outcome)
 
-    def _remember(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+    def _remember(self, job: Job, attempt: Attempt, outcome: BuildOutcome) -> None:
         variant = outcome.variant
         if attempt.lost_log:
             self.display.say(f"{variant.id}: its log is not whole: {attempt.lost_log}")
@@ -295,7 +295,7 @@ class Engine:
         except WriteError as error:
             self.display.say(f"{event.variant}: not remembered: {error}")
 
-    def _again(self, step: Step, outcome: Outcome) -> bool:
+    def _again(self, step: Step, outcome: BuildOutcome) -> bool:
         """Whether a failed build is tried once more, and how."""
         rule, package = outcome.rule, step.variant.package
         if outcome.state != "failed" or rule is None or not rule.retry or self._interrupted:
@@ -319,7 +319,7 @@ class Engine:
 
     # --- ends ---
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: BuildOutcome) -> None:
         """Tell what came of a variant, and take out what would fail the same way."""
         self.outcomes[outcome.variant.package] = outcome
         self.display.say(sentence(outcome))
@@ -349,7 +349,7 @@ class Engine:
         )
 
     def _put_off(self, step: Step, why: str) -> None:
-        self.outcomes[step.variant.package] = Outcome(
+        self.outcomes[step.variant.package] = BuildOutcome(
             variant=step.variant, state="not started", message=why
         )
 

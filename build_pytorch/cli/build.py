@@ -13,9 +13,9 @@ from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError
 from build_pytorch.build import plan, push
-from build_pytorch.build.build_options import NothingToBuildError, Options, chosen
+from build_pytorch.build.build_options import BuildOptions, NothingToBuildError, chosen
 from build_pytorch.build.lock import only_run
-from build_pytorch.build.outcome import Outcome
+from build_pytorch.build.outcome import BuildOutcome
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.progress import Display, clock
 from build_pytorch.build.run_loop import Engine
@@ -32,7 +32,7 @@ _MOST_FAILURES: Final = 100
 _COLOURS: Final = {"built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
-def run(options: Options) -> int:
+def run(options: BuildOptions) -> int:
     """Plan builds, carry them out and say what came of them.
 
     Returns the number of variants that failed. Raises BuildPytorchError where nothing can be
@@ -40,7 +40,7 @@ def run(options: Options) -> int:
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
     push.check(options)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, BuildOutcome] = {}
     unpushed: dict[str, str] = {}
     for _ in range(_MOST_ROUNDS):
         fleet = matrix_reader.load()
@@ -82,7 +82,7 @@ def _reason_against(made: Plan) -> BuildPytorchError | None:
     return None
 
 
-def _build(made: Plan, options: Options, screen: Screen) -> tuple[Engine, list[Outcome]]:
+def _build(made: Plan, options: BuildOptions, screen: Screen) -> tuple[Engine, list[BuildOutcome]]:
     with Display(screen, _history(options.root, [s.variant for s in made.steps])) as display:
         engine = Engine(made, options, display)
         return engine, engine.run()
@@ -115,7 +115,7 @@ def _fix(logs: Sequence[Path], screen: Screen) -> bool:
     for log in logs:
         try:
             with _stdout_to(screen):
-                prefetch.run(prefetch.Options(from_log=log))
+                prefetch.run(prefetch.PrefetchOptions(from_log=log))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
     return paths.MATRIX.read_bytes() != before
@@ -146,9 +146,9 @@ def _print_plan(screen: Screen, made: Plan) -> None:
 
 def _finish(  # noqa: PLR0913, PLR0917 - what a run comes down to
     made: Plan,
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, BuildOutcome],
     unpushed: dict[str, str],
-    options: Options,
+    options: BuildOptions,
     screen: Screen,
     ended_by: int,
 ) -> int:
@@ -179,7 +179,7 @@ def _finish(  # noqa: PLR0913, PLR0917 - what a run comes down to
     return code
 
 
-def _document(made: Plan, outcomes: dict[str, Outcome], code: int) -> dict[str, Any]:
+def _document(made: Plan, outcomes: dict[str, BuildOutcome], code: int) -> dict[str, Any]:
     """For --json: the plan, and what came of it."""
     return {
         "backend": made.backend,
@@ -203,7 +203,7 @@ def _document(made: Plan, outcomes: dict[str, Outcome], code: int) -> dict[str, 
     }
 
 
-def _outcome(outcome: Outcome | None) -> dict[str, Any]:
+def _outcome(outcome: BuildOutcome | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     return {

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from build_pytorch.base.errors import EXIT_INTERRUPTED, BuildPytorchError
-from build_pytorch.build.build_options import BACKENDS, NothingToBuildError, Options
+from build_pytorch.build.build_options import BACKENDS, BuildOptions, NothingToBuildError
 from build_pytorch.cli import build
 from build_pytorch.matrix import matrix_reader
 
 
-class Skipped(Exception):  # noqa: N818 - nox's word for it
+class VariantSkipped(Exception):  # noqa: N818 - nox's word for it
     """The variant is not for this machine, or for none; the text says why."""
 
 
 def run(package: str, arguments: Sequence[str], selected: int) -> int:
     """Build one variant. `selected` is how many such sessions this run of nox has.
 
-    Raises Skipped for a variant that this machine does not build, and BuildPytorchError where
+    Raises VariantSkipped for a variant that this machine does not build, and BuildPytorchError where
     that is the whole fleet and nobody said --all: `nox -s build` is quickly typed.
     """
     parser = argparse.ArgumentParser(prog='nox -s "build(VARIANT)" --')
@@ -38,7 +38,7 @@ def run(package: str, arguments: Sequence[str], selected: int) -> int:
             f'`nox -s build` would build all {selected}; name one as in -s "build(sm120-avx512)", '
             "choose by tag as in -t sm120, or say -- --all"
         )
-    options = Options(
+    options = BuildOptions(
         patterns=(package,),
         backend=given.backend,
         cores=given.cores,
@@ -52,7 +52,7 @@ def run(package: str, arguments: Sequence[str], selected: int) -> int:
     try:
         return build.run(options)
     except NothingToBuildError as reason:
-        raise Skipped(str(reason)) from None
+        raise VariantSkipped(str(reason)) from None
 
 
 def ends_all(code: int, arguments: Sequence[str], selected: int) -> bool:

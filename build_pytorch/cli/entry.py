@@ -54,7 +54,7 @@ def _run(run: Callable[[], int]) -> int:
     except OSError as error:
         _give_up_stdout()
         where = error.filename or "standard output"
-        return _complain(f"{where}: {error.strerror}; mend that and run again", EXIT_BAD_INPUT)
+        return _complain(f"{where}: {error.strerror}; fix that and run again", EXIT_BAD_INPUT)
     return code
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -24,14 +24,14 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import artefacts
-from build_pytorch.verify.check import Outcome
+from build_pytorch.verify.check import CheckOutcome
 
 PARTS: Final = (
     Part(
         id="files",
         title="PyTorch's libraries are whole ELF files",
         why="What is cut off, or is no library, cannot be read, and nothing is proved of it.",
-        mend="build the variant again from its recipe",
+        fix="build the variant again from its recipe",
         source="System V ABI, ELF header",
         look=libraries.look,
         needs_files=False,
@@ -41,7 +41,7 @@ PARTS: Final = (
         title="device code for the variant's GPU architecture, and for no other",
         why="A build for another architecture fails at the first kernel, a CPU-only one at the "
         "first tensor.",
-        mend="look at gpuTargets in the recipe and build again",
+        fix="look at gpuTargets in the recipe and build again",
         source="issue 6: cuobjdump --list-elf, --list-ptx",
         look=device_code.look,
     ),
@@ -50,7 +50,7 @@ PARTS: Final = (
         title="instructions of the variant's CPU ISA, and none above it in common code",
         why="Code above the ISA ends with SIGILL on the CPUs that the variant is for; code below "
         "it is another build than its name says.",
-        mend="look at the recipe's cpuFlags and build again",
+        fix="look at the recipe's cpuFlags and build again",
         source="issue 6: a disassembly scan",
         look=instructions.look,
     ),
@@ -58,7 +58,7 @@ PARTS: Final = (
         id="config",
         title="torch.__config__ says what the matrix says",
         why="It is the build's own word on version, CUDA and flags.",
-        mend="build the variant again from its recipe",
+        fix="build the variant again from its recipe",
         source="issue 6: torch.__config__ agrees",
         look=config.look,
     ),
@@ -67,7 +67,7 @@ PARTS: Final = (
         title="one CUDA in the closure, which is no larger than it may be",
         why="Two CUDAs in one process fail in ways that nobody explains; a large closure cannot "
         "be uploaded.",
-        mend="look at the overlays in the recipe, or raise closure_gib in matrix.toml",
+        fix="look at the overlays in the recipe, or raise closure_gib in matrix.toml",
         source="issue 6: the closure holds one CUDA version, size against a budget",
         look=closure.look,
         needs_result=True,
@@ -138,7 +138,9 @@ def _prove(variant: Variant, target: Target) -> Proved:
                 continue
             if part.needs_files and proofs[0].state == "failed":
                 reason = "the libraries are not whole"
-                proofs.append(Proof(outcome=Outcome(check=part, not_run=(part.id,), reason=reason)))
+                proofs.append(
+                    Proof(outcome=CheckOutcome(check=part, not_run=(part.id,), reason=reason))
+                )
             else:
                 proofs.append(part.prove(target, line.tell))
     reasons = [_reason(proof) for proof in proofs if proof.state in {"failed", "skipped"}]
@@ -158,7 +160,7 @@ class _Line:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._progress: Progress | None = None
+        self._progress: ProgressLine | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -171,6 +173,6 @@ class _Line:
         """Show that so much of a part is done."""
         with self._lock:
             if self._progress is None or self._progress.total != total:
-                self._progress = Progress(what, total)
+                self._progress = ProgressLine(what, total)
             self._progress.what = what
             self._progress.at(done)

@@ -18,7 +18,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Cleanup, Matrix, Phase, Variant
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PhaseOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask of a phase."""
 
     root: Path = paths.PROJECT
@@ -47,7 +47,7 @@ def plan(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
             return _plan_recipes(phase, fleet, tree)
 
 
-def run(phases: Sequence[Phase], options: Options, *, verify: bool = False) -> int:
+def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False) -> int:
     """Plan, print and apply phases in order; with `verify`, check the result.
 
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
@@ -155,21 +155,21 @@ def _plan_recipes(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
     return planned
 
 
-def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: Options) -> None:
+def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: PhaseOptions) -> None:
     screen.plan(f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}", planned)
     for change in planned:
         if change.action is Action.REFUSED or (options.diff and change.action.writes):
             screen.diff(change.diff())
 
 
-def _total_line(everything: list[Change], options: Options) -> str:
+def _total_line(everything: list[Change], options: PhaseOptions) -> str:
     counts = totals(everything)
     parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
     total = f"Total: {parts or 'nothing to do'}"
     return f"{total} (nothing written)" if options.only_looks else total
 
 
-def _report(phase: Phase, planned: list[Change], options: Options) -> dict[str, Any]:
+def _report(phase: Phase, planned: list[Change], options: PhaseOptions) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for change in planned:
         row: dict[str, Any] = {

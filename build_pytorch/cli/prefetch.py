@@ -32,4 +32,4 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--from-log", type=Path, metavar="FILE", help=HELP["from-log"])
     values = vars(parser.parse_args(argv))
     values["timeout"] = cli_values.integer("--timeout", values["timeout"])
-    return prefetch.run(prefetch.Options(**{**values, "only": tuple(values["only"])}))
+    return prefetch.run(prefetch.PrefetchOptions(**{**values, "only": tuple(values["only"])}))

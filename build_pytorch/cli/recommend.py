@@ -16,14 +16,14 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Variant
 from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 _DIGITS: Final = 4
 """A description has GPUs up to 1023."""
 _SHOWN: Final = 40
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class RecommendOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask of a recommendation; an empty text is an option that was not given."""
 
     machine: str = ""
@@ -50,7 +50,7 @@ def describe(output: str) -> int:
     return EXIT_OK
 
 
-def recommend(options: Options) -> int:
+def recommend(options: RecommendOptions) -> int:
     """Say which variant is right. Returns 1 where there is none. Raises BuildPytorchError."""
     fleet = matrix_reader.load()
     root = paths.checked_root(options.root)
@@ -63,7 +63,7 @@ def recommend(options: Options) -> int:
     # A mixed machine has found something as soon as one of its GPUs has.
     code = EXIT_OK if any(answer.best for answer in result.answers) else EXIT_FINDINGS
 
-    def history(variant: Variant) -> Result:
+    def history(variant: Variant) -> VariantResult:
         return result_lookup.look(root, [variant])[variant.package]
 
     if options.json:

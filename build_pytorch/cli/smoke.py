@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -45,7 +45,7 @@ HELP: Final = {
 }
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class SmokeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a person may ask."""
 
     variants: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help=HELP["json"])
     parser.add_argument("--root", metavar="DIR", help=HELP["root"])
     asked = parser.parse_args(argv)
-    options = Options(
+    options = SmokeOptions(
         variants=tuple(asked.variants),
         python=cli_values.text("--python", asked.python),
         device=cli_values.integer("--device", asked.device),
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     return run(options)
 
 
-def run(options: Options) -> int:
+def run(options: SmokeOptions) -> int:
     """Test every variant chosen, record what was proved, print it, return the exit code.
 
     0: all passed; 1: one failed; 3: none failed, and not all are proved. Raises BuildPytorchError
@@ -141,7 +141,7 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
     return EXIT_OK if outcomes == {"passed"} else EXIT_UNPROVED
 
 
-def _test(root: Path, variant: Variant, python: Path | None, options: Options) -> Case:
+def _test(root: Path, variant: Variant, python: Path | None, options: SmokeOptions) -> Case:
     def ended(outcome: Literal["skipped", "not run"], reason: str) -> Case:
         return Case(variant=variant, judgement=Judgement(outcome=outcome, reasons=(reason,)))
 
@@ -175,8 +175,8 @@ def _test(root: Path, variant: Variant, python: Path | None, options: Options) -
     return _recorded(root, case, built if is_built else None)
 
 
-def _run(variant: Variant, python: Path, env: dict[str, str | None], options: Options) -> Ran:
-    progress = Progress(f"{variant.id} by {python}", 0)
+def _run(variant: Variant, python: Path, env: dict[str, str | None], options: SmokeOptions) -> Ran:
+    progress = ProgressLine(f"{variant.id} by {python}", 0)
     try:
         ran = runner.run(
             python, env, device=options.device, seconds=options.timeout * 60, tell=progress.at
@@ -234,7 +234,7 @@ def _kept(case: Case) -> str:
     return f"report: {case.report}; not recorded: {why}\n"
 
 
-def _check(options: Options) -> None:
+def _check(options: SmokeOptions) -> None:
     if options.device < 0:
         raise BuildPytorchError(f"--device {options.device}: GPUs are counted from 0")
     if not 0 < options.timeout < float("inf"):

@@ -18,7 +18,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 from build_pytorch.verify import verification
 
 _COLOURS: Final = {
@@ -32,7 +32,7 @@ _COLOURS: Final = {
 _COLUMNS: Final = ("recipe", "verified", "built", "smoke", "binary", "published")
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class StatusRow(Struct, frozen=True, kw_only=True):
     """What is known of one variant, a word for each station."""
 
     variant: str
@@ -77,7 +77,7 @@ def run(patterns: Sequence[str], root: Path, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[Row]:
+def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[StatusRow]:
     """A row for each variant. Recipes are verified, the store and the ledger are asked."""
     verified = verification.verify(fleet, root, variants=variants)
     errors = Counter(
@@ -91,7 +91,7 @@ def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[Row]:
     ]
 
 
-def totals(rows: Sequence[Row]) -> dict[str, int]:
+def totals(rows: Sequence[StatusRow]) -> dict[str, int]:
     """How many variants have each station behind them."""
     return {
         "current": sum(row.recipe == "current" for row in rows),
@@ -116,7 +116,7 @@ def _recipe(tree: Tree, variant: Variant, text: str) -> str:
             return "edited"
 
 
-def _row(result: Result, recipe: str, errors: int) -> Row:
+def _row(result: VariantResult, recipe: str, errors: int) -> StatusRow:
     variant = result.variant
     if result.output:
         built = "yes"
@@ -129,7 +129,7 @@ def _row(result: Result, recipe: str, errors: int) -> Row:
     else:
         built = "no"
     present = recipe != "missing"
-    return Row(
+    return StatusRow(
         variant=variant.id,
         package=variant.package,
         status=variant.status,
@@ -144,9 +144,9 @@ def _row(result: Result, recipe: str, errors: int) -> Row:
     )
 
 
-def _log(result: Result) -> str:
+def _log(result: VariantResult) -> str:
     return f"{result.variant.package}/{result.last.attempt}.log" if result.last else ""
 
 
-def _as_dict(row: Row) -> dict[str, Any]:
+def _as_dict(row: StatusRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__struct_fields__}

@@ -28,7 +28,7 @@ HELP: Final = {
     "junit": "write the checks to this file as JUnit XML",
     "github": "print GitHub annotations (the default inside GitHub Actions)",
     "list": "list the checks",
-    "explain": "say what a check is for and how to mend what it finds",
+    "explain": "say what a check is for and how to fix what it finds",
 }
 
 
@@ -105,7 +105,7 @@ def _describe(screen: Screen, name: str | None) -> None:
     if name:
         for label, text in (
             ("Why", found[0].why),
-            ("To mend it", found[0].mend),
+            ("To fix it", found[0].fix),
             ("Asked for by", found[0].source),
         ):
             screen.line(f"  {label}: {text}")

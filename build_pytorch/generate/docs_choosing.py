@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Cpu, Matrix, Variant
+from build_pytorch.matrix.model import CpuIsa, Matrix, Variant
 
 
 def facts(matrix: Matrix) -> dict[str, Any]:
@@ -70,12 +70,12 @@ def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:
     return ", ".join(dict.fromkeys(variant.cpu_key for variant in here))
 
 
-def _newest_first(matrix: Matrix, platform: str) -> list[tuple[str, Cpu]]:
+def _newest_first(matrix: Matrix, platform: str) -> list[tuple[str, CpuIsa]]:
     here = [(key, cpu) for key, cpu in matrix.cpus.items() if cpu.platform == platform]
     return sorted(here, key=lambda item: -item[1].level)
 
 
-def _cpu(key: str, cpu: Cpu) -> dict[str, str]:
+def _cpu(key: str, cpu: CpuIsa) -> dict[str, str]:
     return {
         "key": key,
         "flags": " ".join(cpu.cpuinfo),

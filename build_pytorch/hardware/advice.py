@@ -5,10 +5,10 @@ from __future__ import annotations
 from build_pytorch.hardware.fit import Fit
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 
-def commands(matrix: Matrix, variant: Variant, result: Result) -> dict[str, list[str]]:
+def commands(matrix: Matrix, variant: Variant, result: VariantResult) -> dict[str, list[str]]:
     """The commands that install, build and publish a variant.
 
     `result` knows the organization that the current recipe's result was published to.
@@ -23,7 +23,7 @@ def commands(matrix: Matrix, variant: Variant, result: Result) -> dict[str, list
     }
 
 
-def state(result: Result) -> str:
+def state(result: VariantResult) -> str:
     """How far the current recipe of a variant has come, as this checkout knows it."""
     if result.published:
         return "published from this checkout"

@@ -10,12 +10,12 @@ import msgspec
 from build_pytorch.base.console import Screen, visible
 from build_pytorch.hardware import advice
 from build_pytorch.hardware.fit import Fit, Obstacle
-from build_pytorch.hardware.machine_model import Gpu, Machine
+from build_pytorch.hardware.machine_model import Machine, MachineGpu
 from build_pytorch.hardware.resolver import Answer, Recommendation
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
-History = Callable[[Variant], Result]
+History = Callable[[Variant], VariantResult]
 """What the checkout knows of a variant."""
 
 _WIDTH: Final = 36
@@ -165,6 +165,6 @@ def _obstacle(obstacle: Obstacle) -> dict[str, str]:
     return {"kind": obstacle.kind, "subject": obstacle.subject, "text": obstacle.text}
 
 
-def _gpu(gpu: Gpu) -> str:
+def _gpu(gpu: MachineGpu) -> str:
     memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
     return f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"

@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.hardware.machine_model import Gpu, Machine
+from build_pytorch.hardware.machine_model import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import runs_on
-from build_pytorch.matrix.model import Cuda, Variant
+from build_pytorch.matrix.model import CudaToolkit, Variant
 
 JETSON_DOUBT: Final = "whether Jetson takes the code of other GPUs of its major is unverified"
 
@@ -33,7 +33,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     """A variant on a machine, with one of its GPUs or none."""
 
     variant: Variant
-    gpu: Gpu | None
+    gpu: MachineGpu | None
     grade: Literal["exact", "compatible", "cpu-only"]
     """How the GPU code fits, where nothing else stands in the way."""
     obstacles: tuple[Obstacle, ...]
@@ -51,7 +51,7 @@ class Fit(Struct, frozen=True, kw_only=True):
         return [obstacle.kind for obstacle in self.obstacles] == ["driver"]
 
 
-def judge(variant: Variant, machine: Machine, gpu: Gpu | None) -> Fit:
+def judge(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Fit:
     """Judge one variant by the matrix alone: platform, hosts, capability, CPU flags, driver."""
     obstacles: list[Obstacle] = []
     doubts: list[str] = []
@@ -82,7 +82,7 @@ def judge(variant: Variant, machine: Machine, gpu: Gpu | None) -> Fit:
     )
 
 
-def is_jetson(gpu: Gpu) -> bool:
+def is_jetson(gpu: MachineGpu) -> bool:
     """Whether a GPU is a Jetson's: by its name, or as 8.7, which nothing else has."""
     return gpu.capability == "8.7" or any(word in gpu.name.lower() for word in _JETSON)
 
@@ -102,7 +102,7 @@ def _lacking(variant: Variant, machine: Machine) -> list[Obstacle]:
     return [Obstacle(kind="flags", subject=variant.cpu_key, text=text)]
 
 
-def _incapable(variant: Variant, gpu: Gpu | None) -> Obstacle:
+def _incapable(variant: Variant, gpu: MachineGpu | None) -> Obstacle:
     """Why the code of a GPU variant does not run on a GPU."""
     if gpu is None or variant.gpu is None:
         return Obstacle(kind="gpu", subject="GPU variants", text="no GPU that a driver answers for")
@@ -116,7 +116,7 @@ def _incapable(variant: Variant, gpu: Gpu | None) -> Obstacle:
 
 
 def _driver(
-    variant: Variant, cuda: Cuda, machine: Machine
+    variant: Variant, cuda: CudaToolkit, machine: Machine
 ) -> tuple[Obstacle, None] | tuple[None, str | None]:
     """The driver is new enough by its version, or by the newest CUDA that it says it runs.
 

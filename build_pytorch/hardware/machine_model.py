@@ -63,7 +63,7 @@ class Processor(_Part, frozen=True, kw_only=True):
         return tuple(flag for flag in wanted if flag not in has)
 
 
-class Gpu(_Part, frozen=True, kw_only=True):
+class MachineGpu(_Part, frozen=True, kw_only=True):
     """An NVIDIA GPU.
 
     `index` is its number in nvidia-smi; `memory` is None where it has none of its own (GB10, Thor).
@@ -81,7 +81,7 @@ class Machine(_Part, frozen=True, kw_only=True):
     format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
     platform: System
     cpu: Processor
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[MachineGpu, ...] = ()
     driver: Driver | None = None
     cuda: CudaVersion | None = None
     memory: Bytes | None = None
@@ -89,6 +89,6 @@ class Machine(_Part, frozen=True, kw_only=True):
     """What could not be read, and why; for people."""
 
     @property
-    def by_index(self) -> dict[int, Gpu]:
+    def by_index(self) -> dict[int, MachineGpu]:
         """The GPUs by their number."""
         return {gpu.index: gpu for gpu in self.gpus}

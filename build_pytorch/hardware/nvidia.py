@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.hardware.machine_model import Driver, Gpu
+from build_pytorch.hardware.machine_model import Driver, MachineGpu
 from build_pytorch.hardware.processor import clean
 from build_pytorch.matrix.field_types import Capability, CudaVersion
 
@@ -39,7 +39,7 @@ class Found(Struct, frozen=True, kw_only=True):
     """What there is. `answered` says that a driver was reached, with or without GPUs."""
 
     answered: bool
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[MachineGpu, ...] = ()
     driver: str | None = None
     cuda: str | None = None
     notes: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def _by_nvml() -> Found:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return _silent("NVML", str(error))
-    gpus: list[Gpu] = []
+    gpus: list[MachineGpu] = []
     notes: list[str] = []
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):
@@ -89,7 +89,7 @@ def _by_nvml() -> Found:
             pynvml.nvmlShutdown()
 
 
-def _nvml_gpu(index: int) -> Gpu:
+def _nvml_gpu(index: int) -> MachineGpu:
     """One GPU. Raises NVMLError where it does not answer."""
     import pynvml
 
@@ -99,7 +99,7 @@ def _nvml_gpu(index: int) -> Gpu:
         memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) or None
     except pynvml.NVMLError:  # what it shares with the CPU is not its own
         memory = None
-    return Gpu(
+    return MachineGpu(
         index=index,
         name=_name(pynvml.nvmlDeviceGetName(handle)),
         capability=_matching(_CAPABILITY, f"{major}.{minor}"),
@@ -139,7 +139,7 @@ def _smi_found(text: str, columns: int) -> Found:
     try:
         gpus = tuple(
             _checked(
-                Gpu(
+                MachineGpu(
                     index=int(index),
                     name=_name(name),
                     capability=_matching(_CAPABILITY, capability),
@@ -159,9 +159,9 @@ def _smi_found(text: str, columns: int) -> Found:
     )
 
 
-def _checked(gpu: Gpu) -> Gpu:
+def _checked(gpu: MachineGpu) -> MachineGpu:
     """A GPU that a description may hold. Raises msgspec.ValidationError."""
-    return msgspec.convert(msgspec.to_builtins(gpu), Gpu)
+    return msgspec.convert(msgspec.to_builtins(gpu), MachineGpu)
 
 
 def _smi_cuda() -> str | None:
@@ -171,7 +171,7 @@ def _smi_cuda() -> str | None:
     return _matching(_CUDA, found[1]) if found else None
 
 
-def _ask(*options: str) -> process.Result:
+def _ask(*options: str) -> process.ProcessResult:
     """Ask nvidia-smi. Raises ToolError where it cannot be started."""
     return process.start(["nvidia-smi", *options]).finish(_SECONDS)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware.fit import JETSON_DOUBT, Fit, Obstacle, is_jetson, judge, number
-from build_pytorch.hardware.machine_model import Gpu, Machine
+from build_pytorch.hardware.machine_model import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
@@ -19,7 +19,7 @@ _Order = tuple[bool, tuple[int, ...], tuple[int, ...], bool, int]
 class Answer(Struct, frozen=True, kw_only=True):
     """What is right for the GPUs of one capability, or for a machine without any."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MachineGpu, ...]
     best: Fit | None
     fallbacks: tuple[Fit, ...]
     waits_for_driver: Fit | None
@@ -54,10 +54,10 @@ def recommend(
     """
     variants = matrix.variants if release is None else _of_release(matrix, release)
     gpus = machine.gpus if gpu is None else (_gpu(machine, gpu),)
-    kinds: dict[str | None, list[Gpu]] = {}
+    kinds: dict[str | None, list[MachineGpu]] = {}
     for one in gpus:
         kinds.setdefault(one.capability, []).append(one)
-    groups: list[tuple[Gpu, ...]] = [tuple(group) for group in kinds.values()]
+    groups: list[tuple[MachineGpu, ...]] = [tuple(group) for group in kinds.values()]
     answers = tuple(_answer(matrix, variants, machine, group, workload) for group in groups or [()])
     return Recommendation(
         machine=machine,
@@ -71,7 +71,7 @@ def _answer(
     matrix: Matrix,
     variants: Sequence[Variant],
     machine: Machine,
-    gpus: tuple[Gpu, ...],
+    gpus: tuple[MachineGpu, ...],
     workload: Workload,
 ) -> Answer:
     gpu = gpus[0] if gpus else None
@@ -138,7 +138,7 @@ def _gaps(
     matrix: Matrix,
     variants: Sequence[Variant],
     machine: Machine,
-    gpu: Gpu | None,
+    gpu: MachineGpu | None,
     best: Fit | None,
 ) -> Iterator[str]:
     """What the matrix lacks where the GPU stays unused, or where nothing runs at all."""
@@ -168,7 +168,7 @@ def _gaps(
 
 
 def _gpu_gaps(
-    matrix: Matrix, variants: Sequence[Variant], machine: Machine, gpu: Gpu, able: list[str]
+    matrix: Matrix, variants: Sequence[Variant], machine: Machine, gpu: MachineGpu, able: list[str]
 ) -> Iterator[str]:
     """What the matrix lacks for a GPU whose capability is known; `able` are the ISAs that fit."""
     device = gpu.capability or ""
@@ -205,7 +205,7 @@ def _of_release(matrix: Matrix, name: str) -> Sequence[Variant]:
     return matrix.of_release(name)
 
 
-def _gpu(machine: Machine, index: int) -> Gpu:
+def _gpu(machine: Machine, index: int) -> MachineGpu:
     if index not in machine.by_index:
         known = ", ".join(map(str, machine.by_index)) or "none, as this machine has no GPU"
         raise BuildPytorchError(f"--gpu: found {index}; allowed: {known}")

@@ -38,8 +38,8 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        mend = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({error}); {mend}") from None
+        fix = "write one with `invoke describe-machine --output FILE`"
+        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     try:
         machine = msgspec.convert(raw, Machine, strict=True)
     except msgspec.ValidationError as error:

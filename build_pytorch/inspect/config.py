@@ -20,11 +20,11 @@ from build_pytorch.base import process
 from build_pytorch.inspect import isa
 from build_pytorch.inspect.device_code import wanted
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
-from build_pytorch.matrix.model import Cpu, Variant
+from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import Artefact, interpreter
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import lacks
-from build_pytorch.verify.check import Problem, Skipped
+from build_pytorch.verify.check import CheckSkipped, Problem
 
 _SECONDS: Final = 300.0
 _ASK: Final = (
@@ -120,7 +120,7 @@ def _short(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _is_surplus(flag: str, cpu: Cpu) -> bool:
+def _is_surplus(flag: str, cpu: CpuIsa) -> bool:
     """Whether a flag lets the compiler use more than the ISA has, or something nobody knows."""
     if not flag.startswith("-m") or flag in cpu.flags or _NOT_ISA.fullmatch(flag):
         return False
@@ -141,12 +141,12 @@ def _not_to_ask(target: Target) -> str:
 def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Problem | None]:
     """What the variant's own Python prints, or why it is none of the variant.
 
-    Raises ToolError where there is no Python or it cannot be started, Skipped where it hangs.
+    Raises ToolError where there is no Python or it cannot be started, CheckSkipped where it hangs.
     """
     python, env = interpreter(artefact, variant.release.python.version)
     done = process.start([str(python), "-c", _ASK], env=env).finish(_SECONDS)
     if done.expired:
-        raise Skipped(f"its Python did not answer within {_SECONDS:g} s")
+        raise CheckSkipped(f"its Python did not answer within {_SECONDS:g} s")
     if done.code:
         last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
         return "", Problem(

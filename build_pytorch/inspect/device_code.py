@@ -11,8 +11,8 @@ from typing import Any, Final
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
-from build_pytorch.matrix.model import Gpu, Variant
-from build_pytorch.verify.check import Problem, Skipped
+from build_pytorch.matrix.model import GpuArchitecture, Variant
+from build_pytorch.verify.check import CheckSkipped, Problem
 
 _ADDED_BY_PYTORCH: Final = {"sm_86": ("sm_89",)}
 """caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 as well where 8.6 is asked for. The
@@ -25,7 +25,7 @@ that of the official wheel brings sm_50 and sm_60, which PyTorch's own code ther
 _NO_DEVICE_CODE: Final = "does not contain device code"
 
 
-def wanted(gpu: Gpu) -> str:
+def wanted(gpu: GpuArchitecture) -> str:
     """The name of an architecture as the CUDA tools write it: sm_120."""
     return f"sm_{gpu.capability.replace('.', '')}"
 
@@ -47,7 +47,7 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
         )
         return part.proof(["libtorch_cuda.so"], [missing], figures)
     if process.which("cuobjdump") is None:
-        raise Skipped(f"cuobjdump: not found; {process.INSTALL['cuobjdump']}")
+        raise CheckSkipped(f"cuobjdump: not found; {process.INSTALL['cuobjdump']}")
     problems = []
     if target.folder / "libtorch_cuda.so" not in holding:
         problems.append(
@@ -103,7 +103,7 @@ def _cpu_only(libraries: list[Path], holding: list[Path]) -> Iterator[Problem]:
 
 
 def _problems(
-    variant: Variant, gpu: Gpu, library: Path, elf: Counter[str], ptx: Counter[str]
+    variant: Variant, gpu: GpuArchitecture, library: Path, elf: Counter[str], ptx: Counter[str]
 ) -> Iterator[Problem]:
     name = wanted(gpu)
     own = {name, f"{name}a", f"{name}f"}  # a, f: the same GPUs, with what only they or theirs have
@@ -119,7 +119,7 @@ def _problems(
             found=f"device code for {listing}" + (f", as {foreign}, may bring" if foreign else ""),
             expected=f"{name} and nothing else",
             severity="warning" if foreign else "error",
-            mend=f"{variant.package} is larger than it needs to be; nothing runs wrong"
+            fix=f"{variant.package} is larger than it needs to be; nothing runs wrong"
             if foreign
             else "",
         )
@@ -130,5 +130,5 @@ def _problems(
             found=f"PTX of {listing}",
             expected="none: recipes ask for binaries alone",
             severity="warning",
-            mend="PTX makes the library larger and newer GPUs slow to start; nothing runs wrong",
+            fix="PTX makes the library larger and newer GPUs slow to start; nothing runs wrong",
         )

@@ -13,7 +13,7 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.results.artefacts import Artefact, requisites
-from build_pytorch.verify.check import Check, Finding, Outcome, Problem, Skipped
+from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding, Problem
 
 _OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 """PyTorch's own libraries, not those that a wheel brings along."""
@@ -43,7 +43,7 @@ class Target(Struct, frozen=True, kw_only=True):
 class Proof(Struct, frozen=True, kw_only=True):
     """What came of one part, with the figures that it rests on."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     figures: dict[str, Any] = {}
 
     @property
@@ -54,7 +54,7 @@ class Proof(Struct, frozen=True, kw_only=True):
 
 
 class Part(Check, frozen=True, kw_only=True):
-    """One part of a proof. `look` returns a Proof; it raises Skipped where it cannot look."""
+    """One part of a proof. `look` returns a Proof; it raises CheckSkipped where it cannot look."""
 
     look: Callable[[Part, Target, Tell], Proof]
     needs_result: bool = False
@@ -66,9 +66,9 @@ class Part(Check, frozen=True, kw_only=True):
         """Look; a tool that is missing or fails proves nothing."""
         try:
             return self.look(self, target, tell)
-        except (Skipped, ToolError) as reason:
+        except (CheckSkipped, ToolError) as reason:
             why = str(reason).split("\n", maxsplit=1)[0]
-            return Proof(outcome=Outcome(check=self, not_run=(self.id,), reason=why))
+            return Proof(outcome=CheckOutcome(check=self, not_run=(self.id,), reason=why))
 
     def proof(
         self,
@@ -86,7 +86,7 @@ class Part(Check, frozen=True, kw_only=True):
         names = list(subjects)
         good = tuple(name for name in names if name not in bad)
         return Proof(
-            outcome=Outcome(
+            outcome=CheckOutcome(
                 check=self,
                 passed=() if undecided else good,
                 failed=tuple(name for name in names if name in bad),

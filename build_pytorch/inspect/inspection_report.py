@@ -99,7 +99,7 @@ def _part(proof: Proof) -> dict[str, Any]:
                 "severity": finding.problem.severity,
                 "found": finding.problem.found,
                 "expected": finding.problem.expected,
-                "mend": finding.mend,
+                "fix": finding.fix,
             }
             for finding in outcome.findings
         ],
@@ -141,4 +141,4 @@ def _finding(screen: Screen, finding: Finding) -> None:
         f"    {screen.paint(problem.severity, colour)}  {problem.path}: {visible(problem.found)}"
     )
     screen.line(f"      expected: {problem.expected}")
-    screen.line(f"      mend: {finding.mend}")
+    screen.line(f"      fix: {finding.fix}")

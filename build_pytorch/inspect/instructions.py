@@ -99,7 +99,7 @@ def _above(title: str, scans: list[disassembly.Scan]) -> Iterator[Problem]:
                     + _listing([above for above in scan.tally.above if above.owner == owner]),
                     expected=f"nothing above {title} but in code that asks the CPU first",
                     severity="error" if owner == COMMON else "warning",
-                    mend=_MENDS[owner],
+                    fix=_MENDS[owner],
                 )
 
 
@@ -164,7 +164,7 @@ def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Problem]
             path="libtorch_cpu.so",
             found=f"{tier} instructions in {share} of PyTorch's common code",
             expected=f"code that was compiled with {' '.join(cpu.flags)}",
-            mend="the flags did not reach the compiler: look at CXXFLAGS in the build log",
+            fix="the flags did not reach the compiler: look at CXXFLAGS in the build log",
         )
         return
     absent = [
@@ -176,7 +176,7 @@ def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Problem]
             found=f"no {', '.join(absent)} in the code compiled with the variant's flags",
             expected="some; compilers use it for little but intrinsics, so this proves nothing",
             severity="warning",
-            mend="nothing, where another variant with the same flags looks the same",
+            fix="nothing, where another variant with the same flags looks the same",
         )
 
 

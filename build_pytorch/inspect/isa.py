@@ -12,7 +12,7 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import isa_arm, isa_x86
-from build_pytorch.matrix.model import Cpu
+from build_pytorch.matrix.model import CpuIsa
 
 Features = frozenset[str]
 
@@ -83,7 +83,7 @@ def objdump_for(platform: str, library: Path) -> str:
     )
 
 
-def allowed(cpu: Cpu) -> Features:
+def allowed(cpu: CpuIsa) -> Features:
     """Every feature that the flags of a CPU ISA let the compiler use.
 
     Raises BuildPytorchError for a flag that the classifier does not know.
@@ -99,7 +99,7 @@ def allowed(cpu: Cpu) -> Features:
     return frozenset(found)
 
 
-def named(cpu: Cpu) -> tuple[str, ...]:
+def named(cpu: CpuIsa) -> tuple[str, ...]:
     """The features that the flags themselves name, in their order.
 
     Raises BuildPytorchError for a flag that the classifier does not know.
@@ -116,7 +116,7 @@ def named(cpu: Cpu) -> tuple[str, ...]:
     return tuple(features)
 
 
-def wanted(cpu: Cpu) -> tuple[str, Features]:
+def wanted(cpu: CpuIsa) -> tuple[str, Features]:
     """The highest family of features that the ISA has, with its name; code must hold some of it."""
     features = allowed(cpu)
     for name, pattern in ISAS[cpu.platform].tiers:

@@ -108,14 +108,14 @@ def read(library: Path) -> Symbols:
 
     Memory: about 300 bytes a function while reading, none of the names.
     """
-    table = _Table()
+    table = _SymbolTable()
     with process.piped(["readelf", "-sW", str(library)]) as out:
         for line in out:
             table.take(line.decode("utf-8", errors="replace"))
     return table.symbols()
 
 
-class _Table:
+class _SymbolTable:
     """Symbol tables while they are read, line by line."""
 
     def __init__(self) -> None:

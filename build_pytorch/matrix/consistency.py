@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.matrix.model import Cuda, Group, MatrixFile, Release, Trail, Variant
+from build_pytorch.matrix.model import CudaToolkit, Group, MatrixFile, Release, Trail, Variant
 
 Problem = tuple[Trail, str]
 
@@ -138,7 +138,7 @@ def _names(release: Release, at: Trail) -> Iterator[Problem]:
             )
 
 
-def _package_set(cuda: Cuda, at: Trail) -> Iterator[Problem]:
+def _package_set(cuda: CudaToolkit, at: Trail) -> Iterator[Problem]:
     major = cuda.version.split(".")[0]
     oldest = _DRIVERS.get(major, 0)
     if _number(cuda.driver)[0] < oldest:
@@ -183,7 +183,7 @@ def _known(keys: Sequence[str], known: Collection[str], at: Trail) -> Iterator[P
             yield (*at, index), f'found "{key}"; allowed: {", ".join(known)}{hint}'
 
 
-def _compiles(spec: MatrixFile, key: str, cuda: Cuda, at: Trail) -> Iterator[Problem]:
+def _compiles(spec: MatrixFile, key: str, cuda: CudaToolkit, at: Trail) -> Iterator[Problem]:
     """Whether a CUDA version compiles for an architecture."""
     gpu = spec.gpu[key]
     last = gpu.last_cuda or cuda.version

@@ -53,11 +53,11 @@ Trail = tuple[str | int, ...]
 """Where a value of matrix.toml stands: keys of tables and indices of arrays."""
 
 
-class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table: every key is known, a misspelled one is an error."""
 
 
-class Torch(_Table, frozen=True, kw_only=True):
+class TorchSource(_TomlTable, frozen=True, kw_only=True):
     """The source that is built in place of the one nixpkgs has.
 
     `hash_of` is the rev that the hash was taken for: Nix reuses an old source without a word when
@@ -74,14 +74,14 @@ class Torch(_Table, frozen=True, kw_only=True):
     hash_of: Rev
 
 
-class NixpkgsConfig(_Table, frozen=True, kw_only=True):
+class NixpkgsConfig(_TomlTable, frozen=True, kw_only=True):
     """Names in nixpkgs' config that are set to true, for GPU and for CPU-only recipes."""
 
     gpu: tuple[NixName, ...]
     cpu: tuple[NixName, ...]
 
 
-class Nixpkgs(_Table, frozen=True, kw_only=True):
+class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
     """The nixpkgs revision that all recipes of a release import."""
 
     rev: Rev40
@@ -92,7 +92,7 @@ class Nixpkgs(_Table, frozen=True, kw_only=True):
     config: NixpkgsConfig
 
 
-class Cuda(_Table, frozen=True, kw_only=True):
+class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     """The CUDA of a release: which package set provides it, and which fixes PyTorch needs on it."""
 
     version: CudaVersion
@@ -101,7 +101,7 @@ class Cuda(_Table, frozen=True, kw_only=True):
     fixes: tuple[CudaFix, ...] = ()
 
 
-class Patch(_Table, frozen=True, kw_only=True):
+class Patch(_TomlTable, frozen=True, kw_only=True):
     """A patch for fetchpatch; the hash is the one of the patch as fetchpatch normalises it."""
 
     reason: Text
@@ -112,13 +112,13 @@ class Patch(_Table, frozen=True, kw_only=True):
     hash_of: Url
 
 
-class Python(_Table, frozen=True, kw_only=True):
+class PythonVersion(_TomlTable, frozen=True, kw_only=True):
     """The Python that the pin's python3Packages belongs to."""
 
     version: Version
 
 
-class Names(_Table, frozen=True, kw_only=True):
+class Names(_TomlTable, frozen=True, kw_only=True):
     """Parts of names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix, its pname PNAME-..."""
 
     package: Name
@@ -127,14 +127,14 @@ class Names(_Table, frozen=True, kw_only=True):
     cpu: Name
 
 
-class ClosureBudget(_Table, frozen=True, kw_only=True):
+class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
     """How large a built variant may be together with all that it needs at run time, in GiB."""
 
     gpu: Gib
     cpu: Gib
 
 
-class Build(_Table, frozen=True, kw_only=True):
+class Build(_TomlTable, frozen=True, kw_only=True):
     """Limits and needs of one build; sizes in GiB. What they are measured on stands beside them."""
 
     max_jobs: Jobs
@@ -151,7 +151,7 @@ class Build(_Table, frozen=True, kw_only=True):
         return max(1, min(fitting, cpus, self.max_jobs))
 
 
-class Builder(_Table, frozen=True, kw_only=True):
+class Builder(_TomlTable, frozen=True, kw_only=True):
     """A machine that Nix may hand builds to: a line of its machines file.
 
     `key` is the SSH key's file, `jobs` how many builds it takes at once, `host_key` the host's
@@ -177,7 +177,7 @@ class Builder(_Table, frozen=True, kw_only=True):
         return " ".join([*words, "-", *([self.host_key] if self.host_key else [])])
 
 
-class Group(_Table, frozen=True, kw_only=True):
+class Group(_TomlTable, frozen=True, kw_only=True):
     """A block of variants: every GPU architecture of it with every CPU ISA of it, in this order."""
 
     title: Text
@@ -187,7 +187,7 @@ class Group(_Table, frozen=True, kw_only=True):
     cpu: NonEmptyKeys
 
 
-class Cleanup(_Table, frozen=True, kw_only=True):
+class Cleanup(_TomlTable, frozen=True, kw_only=True):
     """What becomes of a file that stood in the release's folder before this project did."""
 
     file: FileName
@@ -195,16 +195,16 @@ class Cleanup(_Table, frozen=True, kw_only=True):
     reason: Text
 
 
-class Release(_Table, frozen=True, kw_only=True):
+class Release(_TomlTable, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with the variants built of it."""
 
     folder: Folder
     notes: DocPath
-    torch: Torch
+    torch: TorchSource
     nixpkgs: Nixpkgs
-    cuda: Cuda | None = None
+    cuda: CudaToolkit | None = None
     magma_patch: Patch | None = None
-    python: Python
+    python: PythonVersion
     names: Names
     build: Build
     group: Annotated[
@@ -213,7 +213,7 @@ class Release(_Table, frozen=True, kw_only=True):
     cleanup: tuple[Cleanup, ...] = ()
 
 
-class Gpu(_Table, frozen=True, kw_only=True):
+class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     """A GPU architecture. `hosts` lists, for each platform that has it, the products there."""
 
     capability: Capability
@@ -231,7 +231,7 @@ class Gpu(_Table, frozen=True, kw_only=True):
         return tuple(product for products in self.hosts.values() for product in products)
 
 
-class Cpu(_Table, frozen=True, kw_only=True):
+class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     """A CPU ISA.
 
     `cpuinfo` are the flags of /proc/cpuinfo that together prove a CPU; `macros` are what a
@@ -250,13 +250,13 @@ class Cpu(_Table, frozen=True, kw_only=True):
     lacking: tuple[Text, ...] = ()
 
 
-class MatrixFile(_Table, frozen=True, kw_only=True):
+class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """matrix.toml as it is written."""
 
     release: Annotated[dict[Key, Release], Meta(min_length=1, description="at least one release")]
     builder: tuple[Builder, ...] = ()
-    gpu: dict[Key, Gpu]
-    cpu: Annotated[dict[Key, Cpu], Meta(min_length=1, description="at least one CPU ISA")]
+    gpu: dict[Key, GpuArchitecture]
+    cpu: Annotated[dict[Key, CpuIsa], Meta(min_length=1, description="at least one CPU ISA")]
 
 
 class Phase(StrEnum):
@@ -281,9 +281,9 @@ class Variant(Struct, frozen=True, kw_only=True):
     release: Release
     group: Group
     gpu_key: str | None
-    gpu: Gpu | None
+    gpu: GpuArchitecture | None
     cpu_key: str
-    cpu: Cpu
+    cpu: CpuIsa
 
     @property
     def id(self) -> str:
@@ -355,8 +355,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """A matrix.toml that was read and found consistent. Equal only to itself: a key."""
 
     releases: dict[str, Release]
-    gpus: dict[str, Gpu]
-    cpus: dict[str, Cpu]
+    gpus: dict[str, GpuArchitecture]
+    cpus: dict[str, CpuIsa]
     builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
     warnings: tuple[str, ...]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from build_pytorch.base import process
-from build_pytorch.base.console import Progress
+from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import quoting
@@ -36,14 +36,14 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
         return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
 
 
-class Evaluated(msgspec.Struct, frozen=True):
+class DerivationSet(msgspec.Struct, frozen=True):
     """Derivations by package name, and for those that have none the reason."""
 
     derivations: dict[str, Derivation]
     failures: dict[str, str]
 
 
-def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) -> Evaluated:
+def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) -> DerivationSet:
     """The derivations of variants, in one Nix process as long as all of them evaluate.
 
     With `write` the store gets them, so that they can be built without another evaluation.
@@ -55,7 +55,7 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
         answer = _ask(root, rest, write=write)
         if answer.code == 0:
             decoded = msgspec.json.decode(answer.stdout.encode(), type=dict[str, Derivation])
-            return Evaluated({v.package: decoded[v.path] for v in rest}, failures)
+            return DerivationSet({v.package: decoded[v.path] for v in rest}, failures)
         if NO_NETWORK.search(answer.stderr):
             raise ToolError(
                 "the pinned nixpkgs cannot be downloaded and is not in the store; run this where "
@@ -67,10 +67,10 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
             raise ToolError(f"Nix cannot evaluate the recipes: {message_of(answer.stderr)}")
         failures[culprit.package] = message_of(answer.stderr)
         rest.remove(culprit)
-    return Evaluated({}, failures)
+    return DerivationSet({}, failures)
 
 
-def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.Result:
+def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.ProcessResult:
     imports: dict[str, str] = {}
     items = []
     for variant in variants:
@@ -100,7 +100,7 @@ def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.Res
       }});
   }};
 in builtins.listToAttrs [ {" ".join(items)} ]"""
-    progress = Progress("evaluating recipes", len(variants))
+    progress = ProgressLine("evaluating recipes", len(variants))
     mode = ["--read-write-mode"] if write else []
     argv = ["nix-instantiate", "--eval", "--strict", "--json", *mode, "-"]
     running = process.start(argv, stdin=expression)

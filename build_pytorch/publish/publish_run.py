@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
@@ -28,14 +28,14 @@ from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import ledger, result_lookup
 from build_pytorch.results.ledger import Ledger, Published
-from build_pytorch.results.result_lookup import Result
+from build_pytorch.results.result_lookup import VariantResult
 
 _TAIL: Final = 10
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PublishOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask."""
 
     patterns: tuple[str, ...]
@@ -46,7 +46,7 @@ class Options(Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class PublishRow(Struct, frozen=True, kw_only=True):
     """What becomes of one variant, and why."""
 
     variant: str
@@ -57,7 +57,7 @@ class Row(Struct, frozen=True, kw_only=True):
     output: str = ""
 
 
-def run(options: Options) -> int:
+def run(options: PublishOptions) -> int:
     """Publish variants that are built and proved. Returns the exit code.
 
     Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
@@ -97,12 +97,12 @@ def run(options: Options) -> int:
     return code
 
 
-def _code(rows: Sequence[Row]) -> int:
+def _code(rows: Sequence[PublishRow]) -> int:
     bad = any(row.action in {"refused", "failed"} for row in rows)
     return EXIT_FINDINGS if bad else EXIT_OK
 
 
-def _total(rows: Sequence[Row]) -> str:
+def _total(rows: Sequence[PublishRow]) -> str:
     """What this run did: `1 published, 2 already, 1 not`."""
     actions = [row.action for row in rows]
     bad = actions.count("refused") + actions.count("failed")
@@ -114,7 +114,7 @@ def _total(rows: Sequence[Row]) -> str:
     return ", ".join(told)
 
 
-def _tell_dry_run(screen: Screen, rows: Sequence[Row], obstacles: Sequence[str]) -> None:
+def _tell_dry_run(screen: Screen, rows: Sequence[PublishRow], obstacles: Sequence[str]) -> None:
     number = sum(row.action == "publish" for row in rows)
     if not obstacles:
         screen.line(f"dry run: {number} would be published")
@@ -124,17 +124,17 @@ def _tell_dry_run(screen: Screen, rows: Sequence[Row], obstacles: Sequence[str])
         screen.line(f"  {obstacle}")
 
 
-def _print_json(rows: Sequence[Row], obstacles: Sequence[str], code: int) -> None:
+def _print_json(rows: Sequence[PublishRow], obstacles: Sequence[str], code: int) -> None:
     variants = [_as_dict(row) for row in rows]
     document = {"variants": variants, "obstacles": list(obstacles), "exit_code": code}
     print_json(document, sys.stdout)
 
 
-def _refused(row: Row, obstacles: Sequence[str]) -> Row:
+def _refused(row: PublishRow, obstacles: Sequence[str]) -> PublishRow:
     return _changed(row, "refused", obstacles[0]) if row.action == "publish" else row
 
 
-def _row(result: Result, options: Options) -> Row:
+def _row(result: VariantResult, options: PublishOptions) -> PublishRow:
     """What is to become of a variant."""
     variant = result.variant
     action, reason = "publish", "built and proved"
@@ -147,13 +147,13 @@ def _row(result: Result, options: Options) -> Row:
         action, reason = "already", f"published to {options.organization or 'yourself'}"
     elif result.disproof:
         action = "refused"
-        reason = f"{result.disproof}; mend that, `invoke build {variant.id}` and test again"
+        reason = f"{result.disproof}; fix that, `invoke build {variant.id}` and test again"
     elif result.doubt and not options.unproved:
         action = "refused"
         reason = f"{result.doubt}; `invoke smoke {variant.id}` on its hardware or `invoke prove`"
     elif result.doubt:
         reason = f"unproved: {result.doubt}"
-    return Row(
+    return PublishRow(
         variant=variant.id,
         package=variant.package,
         action=action,
@@ -185,7 +185,9 @@ def _obstacles(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
         yield "this commit is on no remote branch: git push"
 
 
-def _carried_out(row: Row, result: Result, options: Options, screen: Screen) -> Row:
+def _carried_out(
+    row: PublishRow, result: VariantResult, options: PublishOptions, screen: Screen
+) -> PublishRow:
     """Publish one variant, if it is to be, and remember it."""
     if row.action != "publish":
         return row
@@ -218,7 +220,7 @@ def _carried_out(row: Row, result: Result, options: Options, screen: Screen) -> 
 
 def _streamed(argv: Sequence[str], root: Path, log: Path) -> tuple[int, list[str]]:
     """Run a program with its output in a log; its exit code and last lines."""
-    progress = Progress(f"publishing {argv[-1]}", 0)
+    progress = ProgressLine(f"publishing {argv[-1]}", 0)
     running = process.stream(argv, cwd=root)
     last = b""
     try:
@@ -253,14 +255,14 @@ def _log(root: Path, package: str) -> Path:
     return path
 
 
-def _git(root: Path, *argv: str) -> process.Result:
+def _git(root: Path, *argv: str) -> process.ProcessResult:
     try:
         return process.capture(["git", "-C", str(root), *argv], check=False)
     except ToolError as error:
         raise BuildPytorchError(f"{error}; Flox publishes only what Git has") from None
 
 
-def _print(screen: Screen, rows: Sequence[Row]) -> None:
+def _print(screen: Screen, rows: Sequence[PublishRow]) -> None:
     colours = {"publish": "green", "refused": "red"}
     width = max(len(row.variant) for row in rows)
     for row in rows:
@@ -268,13 +270,13 @@ def _print(screen: Screen, rows: Sequence[Row]) -> None:
         screen.line(f"  {action}  {row.variant:<{width}}  {row.reason}")
 
 
-def _changed(row: Row, action: str, reason: str) -> Row:
-    return Row(
+def _changed(row: PublishRow, action: str, reason: str) -> PublishRow:
+    return PublishRow(
         variant=row.variant, package=row.package, action=action, reason=reason, output=row.output
     )
 
 
-def _as_dict(row: Row) -> dict[str, str]:
+def _as_dict(row: PublishRow) -> dict[str, str]:
     return {name: getattr(row, name) for name in row.__struct_fields__}
 
 

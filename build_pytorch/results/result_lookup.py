@@ -17,7 +17,7 @@ from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Tes
 _Event = TypeVar("_Event", bound=AnyEvent)
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class VariantResult(Struct, frozen=True, kw_only=True):
     """What is known of one variant."""
 
     variant: Variant
@@ -103,7 +103,7 @@ def origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None:
     return recipes[-1] if recipes else None
 
 
-def look(root: Path, variants: Sequence[Variant]) -> dict[str, Result]:
+def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
     """What is known of variants, by package name. The store is asked once.
 
     That a result is of the current recipe is in the ledger; that it is there, in the store.
@@ -122,7 +122,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, Result]:
 
 def _result(
     root: Path, variant: Variant, events: list[AnyEvent], target: str, present: set[str]
-) -> Result:
+) -> VariantResult:
     current = recipe_digest(root, variant)
     of_now = [event for event in events if event.digest == current]
     built = _last(of_now, Ended, outcome="built")
@@ -130,7 +130,7 @@ def _result(
     condemned = ended.cause if ended and ended.outcome == "stopped" else ""
     of = origin(events, current, target) if target in present else None
     is_current = bool(current) and of == current and not condemned
-    return Result(
+    return VariantResult(
         variant=variant,
         digest=current,
         output=target if is_current else "",

@@ -21,7 +21,7 @@ GRACE: Final = 5.0
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it: a report, or the reason why there is none."""
 
-    smoke_report: smoke_report.Report | None = None
+    report: smoke_report.Report | None = None
     raw: dict[str, object] = {}
     """The report as it was printed."""
     problem: str = ""

@@ -63,7 +63,7 @@ def matmul(
 
 
 def matmul_fp8(torch: Any, device: str, tolerance: float) -> Measured:
-    """FP8 (e4m3) with FP32 sums, the road that torch itself uses."""
+    """FP8 (e4m3) with FP32 sums, the category that torch itself uses."""
     if torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         raise UnavailableError("FP8 needs capability 8.9 or newer")
     a, b = (noise(torch, 1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))

@@ -21,7 +21,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Torch(msgspec.Struct, frozen=True, kw_only=True):
+class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What torch says of itself, or why it cannot be imported."""
 
     import_error: str = ""
@@ -47,7 +47,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
 
 
-class Cuda(msgspec.Struct, frozen=True, kw_only=True):
+class CudaFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether torch reaches the GPU asked for (`device`), and why not."""
 
     device: int
@@ -58,7 +58,7 @@ class Cuda(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
 
 
-class Cpu(msgspec.Struct, frozen=True, kw_only=True):
+class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The CPU as /proc/cpuinfo describes it."""
 
     model: str
@@ -74,7 +74,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     """CUDA_VISIBLE_DEVICES."""
 
 
-class Python(msgspec.Struct, frozen=True, kw_only=True):
+class PythonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The Python that ran the script."""
 
     version: str
@@ -90,11 +90,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     seconds: float
     measure: str
-    python: Python
-    cpu: Cpu
+    python: PythonFacts
+    cpu: CpuFacts
     driver: Driver
-    torch: Torch
-    cuda: Cuda
+    torch: TorchFacts
+    cuda: CudaFacts
     tests: tuple[Test, ...]
 
     @property

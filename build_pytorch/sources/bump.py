@@ -29,7 +29,7 @@ _NIXPKGS: Final = ("NixOS", "nixpkgs")
 _BRANCH: Final = "nixos-unstable"
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class BumpOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask."""
 
     torch: str = ""
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout: int = prefetch.TIMEOUT
 
 
-def run(options: Options) -> int:
+def run(options: BumpOptions) -> int:
     """Check, edit, prefetch, render and verify in memory; then write everything at once.
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, where a step fails.
@@ -113,7 +113,7 @@ def _release(fleet: Matrix, name: str) -> str:
     return name
 
 
-def _check(options: Options) -> None:
+def _check(options: BumpOptions) -> None:
     """Refuse what is no version and no revision, before it reaches a URL or the matrix."""
     if not (options.torch or options.nixpkgs or options.cuda):
         raise BuildPytorchError(
@@ -133,7 +133,7 @@ def _check(options: Options) -> None:
             raise BuildPytorchError(f'--{option}: found "{value}"; allowed: {allowed}') from None
 
 
-def _ask_github(release: Release, options: Options) -> Iterator[str]:
+def _ask_github(release: Release, options: BumpOptions) -> Iterator[str]:
     """What GitHub says of what was asked for. Raises BuildPytorchError where it does not exist."""
     if not (options.torch or options.nixpkgs):
         return
@@ -170,7 +170,7 @@ def _number(version: str) -> tuple[int, ...]:
     return (*parts, int(candidate) if candidate else 1_000_000)
 
 
-def _values(name: str, release: Release, options: Options) -> Iterator[tuple[Trail, Value]]:
+def _values(name: str, release: Release, options: BumpOptions) -> Iterator[tuple[Trail, Value]]:
     """Every value of the matrix that follows from what was asked for."""
     at: Trail = ("release", name)
     names, notes = release.names, release.notes
@@ -209,7 +209,7 @@ def _short(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _with_hashes(fleet: Matrix, text: str, name: str, options: Options, screen: Screen) -> str:
+def _with_hashes(fleet: Matrix, text: str, name: str, options: BumpOptions, screen: Screen) -> str:
     """The matrix with the hashes of what changed, fetched one by one."""
     old = {(s.release, s.name): s.request for s in sources(fleet)}
     new = [s for s in sources(matrix_reader.parse(text)) if s.release == name]
@@ -269,8 +269,8 @@ def _verified(fleet: Matrix, planned: list[Change], screen: Screen) -> bool:
                 path = Path(folder) / change.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        roads = ("inventory", "text", "mistakes", "syntax", "evaluation", "toolchain")
-        result = verification.verify(fleet, Path(folder), only=roads)
+        categories = ("inventory", "text", "mistakes", "syntax", "evaluation", "toolchain")
+        result = verification.verify(fleet, Path(folder), only=categories)
     if result.exit_code != EXIT_OK:
         result.print(screen)
         return False
@@ -278,7 +278,7 @@ def _verified(fleet: Matrix, planned: list[Change], screen: Screen) -> bool:
     return True
 
 
-def _still(release: Release, options: Options) -> Iterator[str]:
+def _still(release: Release, options: BumpOptions) -> Iterator[str]:
     """What no program can decide."""
     patch = release.magma_patch
     if options.torch:

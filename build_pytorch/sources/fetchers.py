@@ -16,7 +16,7 @@ from build_pytorch.sources.source_list import Source
 
 FAKE: Final = "sha256-" + "A" * 43 + "="
 
-Run = Callable[[Sequence[str]], process.Result]
+Run = Callable[[Sequence[str]], process.ProcessResult]
 """Runs a program with progress and a limit of time."""
 
 
@@ -163,7 +163,7 @@ def backends_for(source: Source) -> Iterator[Backend]:
     return (backend for backend in BACKENDS if backend.can(source))
 
 
-def explain(source: Source, result: process.Result) -> str:
+def explain(source: Source, result: process.ProcessResult) -> str:
     """One line on why a download failed, as far as the program's words tell."""
     # Nix warns of its binary cache as well; that is not what failed.
     text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
@@ -193,7 +193,7 @@ def _is_full(rev: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{40}", rev) is not None
 
 
-def _hash(source: Source, result: process.Result) -> str:
+def _hash(source: Source, result: process.ProcessResult) -> str:
     """The hash on the last line of what a program printed."""
     lines = result.stdout.split()
     found = to_sri(lines[-1]) if lines else None
@@ -202,7 +202,7 @@ def _hash(source: Source, result: process.Result) -> str:
     return found
 
 
-def _json_hash(source: Source, result: process.Result) -> str:
+def _json_hash(source: Source, result: process.ProcessResult) -> str:
     """The hash of a program that prints JSON, under the names that its versions gave it."""
     try:
         answer = json.loads(result.stdout) if result.code == 0 else None

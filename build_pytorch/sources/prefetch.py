@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from msgspec import Struct
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.console import Progress, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Trail
@@ -22,7 +22,7 @@ TIMEOUT: Final = 60
 """Minutes that one download may take. PyTorch with its submodules is several GiB."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PrefetchOptions(Struct, frozen=True, kw_only=True):
     """What a person may ask."""
 
     only: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
         return "new" if self.source.hash else "taken"
 
 
-def run(options: Options) -> int:
+def run(options: PrefetchOptions) -> int:
     """Fetch what matrix.toml names, compare, show, write and generate. Returns the exit code.
 
     Raises BuildPytorchError, with matrix.toml untouched, where something cannot be fetched.
@@ -97,16 +97,18 @@ def generate(stream: TextIO) -> int:
     from build_pytorch.matrix.model import Phase
 
     with redirect_stdout(stream):
-        return phases.run(list(Phase), phases.Options())
+        return phases.run(list(Phase), phases.PhaseOptions())
 
 
 def fetch(source: Source, minutes: int = TIMEOUT) -> Fetched:
     """The true hash of one source. Raises ToolError with one line."""
     errors = []
     for backend in backends_for(source):
-        progress = Progress(f"{source.label} by {backend.name}", 0)
+        progress = ProgressLine(f"{source.label} by {backend.name}", 0)
 
-        def watched(argv: Sequence[str], progress: Progress = progress) -> process.Result:
+        def watched(
+            argv: Sequence[str], progress: ProgressLine = progress
+        ) -> process.ProcessResult:
             return process.start(argv).watch(progress.at, minutes * 60)
 
         try:
@@ -119,7 +121,7 @@ def fetch(source: Source, minutes: int = TIMEOUT) -> Fetched:
     raise ToolError("; then ".join(errors) or f"{source.label}: nothing here can fetch it; {tools}")
 
 
-def _fetch(wanted: list[Source], options: Options) -> list[Fetched]:
+def _fetch(wanted: list[Source], options: PrefetchOptions) -> list[Fetched]:
     """Every source, each request once."""
     done: dict[tuple[str, ...], Fetched] = {}
     fetched = []

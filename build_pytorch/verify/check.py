@@ -30,11 +30,11 @@ class Problem(Struct, frozen=True, kw_only=True):
     line: int = 1
     column: int = 1
     path: str = ""
-    mend: str = ""
+    fix: str = ""
     severity: Severity = "error"
 
 
-class Skipped(Exception):  # noqa: N818 - it is an outcome, not an error
+class CheckSkipped(Exception):  # noqa: N818 - it is an outcome, not an error
     """Raised by a check that has nothing to look at; its text says why. Never counts as passed."""
 
 
@@ -78,7 +78,7 @@ class Context:
         self.recipes: dict[str, Recipe] = {}
         self.unreadable: dict[str, str] = {}
         self.running: dict[str, process.Running] = {}
-        """Programs that roads started ahead, so that they work while others look."""
+        """Programs that categories started ahead, so that they work while others look."""
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
             for path in sorted((root / folder).rglob("*.nix")):
                 self._read_recipe(path)
@@ -102,9 +102,9 @@ class Context:
                 yield variant, recipe
 
     def skip_without_recipes(self) -> None:
-        """Raise Skipped where there is no recipe file: nothing found in nothing is no proof."""
+        """Raise CheckSkipped where there is no recipe file: nothing found in nothing is no proof."""
         if not (self.recipes or self.unreadable):
-            raise Skipped("no recipe files here")
+            raise CheckSkipped("no recipe files here")
 
     def read(self, path: str) -> str | None:
         """The text of another file below the root, or None where there is none to read."""
@@ -123,7 +123,7 @@ class Check(Struct, frozen=True, kw_only=True):
     id: str
     title: str
     why: str
-    mend: str
+    fix: str
     source: str
 
     @property
@@ -141,7 +141,7 @@ class Check(Struct, frozen=True, kw_only=True):
         del context
         return True
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look, and say what was found."""
         raise NotImplementedError
 
@@ -153,12 +153,12 @@ class Finding(Struct, frozen=True):
     problem: Problem
 
     @property
-    def mend(self) -> str:
-        """How to mend this one, or anything that breaks the rule."""
-        return self.problem.mend or self.check.mend
+    def fix(self) -> str:
+        """How to fix this one, or anything that breaks the rule."""
+        return self.problem.fix or self.check.fix
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class CheckOutcome(Struct, frozen=True, kw_only=True):
     """What came of one check, for each of its subjects (recipes, or the tree as one).
 
     Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` says why some
@@ -192,16 +192,16 @@ class TreeCheck(Check, frozen=True, kw_only=True):
         """Always."""
         return True
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look at the tree once."""
         try:
             problems = list(self.test(context))
-        except Skipped as reason:
-            return Outcome(check=self, not_run=("tree",), reason=str(reason))
+        except CheckSkipped as reason:
+            return CheckOutcome(check=self, not_run=("tree",), reason=str(reason))
         if not problems:
-            return Outcome(check=self, passed=("tree",))
+            return CheckOutcome(check=self, passed=("tree",))
         findings = tuple(Finding(self, problem) for problem in problems)
-        return Outcome(check=self, failed=("tree",), findings=findings)
+        return CheckOutcome(check=self, failed=("tree",), findings=findings)
 
 
 class RecipeCheck(Check, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class RecipeCheck(Check, frozen=True, kw_only=True):
         """Where there are variants of the kind."""
         return self.kind is None or any(v.group.kind == self.kind for v in context.variants)
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look at every recipe of the kind."""
         tested = {
             recipe.path: (variant, self.test(variant, recipe))
@@ -229,7 +229,7 @@ def outcome_by_recipe(
     tested: Mapping[str, tuple[Variant, Iterable[Problem]]],
     not_run: Iterable[str] = (),
     reason: str = "no such recipe to look at",
-) -> Outcome:
+) -> CheckOutcome:
     """The outcome of a check from the problems that it has with each recipe."""
     passed: list[str] = []
     failed: list[str] = []
@@ -237,7 +237,7 @@ def outcome_by_recipe(
     for path, (variant, problems) in tested.items():
         before = len(findings)
         for problem in problems:
-            mend = problem.mend or f"run `invoke phase{variant.phase.number}`, or: {check.mend}"
+            fix = problem.fix or f"run `invoke phase{variant.phase.number}`, or: {check.fix}"
             findings.append(
                 Finding(
                     check,
@@ -247,14 +247,14 @@ def outcome_by_recipe(
                         column=problem.column,
                         found=problem.found,
                         expected=problem.expected,
-                        mend=mend,
+                        fix=fix,
                         severity=problem.severity,
                     ),
                 )
             )
         (failed if len(findings) > before else passed).append(path)
     skipped = tuple(not_run)
-    return Outcome(
+    return CheckOutcome(
         check=check,
         passed=tuple(passed),
         failed=tuple(failed),

@@ -8,7 +8,7 @@ from build_pytorch.base import digest, paths
 from build_pytorch.base.file_plan import Change, Tree, plan_text
 from build_pytorch.verify import verification
 
-_ROADS: Final = {
+_CATEGORIES: Final = {
     "inventory": "Which recipe files there are, against which there should be.",
     "text": "What recipes say, read as text. Works on any file, however broken.",
     "mistakes": "What was once written by hand, was wrong, and must not come back.",
@@ -19,7 +19,7 @@ _ROADS: Final = {
     "toolchain": "Whether a real gcc of each platform and a real nvcc of the release's CUDA take "
     "what the matrix promises. A tool that is absent or of another version is skipped.",
     "generated": "Whether recipes and docs are what matrix and templates yield, and whether the "
-    "numbers in the docs are true. The only road that calls the renderer.",
+    "numbers in the docs are true. The only category that calls the renderer.",
 }
 
 
@@ -31,12 +31,12 @@ def page() -> str:
         "<!-- Generated from build_pytorch/checks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a road,",
+        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
         "`nox -s verify -- --explain NAME` prints what stands here. What is not listed is not",
         "checked: no check proves that a recipe builds.",
     ]
-    for road, found in verification.roads().items():
-        lines += ["", f"## {road}", "", _ROADS[road]]
+    for category, found in verification.categories().items():
+        lines += ["", f"## {category}", "", _CATEGORIES[category]]
         for check in found:
             lines += [
                 "",
@@ -45,7 +45,7 @@ def page() -> str:
                 f"{check.title}.",
                 "",
                 f"- Why: {check.why}",
-                f"- To mend it: {check.mend}.",
+                f"- To fix it: {check.fix}.",
                 f"- Asked for by: {check.source}",
             ]
     return digest.seal("\n".join(lines) + "\n")

@@ -1,7 +1,7 @@
 """What recipes evaluate to, in one Nix process: against a model of nixpkgs, or the pinned one.
 
 The recipes are read unchanged. Offline, only what would fetch nixpkgs is answered, by
-nixpkgs_model/; with --pinned they get what they name. This is the road that knows what a recipe
+nixpkgs_model/; with --pinned they get what they name. This is the category that knows what a recipe
 does instead of what it says.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.base import process
-from build_pytorch.base.console import Progress
+from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
 from build_pytorch.verify.check import Context, Problem, Recipe
@@ -66,7 +66,7 @@ class Facts(msgspec.Struct, frozen=True, rename="camel"):
     meta: Any = None
 
 
-class Evaluated(msgspec.Struct, frozen=True):
+class EvaluatedRecipe(msgspec.Struct, frozen=True):
     """What came of one recipe: facts, or the problem that left none or only some."""
 
     id: str
@@ -90,12 +90,12 @@ class Evaluation:
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
-        self.results: dict[str, Evaluated] = {}
+        self.results: dict[str, EvaluatedRecipe] = {}
         self.warnings: list[Warned] = []
 
 
 def prepare(context: Context) -> None:
-    """Have Nix evaluate all recipes while other roads look at them."""
+    """Have Nix evaluate all recipes while other categories look at them."""
     recipes = [recipe for _, recipe in context.present()]
     if recipes and "evaluate" not in context.running and process.which("nix-instantiate"):
         context.running["evaluate"] = _start(context, recipes, share=True)
@@ -150,11 +150,11 @@ def _finished(context: Context, recipes: list[Recipe], running: process.Running)
     return done
 
 
-def _wait(context: Context, running: process.Running, total: int) -> process.Result:
+def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
     """Wait for Nix. The pinned nixpkgs takes minutes, so there people see how far it is."""
     if not context.pinned:
         return running.finish(_SECONDS)
-    progress = Progress("evaluating against the pinned nixpkgs", total)
+    progress = ProgressLine("evaluating against the pinned nixpkgs", total)
     while running.is_running(0.5):
         progress.at(running.said().count("trace: evaluating "))
     progress.end()
@@ -217,7 +217,7 @@ def _place(context: Context, path: str) -> str:
     return str((context.root / path).resolve())
 
 
-def _alone(context: Context, recipe: Recipe) -> Evaluated:
+def _alone(context: Context, recipe: Recipe) -> EvaluatedRecipe:
     """One recipe in a process of its own, for its own error and the place of it."""
     answer = _start(context, [recipe]).finish(None if context.pinned else _SECONDS)
     if answer.expired:
@@ -226,7 +226,7 @@ def _alone(context: Context, recipe: Recipe) -> Evaluated:
         return _described(context, _decoded(answer.stdout)[0])
     places = re.findall(rf"{re.escape(Path(recipe.path).name)}:(\d+):(\d+)", answer.stderr)
     line, column = places[-1] if places else (1, 1)
-    return Evaluated(
+    return EvaluatedRecipe(
         recipe.path,
         ok=False,
         problem=message_of(answer.stderr),
@@ -237,12 +237,12 @@ def _alone(context: Context, recipe: Recipe) -> Evaluated:
     )
 
 
-def _too_slow(recipe: Recipe) -> Evaluated:
+def _too_slow(recipe: Recipe) -> EvaluatedRecipe:
     problem = f"no end after {_SECONDS:.0f} s"
-    return Evaluated(recipe.path, ok=False, problem=problem, unreadable=(), facts=None)
+    return EvaluatedRecipe(recipe.path, ok=False, problem=problem, unreadable=(), facts=None)
 
 
-def _described(context: Context, result: Evaluated) -> Evaluated:
+def _described(context: Context, result: EvaluatedRecipe) -> EvaluatedRecipe:
     """The same with the message of what was thrown, its line, and paths below the root.
 
     Nix tells the message only where nobody catches what is thrown.
@@ -260,8 +260,8 @@ def _described(context: Context, result: Evaluated) -> Evaluated:
     return msgspec.structs.replace(result, problem=problem, line=line)
 
 
-def _decoded(text: str) -> list[Evaluated]:
-    return msgspec.json.decode(text.encode(), type=list[Evaluated])
+def _decoded(text: str) -> list[EvaluatedRecipe]:
+    return msgspec.json.decode(text.encode(), type=list[EvaluatedRecipe])
 
 
 def _culprit(stderr: str, recipes: Sequence[Recipe]) -> Recipe | None:
@@ -291,7 +291,7 @@ def message_of(stderr: str) -> str:
     return text or "Nix says nothing"
 
 
-def failures(result: Evaluated) -> Iterable[Problem]:
+def failures(result: EvaluatedRecipe) -> Iterable[Problem]:
     """Why a recipe gives no package."""
     if not result.ok:
         yield Problem(

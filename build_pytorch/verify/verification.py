@@ -8,7 +8,7 @@
     toolchain   whether real compilers take what the matrix promises
     generated   whether recipes and docs are what the matrix and the templates yield
 
-A new check is a value in the CHECKS of its module; a new road is a module in `roads`.
+A new check is a value in the CHECKS of its module; a new category is a module in `categories`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from build_pytorch.matrix.model import Matrix, Variant
 
 if TYPE_CHECKING:
     from build_pytorch.verify.check import Check
-    from build_pytorch.verify.verify_reports import Result
+    from build_pytorch.verify.verify_reports import VerificationResult
 
 
-_ROADS: Final = {
+_CATEGORIES: Final = {
     "inventory": "inventory",
     "text": "text",
     "mistakes": "mistakes",
@@ -35,26 +35,28 @@ _ROADS: Final = {
     "toolchain": "compiler",
     "generated": "generated",
 }
-"""Roads by name, in the order in which they are reported, and the module of each."""
+"""Categories by name, in the order in which they are reported, and the module of each."""
 
 
-def roads(only: Collection[str] = ()) -> dict[str, tuple[Check, ...]]:
-    """The checks of each road, or of some. Only their modules are imported."""
-    wanted = [road for road in _ROADS if not only or road in only]
-    modules = (import_module(f"build_pytorch.verify.checks.{_ROADS[road]}") for road in wanted)
-    return {road: module.CHECKS for road, module in zip(wanted, modules, strict=True)}
+def categories(only: Collection[str] = ()) -> dict[str, tuple[Check, ...]]:
+    """The checks of each category, or of some. Only their modules are imported."""
+    wanted = [category for category in _CATEGORIES if not only or category in only]
+    modules = (
+        import_module(f"build_pytorch.verify.checks.{_CATEGORIES[category]}") for category in wanted
+    )
+    return {category: module.CHECKS for category, module in zip(wanted, modules, strict=True)}
 
 
 def all_checks() -> list[Check]:
     """Every check, in the order in which they are reported."""
-    return [check for checks in roads().values() for check in checks]
+    return [check for checks in categories().values() for check in checks]
 
 
 def chosen(names: Collection[str]) -> list[Check]:
-    """The checks of these ids and roads, or all. Raises BuildPytorchError for an unknown name."""
-    if names and all(name in _ROADS for name in names):
-        return [check for checks in roads(names).values() for check in checks]
-    every = roads()
+    """The checks of these ids and categories, or all. Raises BuildPytorchError for an unknown name."""
+    if names and all(name in _CATEGORIES for name in names):
+        return [check for checks in categories(names).values() for check in checks]
+    every = categories()
     ids = [check.id for checks in every.values() for check in checks]
     for name in names:
         if name not in every and name not in ids:
@@ -62,9 +64,9 @@ def chosen(names: Collection[str]) -> list[Check]:
             raise BuildPytorchError(f'no check "{name}"{hint}')
     return [
         check
-        for road, checks in every.items()
+        for category, checks in every.items()
         for check in checks
-        if not names or check.id in names or road in names
+        if not names or check.id in names or category in names
     ]
 
 
@@ -76,7 +78,7 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
-) -> Result:
+) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
     With a selection of variants, checks of the tree as a whole are left out.
@@ -85,13 +87,13 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     from build_pytorch.verify.check import Context
 
     context = Context(matrix, root, variants, pinned=pinned)
-    # Nix takes longest: it works while the other roads are imported and look at the text.
+    # Nix takes longest: it works while the other categories are imported and look at the text.
     if not only or "evaluation" in only:
         from build_pytorch.verify import recipe_evaluation
 
         recipe_evaluation.prepare(context)
 
-    from build_pytorch.verify.verify_reports import Result
+    from build_pytorch.verify.verify_reports import VerificationResult
 
     wanted = [
         check
@@ -101,8 +103,8 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     if not wanted:
         raise BuildPytorchError("these checks look at all variants; leave the patterns out")
     for module in dict.fromkeys(type(check).__module__ for check in wanted):
-        # A road that asks other programs starts them all before the first check waits for one.
+        # A category that asks other programs starts them all before the first check waits for one.
         if prepare := getattr(import_module(module), "prepare", None):
             prepare(context)
     outcomes = {check.id: check.run(context) for check in sorted(wanted, key=lambda c: c.waits)}
-    return Result(context, [outcomes[check.id] for check in wanted], strict=strict)
+    return VerificationResult(context, [outcomes[check.id] for check in wanted], strict=strict)

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from build_pytorch.base.console import Screen, counted, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.verify.check import Context, Finding, Outcome
+from build_pytorch.verify.check import CheckOutcome, Context, Finding
 
 _COLOURS: Final = {"failed": "red", "warning": "yellow", "skipped": "yellow", "passed": "green"}
 
 
-class Result:
+class VerificationResult:
     """What came of all checks. With `strict`, warnings and skipped checks fail as well."""
 
     def __init__(
-        self, context: Context, outcomes: Sequence[Outcome], *, strict: bool = False
+        self, context: Context, outcomes: Sequence[CheckOutcome], *, strict: bool = False
     ) -> None:
         self.context = context
         self.outcomes = outcomes
@@ -113,7 +113,7 @@ class Result:
         screen.line(self.summary)
 
 
-def github_annotations(result: Result) -> list[str]:
+def github_annotations(result: VerificationResult) -> list[str]:
     """Workflow commands that GitHub Actions shows beside the lines of a change.
 
     Source: GitHub Docs, "Workflow commands for GitHub Actions", setting an error message.
@@ -122,14 +122,14 @@ def github_annotations(result: Result) -> list[str]:
     for finding in result.findings:
         problem = finding.problem
         place = f"file={_property(problem.path)},line={problem.line},col={problem.column}"
-        text = f"found {visible(problem.found)}; expected {problem.expected}; {finding.mend}"
+        text = f"found {visible(problem.found)}; expected {problem.expected}; {finding.fix}"
         title = _property(f"{finding.check.id}: {finding.check.title}")
         lines.append(f"::{problem.severity} {place},title={title}::{_data(text)}")
     lines.extend(f"::warning::{_data(warning)}" for warning in result.context.matrix.warnings)
     return lines
 
 
-def write_sarif(result: Result, path: Path) -> None:
+def write_sarif(result: VerificationResult, path: Path) -> None:
     """Write the result as SARIF 2.1.0 (OASIS standard). Raises OSError."""
     rules = {outcome.check.id: outcome.check for outcome in result.outcomes}
     order = list(rules)
@@ -142,7 +142,7 @@ def write_sarif(result: Result, path: Path) -> None:
                         "id": check.id,
                         "shortDescription": {"text": check.title},
                         "fullDescription": {"text": check.why},
-                        "help": {"text": f"{check.why} To mend it: {check.mend}."},
+                        "help": {"text": f"{check.why} To fix it: {check.fix}."},
                     }
                     for check in rules.values()
                 ],
@@ -157,7 +157,7 @@ def write_sarif(result: Result, path: Path) -> None:
                 "level": finding.problem.severity,
                 "message": {
                     "text": f"{finding.check.title}. Found {finding.problem.found}; "
-                    f"expected {finding.problem.expected}. To mend it: {finding.mend}."
+                    f"expected {finding.problem.expected}. To fix it: {finding.fix}."
                 },
                 "locations": [
                     {
@@ -185,7 +185,7 @@ def write_sarif(result: Result, path: Path) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def write_junit(result: Result, path: Path) -> None:
+def write_junit(result: VerificationResult, path: Path) -> None:
     """Write the result as JUnit XML: a suite for each check, a case for each recipe it saw."""
     from xml.etree import ElementTree as ET
 
@@ -208,7 +208,7 @@ def write_junit(result: Result, path: Path) -> None:
             failure = ET.SubElement(case, "failure", message=outcome.check.title)
             failure.text = "\n".join(
                 f"{f.problem.path}:{f.problem.line}: found {visible(f.problem.found)}; "
-                f"expected {f.problem.expected}; {f.mend}"
+                f"expected {f.problem.expected}; {f.fix}"
                 for f in found
             )
         for subject in outcome.not_run:
@@ -228,7 +228,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "column": problem.column,
         "found": problem.found,
         "expected": problem.expected,
-        "mend": finding.mend,
+        "fix": finding.fix,
     }
 
 
@@ -239,7 +239,7 @@ def _print_finding(screen: Screen, finding: Finding) -> None:
     screen.line(f"  {visible(problem.path)}:{problem.line}: {head}")
     screen.line(f"    found:    {visible(problem.found)}")
     screen.line(f"    expected: {problem.expected}")
-    screen.line(f"    mend:     {finding.mend}")
+    screen.line(f"    fix:     {finding.fix}")
 
 
 def _data(text: str) -> str:

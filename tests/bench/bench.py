@@ -59,7 +59,7 @@ grep 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix
 """
 
 FIRST = ("--only", "inventory", "--only", "text", "--only", "generated")
-"""The roads that need nothing but the files."""
+"""The categories that need nothing but the files."""
 
 THREE = ("--only", "text", "--only", "mistakes", "--only", "syntax", "--only", "evaluation")
 """Text, syntax and evaluation by Nix."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from build_pytorch.base import paths, process
-from build_pytorch.matrix.model import Cpu
-from build_pytorch.verify.check import Check, Context, Finding, Outcome, Problem
+from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.verify.check import Check, CheckOutcome, Context, Finding, Problem
 
 _COMPILERS: Final = {
     "x86_64-linux": ("x86_64-linux-gnu-gcc", "gcc"),
@@ -40,7 +40,7 @@ def prepare(context: Context) -> None:
 class FlagsCheck(Check, frozen=True, kw_only=True):
     """A compiler for the platform takes the flags of each CPU ISA and predefines its macros."""
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Ask the compiler for its macros, once for each ISA."""
         passed: list[str] = []
         failed: list[str] = []
@@ -57,7 +57,7 @@ class FlagsCheck(Check, frozen=True, kw_only=True):
             problems = list(_flag_problems(key, cpu, running.finish(_SECONDS), context))
             findings += [Finding(self, problem) for problem in problems]
             (failed if problems else passed).append(key)
-        return Outcome(
+        return CheckOutcome(
             check=self,
             passed=tuple(passed),
             failed=tuple(failed),
@@ -74,7 +74,7 @@ class CapabilityCheck(Check, frozen=True, kw_only=True):
         """Where there are GPU architectures."""
         return any(variant.gpu for variant in context.variants)
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Ask nvcc for its version and its architectures, once."""
         version_of, codes_of = (
             context.running.pop(name, None) for name in ("nvcc version", "nvcc codes")
@@ -87,14 +87,14 @@ class CapabilityCheck(Check, frozen=True, kw_only=True):
             }
         )
         if not version_of or not codes_of:
-            return Outcome(check=self, not_run=tuple(k for k, _ in wanted), reason="no nvcc")
+            return CheckOutcome(check=self, not_run=tuple(k for k, _ in wanted), reason="no nvcc")
         said = re.search(r"release (\d+\.\d+)", version_of.finish(_SECONDS).stdout)
         codes = set(codes_of.finish(_SECONDS).stdout.split())
         version = said[1] if said else "of unknown version"
         mine = [key for key, cuda in wanted if cuda == version]
         missing = [key for key in mine if f"sm_{key[2:]}" not in codes]
         others = [f"{key} on CUDA {cuda}" for key, cuda in wanted if cuda != version]
-        return Outcome(
+        return CheckOutcome(
             check=self,
             passed=tuple(key for key in mine if key not in missing),
             failed=tuple(missing),
@@ -129,13 +129,13 @@ def _compiler(platform: str) -> str | None:
     return native if host.machine() == _MACHINES[platform] and process.which(native) else None
 
 
-def _predefined(compiler: str, cpu: Cpu) -> list[str]:
+def _predefined(compiler: str, cpu: CpuIsa) -> list[str]:
     """The command that prints every predefined macro (GCC manual, -dM)."""
     return [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
 
 
 def _flag_problems(
-    key: str, cpu: Cpu, result: process.Result, context: Context
+    key: str, cpu: CpuIsa, result: process.ProcessResult, context: Context
 ) -> Iterator[Problem]:
     if result.code:
         first = result.stderr.strip().split("\n")[0]
@@ -161,14 +161,14 @@ CHECKS: tuple[Check, ...] = (
         id="compiler-flags",
         title="gcc takes the flags of every CPU ISA and means what they say",
         why="A flag that the compiler does not know stops the build after the configuration.",
-        mend="correct flags or macros of the ISA in matrix.toml",
+        fix="correct flags or macros of the ISA in matrix.toml",
         source="a real gcc of each platform",
     ),
     CapabilityCheck(
         id="nvcc-architectures",
         title="nvcc of the release's CUDA compiles for every GPU architecture",
         why="An architecture that nvcc does not know stops the build at its first kernel.",
-        mend="correct first_cuda and last_cuda, or take the architecture out of the group",
+        fix="correct first_cuda and last_cuda, or take the architecture out of the group",
         source="a real nvcc: --list-gpu-code",
     ),
 )

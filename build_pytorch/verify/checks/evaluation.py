@@ -11,7 +11,7 @@ CHECKS: tuple[Check, ...] = (
         id="evaluates",
         title="Every recipe evaluates to a package",
         why="An argument that torch does not take, a name out of scope: no build begins.",
-        mend="correct what Nix complains about",
+        fix="correct what Nix complains about",
         source="seed 000, issues 1 and 2",
     ),
     *evaluation_identity.CHECKS,
@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
         id="eval-warnings",
         title="Nix evaluates every recipe without a warning",
         why="A warning of today is an error of the next nixpkgs, or an override that does nothing.",
-        mend="do what the warning says",
+        fix="do what the warning says",
         source="nixpkgs: lib.warn, and overrideAttrs that changes a version without its source",
     ),
 )

@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import Check, Context, Outcome, Problem, Recipe, outcome_by_recipe
+from build_pytorch.verify.check import (
+    Check,
+    CheckOutcome,
+    Context,
+    Problem,
+    Recipe,
+    outcome_by_recipe,
+)
 from build_pytorch.verify.recipe_evaluation import Facts, evaluated, failures, prepare
 
 __all__ = ["DistinctDerivations", "Evaluates", "FactCheck", "NoWarnings", "prepare"]
@@ -17,11 +24,11 @@ __all__ = ["DistinctDerivations", "Evaluates", "FactCheck", "NoWarnings", "prepa
 class Evaluates(Check, frozen=True, kw_only=True):
     """Every recipe gives a package."""
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Ask what came of each recipe."""
         evaluation = evaluated(context)
         if evaluation.reason:
-            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
+            return CheckOutcome(check=self, not_run=_all(context), reason=evaluation.reason)
         return outcome_by_recipe(
             self,
             {
@@ -37,11 +44,11 @@ class FactCheck(Check, frozen=True, kw_only=True):
     test: Callable[[Variant, Facts], Iterable[Problem]]
     word: str
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look at every recipe that gave facts."""
         evaluation = evaluated(context)
         if evaluation.reason:
-            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
+            return CheckOutcome(check=self, not_run=_all(context), reason=evaluation.reason)
         tested: dict[str, tuple[Variant, Iterable[Problem]]] = {}
         unknown = []
         for variant, recipe in context.present():
@@ -68,11 +75,11 @@ class FactCheck(Check, frozen=True, kw_only=True):
 class DistinctDerivations(Check, frozen=True, kw_only=True):
     """No two variants are the same build."""
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Compare the derivation paths of all recipes."""
         evaluation = evaluated(context)
         if evaluation.reason:
-            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
+            return CheckOutcome(check=self, not_run=_all(context), reason=evaluation.reason)
         first: dict[str, str] = {}
         tested: dict[str, tuple[Variant, Iterable[Problem]]] = {}
         unknown = []
@@ -91,11 +98,11 @@ class DistinctDerivations(Check, frozen=True, kw_only=True):
 class NoWarnings(Check, frozen=True, kw_only=True):
     """Nix evaluates without a warning."""
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look at what Nix said beside its answer."""
         evaluation = evaluated(context)
         if evaluation.reason:
-            return Outcome(check=self, not_run=_all(context), reason=evaluation.reason)
+            return CheckOutcome(check=self, not_run=_all(context), reason=evaluation.reason)
         said: dict[str, list[Problem]] = {path: [] for path in evaluation.results}
         for warned in evaluation.warnings:
             path = warned.path if warned.path in said else next(iter(said))

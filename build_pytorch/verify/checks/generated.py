@@ -1,6 +1,6 @@
 """Whether recipes and docs are what matrix and templates yield, and the docs' numbers are true.
 
-The one road that calls the renderer, and only to compare.
+The one category that calls the renderer, and only to compare.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree
 from build_pytorch.generate import docs, rendering
-from build_pytorch.verify.check import Check, Context, Problem, Skipped, TreeCheck
+from build_pytorch.verify.check import Check, CheckSkipped, Context, Problem, TreeCheck
 
 _NUMBER: Final = re.compile(
     r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
@@ -43,7 +43,7 @@ def _recipes(context: Context) -> Iterator[Problem]:
             line=same + 1,
             found="a text that is out of date" if intact else "a text that was edited by hand",
             expected="what matrix.toml and the templates yield",
-            mend=f"run `invoke phase{variant.phase.number}{'' if intact else ' --force'}`; "
+            fix=f"run `invoke phase{variant.phase.number}{'' if intact else ' --force'}`; "
             "to keep the edit, make it in matrix.toml or templates/",
         )
 
@@ -72,7 +72,7 @@ def _docs(context: Context) -> Iterator[Problem]:
                 path=change.path,
                 found=change.reason,
                 expected="generated regions that can be compared",
-                mend="bring the page or its markers back",
+                fix="bring the page or its markers back",
                 severity="warning",
             )
         elif change.action is not Action.UNCHANGED:
@@ -83,7 +83,7 @@ def _listing(context: Context) -> Iterator[Problem]:
     """docs/variants.md names each package once, and each release's total, read as plain text."""
     text = context.read(paths.VARIANTS_DOC)
     if text is None:
-        raise Skipped(f"no {paths.VARIANTS_DOC}")
+        raise CheckSkipped(f"no {paths.VARIANTS_DOC}")
     listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", text))
     expected = Counter(variant.package for variant in context.matrix.variants)
     for package in sorted(expected.keys() | listed.keys()):
@@ -101,7 +101,7 @@ def _numbers(context: Context) -> Iterator[Problem]:
     pages = docs.pages(context.matrix)
     texts = {page: text for page in pages if (text := context.read(page)) is not None}
     if not texts:
-        raise Skipped(f"none of {', '.join(pages)}")
+        raise CheckSkipped(f"none of {', '.join(pages)}")
     for page, text in texts.items():
         prose = docs.outside_regions(text)
         for match in _NUMBER.finditer(prose):
@@ -111,7 +111,7 @@ def _numbers(context: Context) -> Iterator[Problem]:
                     line=prose.count("\n", 0, match.start()) + 1,
                     found=" ".join(match[0].split()),
                     expected=f"a number of the matrix: {', '.join(map(str, sorted(allowed)))}",
-                    mend="correct the number, or move it between markers",
+                    fix="correct the number, or move it between markers",
                 )
 
 
@@ -137,7 +137,7 @@ CHECKS: tuple[Check, ...] = (
         id="generated-recipes",
         title="Committed recipes equal generated ones",
         why="An edit in one recipe is lost at the next change, and the others lack it.",
-        mend="run `invoke all`",
+        fix="run `invoke all`",
         source="seed 004: one pattern, 44 recipes",
         test=_recipes,
     ),
@@ -145,7 +145,7 @@ CHECKS: tuple[Check, ...] = (
         id="generated-docs",
         title="Generated docs and the schema are up to date",
         why="Two of five commits by hand were doc fixes.",
-        mend="run `invoke phase5`",
+        fix="run `invoke phase5`",
         source="seed 004, Phase 5",
         test=_docs,
     ),
@@ -153,7 +153,7 @@ CHECKS: tuple[Check, ...] = (
         id="docs-listing",
         title="docs/variants.md lists every package once",
         why="People copy package names from it.",
-        mend="run `invoke phase5`",
+        fix="run `invoke phase5`",
         source="seed 002, Post-Refactor Documentation Updates",
         test=_listing,
     ),
@@ -161,7 +161,7 @@ CHECKS: tuple[Check, ...] = (
         id="docs-numbers",
         title="Numbers of variants in prose are true",
         why="A count outside the generated regions goes stale unseen.",
-        mend="correct the number",
+        fix="correct the number",
         source="seed 004, Phase 5: update README.md variant counts",
         test=_numbers,
     ),

@@ -17,7 +17,14 @@ from tree_sitter_nix import language
 
 from build_pytorch.base import process
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import Check, Context, Outcome, Problem, Recipe, outcome_by_recipe
+from build_pytorch.verify.check import (
+    Check,
+    CheckOutcome,
+    Context,
+    Problem,
+    Recipe,
+    outcome_by_recipe,
+)
 
 _NIX_PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_FAILURES: Final = 20
@@ -101,7 +108,7 @@ class ParseCheck(Check, frozen=True, kw_only=True):
         """For Nix."""
         return True
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Parse every recipe."""
         subjects = {recipe.path: (variant, recipe) for variant, recipe in context.present()}
         problems = _nix_problems(context, list(subjects))
@@ -185,7 +192,7 @@ class StructureCheck(Check, frozen=True, kw_only=True):
 
     test: Callable[[Variant, Recipe], Iterable[Problem]]
 
-    def run(self, context: Context) -> Outcome:
+    def run(self, context: Context) -> CheckOutcome:
         """Look at every recipe that is Nix."""
         tested: dict[str, tuple[Variant, Iterable[Problem]]] = {}
         broken = []
@@ -253,14 +260,14 @@ CHECKS: tuple[Check, ...] = (
         id="nix-syntax",
         title="Every recipe is valid Nix",
         why="A missing brace or an unbound name stops `flox build` before it begins.",
-        mend="correct the line",
+        fix="correct the line",
         source="seed 000, issue 2 and Validation",
     ),
     StructureCheck(
         id="override-order",
         title="override comes first, overrideAttrs is applied to its result",
         why="The other way round, the attributes are lost or CUDA is never switched on.",
-        mend="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
+        fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
         source="seed 003, Key Changes 1",
         test=_order,
     ),
@@ -268,7 +275,7 @@ CHECKS: tuple[Check, ...] = (
         id="overlay-count",
         title="There are as many overlays as the release asks for",
         why="One too few is another CUDA, MAGMA or PyTorch; one too many hides one of them.",
-        mend="CUDA, MAGMA where it is patched, PyTorch; PyTorch alone without CUDA",
+        fix="CUDA, MAGMA where it is patched, PyTorch; PyTorch alone without CUDA",
         source="seed 004, Canonical Recipe Pattern",
         test=_overlays,
     ),
@@ -276,7 +283,7 @@ CHECKS: tuple[Check, ...] = (
         id="attributes-once",
         title="overrideAttrs sets each attribute once",
         why="The second one wins or Nix refuses it; either way one of them is not what it seems.",
-        mend="merge the two",
+        fix="merge the two",
         source="the same fix pasted twice",
         test=_attributes,
     ),
