@@ -160,8 +160,7 @@ def prefetch(
     """Take the hashes of all sources, write matrix.toml and generate again."""
 
     def run() -> int:
-        from build_pytorch.cli import cli_values
-        from build_pytorch.sources import prefetch
+        from build_pytorch.cli import cli_values, prefetch
 
         options = prefetch.PrefetchOptions(
             only=tuple(only or ()),
@@ -202,9 +201,9 @@ def bump(
 
     def run() -> int:
         from build_pytorch.cli import cli_values
-        from build_pytorch.sources import bump
+        from build_pytorch.sources import release_bump
 
-        options = bump.BumpOptions(
+        options = release_bump.BumpOptions(
             torch=torch,
             nixpkgs=nixpkgs,
             cuda=cuda,
@@ -213,7 +212,7 @@ def bump(
             dry_run=dry_run,
             timeout=cli_values.integer("--timeout", timeout),
         )
-        return bump.run(options)
+        return release_bump.run(options)
 
     _hand_over(run)
 
@@ -223,9 +222,9 @@ def outdated(_: Context, json: bool = False) -> None:
     """List what is newer than matrix.toml: PyTorch and nixpkgs."""
 
     def run() -> int:
-        from build_pytorch.sources import bump
+        from build_pytorch.sources import release_bump
 
-        return bump.outdated(as_json=json)
+        return release_bump.outdated(as_json=json)
 
     _hand_over(run)
 

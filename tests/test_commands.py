@@ -122,49 +122,6 @@ def test_colour_is_for_terminals_only(project: Project) -> None:
     assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"  # type: ignore[arg-type]
 
 
-LAYERS = [
-    {"errors", "digest", "console", "fields", "hashes", "compatibility", "words"},
-    {"paths", "model", "nix", "proc", "github"},
-    {"matrix_errors", "consistency", "select", "guard", "given"},
-    {"matrix", "recipes", "changes"},
-    {"docs_choosing"},
-    {"docs", "applying"},
-    {"rendering", "matrix_edit"},
-    {"checks"},
-    {"phases"},
-    {"prefetch"},
-    {"builds"},
-    {"hardware", "smoke"},
-    {"prove"},
-    {"publish"},
-    {"bump"},
-]
-
-
-def imports_of(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            module, names = node.module, [alias.name for alias in node.names]
-            if module == "build_pytorch":
-                found.update(names)
-            elif module.startswith("build_pytorch."):
-                found.add(module.split(".")[1])
-    return found
-
-
-def test_imports_run_downhill_only() -> None:
-    rank = {name: number for number, layer in enumerate(LAYERS) for name in layer}
-    package = PROJECT / "build_pytorch"
-    modules = [path for path in package.rglob("*.py") if path.name != "__init__.py"]
-    for path in modules:
-        parts = path.relative_to(package).with_suffix("").parts
-        for name in imports_of(path):
-            if parts[0] in rank and name != parts[0]:
-                assert rank[name] < rank[parts[0]], f"{'/'.join(parts)} imports {name}"
-    assert {path.relative_to(package).with_suffix("").parts[0] for path in modules} <= set(rank)
-
-
 def test_the_menus_hold_no_logic() -> None:
     for menu in ("tasks.py", "noxfile.py"):
         for node in ast.walk(ast.parse((PROJECT / menu).read_text())):

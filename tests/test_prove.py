@@ -608,9 +608,9 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     (tools / "fake-objdump").chmod(0o755)
     code = f"""
 from pathlib import Path
-from build_pytorch import matrix
-from build_pytorch.prove import disassembly, isa
-cpu = matrix.load().cpus["avx2"]
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.inspect import disassembly, isa
+cpu = matrix_reader.load().cpus["avx2"]
 rules = isa.Rules(isa.ISAS[cpu.platform], isa.allowed(cpu))
 scan = disassembly.scan(Path({str(library)!r}), {str(tools / "fake-objdump")!r}, rules, print)
 # Not ru_maxrss: that of a process begins with what its parent had.

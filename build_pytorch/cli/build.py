@@ -109,7 +109,7 @@ def _history(root: Path, variants: Sequence[Variant]) -> dict[str, float]:
 
 def _fix(logs: Sequence[Path], screen: Screen) -> bool:
     """Take the hashes out of logs into matrix.toml; whether that changed something."""
-    from build_pytorch.sources import prefetch
+    from build_pytorch.cli import prefetch
 
     before = paths.MATRIX.read_bytes()
     for log in logs:

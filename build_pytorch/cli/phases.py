@@ -12,10 +12,11 @@ from msgspec import Struct
 from build_pytorch.base import file_apply, paths
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, totals
-from build_pytorch.generate import docs, rendering
+from build_pytorch.base.file_plan import Action, Change, Tree, totals
+from build_pytorch.cli.reference_pages import reference_pages
+from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Cleanup, Matrix, Phase, Variant
+from build_pytorch.matrix.model import Phase
 
 
 class PhaseOptions(Struct, frozen=True, kw_only=True):
@@ -34,19 +35,6 @@ class PhaseOptions(Struct, frozen=True, kw_only=True):
         return self.dry_run or self.check
 
 
-def plan(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
-    """What a phase would do to the tree. Raises WriteError where the tree cannot be read."""
-    match phase:
-        case Phase.CLEAN_UP:
-            return _plan_clean_up(fleet, tree)
-        case Phase.DOCS:
-            from build_pytorch.verify import checks_page
-
-            return [*docs.plan(fleet, rendering.texts(fleet), tree), *checks_page.plan(tree)]
-        case _:
-            return _plan_recipes(phase, fleet, tree)
-
-
 def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False) -> int:
     """Plan, print and apply phases in order; with `verify`, check the result.
 
@@ -57,8 +45,9 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     planned: dict[Phase, list[Change]] = {}
+    pages = reference_pages() if Phase.DOCS in phases else {}
     for phase in phases:
-        planned[phase] = plan(phase, fleet, tree)
+        planned[phase] = plan(phase, fleet, tree, pages)
         if screen:
             _print_plan(screen, phase, planned[phase], options)
     everything = [change for changes in planned.values() for change in changes]
@@ -75,7 +64,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     if verify and not pending:
         from build_pytorch.verify import verification
 
-        result = verification.verify(fleet, root)
+        result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
         if screen:
             result.print(screen)
@@ -90,69 +79,6 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
         }
         print_json(document, sys.stdout)
     return code
-
-
-def cleanup_of(variant: Variant) -> Cleanup | None:
-    """What the clean-up list says of a hand-written recipe where this variant belongs."""
-    entries = variant.release.cleanup
-    return next((entry for entry in entries if entry.file == f"{variant.package}.nix"), None)
-
-
-def _plan_clean_up(fleet: Matrix, tree: Tree) -> list[Change]:
-    planned: list[Change] = []
-    recipe_paths = {variant.path: variant for variant in fleet.variants}
-    listed: set[str] = set()
-    for release in fleet.releases.values():
-        for entry in release.cleanup:
-            path = f"{release.folder}/{entry.file}"
-            listed.add(path)
-            if entry.action == "delete":
-                planned.append(plan_delete(tree, path, entry.reason))
-            elif (tree.root / path).exists():
-                number = recipe_paths[path].phase.number
-                planned.append(
-                    Change(
-                        path=path,
-                        action=Action.UNCHANGED,
-                        reason=f"left to phase {number} ({entry.action})",
-                    )
-                )
-    for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):
-        planned.extend(
-            Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
-            for path in sorted(_files_below(tree.root, folder))
-            if path not in recipe_paths and path not in listed
-        )
-    return planned
-
-
-def _files_below(root: Path, folder: str) -> list[str]:
-    """Files in a recipe folder, ours that a kill left half-written aside."""
-    return [
-        path.relative_to(root).as_posix()
-        for path in (root / folder).rglob("*")
-        if not file_apply.is_temporary(path.name) and (path.is_symlink() or not path.is_dir())
-    ]
-
-
-def _plan_recipes(phase: Phase, fleet: Matrix, tree: Tree) -> list[Change]:
-    texts = rendering.texts(fleet)
-    planned = []
-    for variant in fleet.variants:
-        if variant.phase is not phase:
-            continue
-        entry = cleanup_of(variant)
-        planned.append(
-            plan_text(
-                tree,
-                variant.path,
-                texts[variant.path],
-                hand_written=entry.action if entry and entry.action != "delete" else "refuse",
-                reason=entry.reason if entry else "",
-                group=variant.gpu_label,
-            )
-        )
-    return planned
 
 
 def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: PhaseOptions) -> None:

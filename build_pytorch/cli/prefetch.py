@@ -1,21 +1,85 @@
-"""The command behind `nox -s prefetch -- ...` and `invoke prefetch`."""
+"""`invoke prefetch`: take the hashes of all sources, write matrix.toml and generate again."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
-from build_pytorch.cli import cli_values
-from build_pytorch.sources import prefetch
+from msgspec import Struct
+
+from build_pytorch.base import paths
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.cli import cli_values, phases
+from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.model import Phase
+from build_pytorch.sources.source_fetch import TIMEOUT, Fetched, fetch_all, from_log, new_values
+from build_pytorch.sources.source_list import sources
+
+
+class PrefetchOptions(Struct, frozen=True, kw_only=True):
+    """What a person may ask."""
+
+    only: tuple[str, ...] = ()
+    check: bool = False
+    accept: bool = False
+    json: bool = False
+    timeout: int = TIMEOUT
+    from_log: Path | None = None
+
+
+def run(options: PrefetchOptions) -> int:
+    """Fetch what matrix.toml names, compare, show, write and generate. Returns the exit code.
+
+    Raises BuildPytorchError, with matrix.toml untouched, where something cannot be fetched.
+    """
+    fleet = matrix_reader.load()
+    wanted = sources(fleet, options.only)
+    fetched = (
+        from_log(options.from_log, wanted)
+        if options.from_log
+        else fetch_all(wanted, options.timeout)
+    )
+    new = matrix_editor.edited(fleet.text, new_values(fetched))
+    moved = [item for item in fetched if item.is_moved]
+    refused = bool(moved) and not options.accept and not options.from_log
+    differs = new != fleet.text
+    screen = Screen(sys.stderr if options.json else sys.stdout)
+    _print(screen, fetched, matrix_editor.change(paths.MATRIX, fleet.text, new).diff())
+    if refused:
+        for item in moved:
+            screen.line(
+                f"warning: {item.source.label} is not what it was: the hash of "
+                f"{item.source.taken_for} was {item.source.hash} and is {item.hash}. Find out why; "
+                "--accept takes the new one. Nothing was written."
+            )
+    code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
+    writes = differs and not (refused or options.check)
+    if options.json:
+        print_json(_document(fetched, code, written=writes), sys.stdout)
+    if not writes:
+        return code
+    matrix_editor.write(paths.MATRIX, fleet.text, new)
+    return max(code, generate(screen.stream))
+
+
+def generate(stream: TextIO) -> int:
+    """Write the recipes and docs that depend on matrix.toml, which was just changed."""
+
+    with redirect_stdout(stream):
+        return phases.run(list(Phase), phases.PhaseOptions())
+
 
 HELP: Final = {
     "only": "this source only (torch, nixpkgs, magma_patch); may be given again",
     "check": "write nothing and exit 1 where a hash differs",
     "accept": "take the new hash of a rev that has another one than it had",
     "json": "print the result as JSON",
-    "timeout": f"minutes that one download may take (default: {prefetch.TIMEOUT})",
+    "timeout": f"minutes that one download may take (default: {TIMEOUT})",
     "from-log": "take the hashes from the log of a failed build (- reads standard input)",
 }
 
@@ -28,8 +92,34 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=HELP["only"])
     for option in ("check", "accept", "json"):
         parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
-    parser.add_argument("--timeout", default=f"{prefetch.TIMEOUT}", help=HELP["timeout"])
+    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
     parser.add_argument("--from-log", type=Path, metavar="FILE", help=HELP["from-log"])
     values = vars(parser.parse_args(argv))
     values["timeout"] = cli_values.integer("--timeout", values["timeout"])
-    return prefetch.run(prefetch.PrefetchOptions(**{**values, "only": tuple(values["only"])}))
+    return run(PrefetchOptions(**{**values, "only": tuple(values["only"])}))
+
+
+def _print(screen: Screen, fetched: list[Fetched], diff: str) -> None:
+    for item in fetched:
+        source = item.source
+        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.backend})")
+    screen.diff(diff)
+
+
+def _document(fetched: list[Fetched], code: int, *, written: bool) -> dict[str, object]:
+    return {
+        "sources": [
+            {
+                "release": item.source.release,
+                "name": item.source.name,
+                "taken_for": item.source.taken_for,
+                "old": item.source.hash,
+                "hash": item.hash,
+                "state": item.state,
+                "backend": item.backend,
+            }
+            for item in fetched
+        ],
+        "written": written,
+        "exit_code": code,
+    }

@@ -13,6 +13,7 @@ from msgspec import Struct
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
@@ -79,7 +80,7 @@ def run(patterns: Sequence[str], root: Path, *, as_json: bool) -> int:
 
 def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[StatusRow]:
     """A row for each variant. Recipes are verified, the store and the ledger are asked."""
-    verified = verification.verify(fleet, root, variants=variants)
+    verified = verification.verify(fleet, root, variants=variants, pages=reference_pages)
     errors = Counter(
         finding.problem.path for finding in verified.findings if finding.problem.severity == "error"
     )

@@ -13,6 +13,7 @@ from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli import cli_values
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 from build_pytorch.verify import verification
@@ -77,6 +78,7 @@ def run(  # noqa: PLR0913 - the options of the command
         only=only,
         strict=strict,
         pinned=pinned,
+        pages=reference_pages,
     )
     # Not before the verification, during which Nix works: every import ahead of it delays it.
     from build_pytorch.verify.verify_reports import github_annotations, write_junit, write_sarif

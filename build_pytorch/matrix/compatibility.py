@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from build_pytorch.base.versions import digits
+
+
+def sm_code(capability: str) -> str:
+    """Return the name that CUDA compilers give a compute capability: `sm_120` for `12.0`."""
+    return f"sm_{digits(capability)}"
+
 
 def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Whether machine code (SASS) built for one compute capability runs on a GPU of another.

@@ -18,8 +18,7 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import quoting
-from build_pytorch.verify.check import Recipe
-from build_pytorch.verify.recipe_evaluation import NO_NETWORK, message_of, shared_import
+from build_pytorch.nix.nix_evaluation import NO_NETWORK, message_of, shared_import
 
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
@@ -75,7 +74,7 @@ def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.Pro
     items = []
     for variant in variants:
         place = (root / variant.path).resolve()
-        recipe = Recipe(variant.path, place.read_text(encoding="utf-8", errors="replace"))
+        recipe = place.read_text(encoding="utf-8", errors="replace")
         argument = ""
         if text := shared_import(recipe):
             name = imports.setdefault(text, f"n{len(imports)}")

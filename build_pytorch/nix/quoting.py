@@ -1,8 +1,7 @@
-"""What we know of Nix as a language: how values are written, and where comments are."""
+"""Quoting of values for Nix source text."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 Value = str | bool | int | None | Sequence["Value"]
@@ -31,29 +30,3 @@ def indented(text: str) -> str:
     The caller ends it with a line break: a quote right before the closing two would join them.
     """
     return text.replace("''", "'''").replace("${", "''${")
-
-
-_TOKEN = re.compile(
-    r"""
-    # What is not closed runs to the end of the text; looking for its end twice would take forever.
-    (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
-    |(?P<string>"(?:[^"\\]++|\\.)*+(?:"|\Z)
-      |''(?:[^']++|'''|''\$|''\\.|'(?!'))*+(?:''|\Z))
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def without_comments(text: str) -> str:
-    """A recipe with its Nix comments blanked; lines and columns stay where they are.
-
-    Strings are kept whole, so a # inside one does not begin a comment.
-    Nix manual, "Language > Syntax": # to the end of the line, /* to */.
-    """
-
-    def blank(match: re.Match[str]) -> str:
-        if match["comment"] is None:
-            return match[0]
-        return re.sub(r"[^\n]", " ", match[0])
-
-    return _TOKEN.sub(blank, text)

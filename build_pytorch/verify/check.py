@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from build_pytorch.base import paths, process
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix import quoting
+from build_pytorch.nix.comments import without_comments
 
 _LARGEST: Final = 1 << 20
 """Bytes. Ours have seven thousand."""
@@ -48,7 +48,7 @@ class Recipe:
     @functools.cached_property
     def code(self) -> str:
         """The text with Nix comments blanked: what is commented out does not count as there."""
-        return quoting.without_comments(self.text)
+        return without_comments(self.text)
 
     def line_of(self, offset: int) -> int:
         """The line of an offset in text or code."""
@@ -59,7 +59,8 @@ class Context:
     """What the checks look at: the matrix and the files below a root, each read once.
 
     `variants` are those asked for, `is_whole` says whether these are all; with `pinned`, recipes
-    are evaluated against the nixpkgs that they name instead of the model.
+    are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
+    generated reference pages by path; None if the caller has none to compare with.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class Context:
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
+        pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
+        self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.is_whole = len(self.variants) == len(matrix.variants)
         self.recipes: dict[str, Recipe] = {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from build_pytorch.base import digest, paths
-from build_pytorch.base.file_plan import Change, Tree, plan_text
+from build_pytorch.base import digest
 from build_pytorch.verify import verification
 
 _CATEGORIES: Final = {
@@ -49,10 +48,3 @@ def page() -> str:
                 f"- Asked for by: {check.source}",
             ]
     return digest.seal("\n".join(lines) + "\n")
-
-
-def plan(tree: Tree) -> list[Change]:
-    """Plan the page, in a checkout that has a matrix of its own."""
-    if not (tree.root / paths.MATRIX.name).exists():
-        return []
-    return [plan_text(tree, paths.CHECKS_DOC, page())]

@@ -19,6 +19,7 @@ from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
+from build_pytorch.nix.nix_evaluation import NO_NETWORK, message_of, shared_import
 from build_pytorch.verify.check import Context, Problem, Recipe
 
 MODEL: Final = Path(__file__).with_name("nixpkgs_model")
@@ -32,10 +33,6 @@ _SECONDS: Final = 120.0
 _MEMORY: Final = 8 << 30
 """Bytes that Nix may take offline; a recipe may build an endless list."""
 
-NO_NETWORK: Final = re.compile(
-    r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
-)
-"""How Nix says that what an evaluation needs cannot be had."""
 _WARNING: Final = re.compile(r"(?m)^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
@@ -170,7 +167,7 @@ def _start(
     for recipe in recipes:
         item = f"id = {quoting.literal(recipe.path)}; "
         item += f"path = {quoting.literal(_place(context, recipe.path))};"
-        if share and (expression := shared_import(recipe)):
+        if share and (expression := shared_import(recipe.text)):
             name = imports.setdefault(expression, f"n{len(imports)}")
             item += f" nixpkgs = {quoting.literal(name)};"
         items.append(f"{{ {item} }}")
@@ -194,23 +191,6 @@ def _start(
         for number, folder in enumerate(sorted(folders)):
             argv += ["-I", f"recipes{number}={folder}"]
     return process.start([*argv, "-"], stdin=expression, env={"NIX_PATH": ""}, memory=memory)
-
-
-def shared_import(recipe: Recipe) -> str | None:
-    """The default of the argument nixpkgs_pinned, or None where it means another elsewhere."""
-    head = re.search(r"(?ms)^\{.*?^\}:", recipe.text)
-    if head is None or "nixpkgs_pinned" not in head[0]:
-        return None
-    text = _default(head[0])
-    is_relative = text is not None and re.search(r"(?<![\w.])\.{1,2}/", text)
-    return None if is_relative else text
-
-
-@functools.cache
-def _default(head: str) -> str | None:
-    from build_pytorch.verify.checks import syntax
-
-    return syntax.default_of(head, "nixpkgs_pinned")
 
 
 def _place(context: Context, path: str) -> str:
@@ -281,14 +261,6 @@ def _warnings(stderr: str) -> list[Warned]:
         elif warning := _WARNING.match(line):
             found.append(Warned(path, warning[1]))
     return found
-
-
-def message_of(stderr: str) -> str:
-    """The error itself, without the places and excerpts that follow it."""
-    errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
-    text = errors[-1] if errors else stderr.strip().split("\n")[-1]
-    text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
-    return text or "Nix says nothing"
 
 
 def failures(result: EvaluatedRecipe) -> Iterable[Problem]:

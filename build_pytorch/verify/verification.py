@@ -13,7 +13,7 @@ A new check is a value in the CHECKS of its module; a new category is a module i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,6 +78,7 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
+    pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
@@ -86,7 +87,7 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
     """
     from build_pytorch.verify.check import Context
 
-    context = Context(matrix, root, variants, pinned=pinned)
+    context = Context(matrix, root, variants, pinned=pinned, pages=pages)
     # Nix takes longest: it works while the other categories are imported and look at the text.
     if not only or "evaluation" in only:
         from build_pytorch.verify import recipe_evaluation

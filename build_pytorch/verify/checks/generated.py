@@ -12,7 +12,7 @@ from typing import Final
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.file_plan import Action, Tree
+from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.generate import docs, rendering
 from build_pytorch.verify.check import Check, CheckSkipped, Context, Problem, TreeCheck
 
@@ -58,11 +58,8 @@ def _is_kept(path: str, context: Context) -> bool:
 
 def _docs(context: Context) -> Iterator[Problem]:
     try:
-        from build_pytorch.verify import checks_page
-
         tree = Tree(context.root)
         planned = docs.plan(context.matrix, rendering.texts(context.matrix), tree)
-        planned += checks_page.plan(tree)
     except BuildPytorchError as error:
         yield Problem(path="docs", found=str(error), expected="docs and templates that can be read")
         return
@@ -77,6 +74,16 @@ def _docs(context: Context) -> Iterator[Problem]:
             )
         elif change.action is not Action.UNCHANGED:
             yield Problem(path=change.path, found=change.reason, expected="as generated")
+
+
+def _reference(context: Context) -> Iterator[Problem]:
+    if context.pages is None or not (context.root / paths.MATRIX.name).exists():
+        raise CheckSkipped("no reference pages to compare with")
+    tree = Tree(context.root)
+    for path, text in context.pages().items():
+        change = plan_text(tree, path, text)
+        if change.action is not Action.UNCHANGED:
+            yield Problem(path=path, found=change.reason, expected="as generated")
 
 
 def _listing(context: Context) -> Iterator[Problem]:
@@ -148,6 +155,14 @@ CHECKS: tuple[Check, ...] = (
         fix="run `invoke phase5`",
         source="seed 004, Phase 5",
         test=_docs,
+    ),
+    TreeCheck(
+        id="reference-docs",
+        title="The generated reference pages are up to date",
+        why="A command or check that changed would be described as it was before.",
+        fix="run `invoke phase5`",
+        source="docs/reference",
+        test=_reference,
     ),
     TreeCheck(
         id="docs-listing",

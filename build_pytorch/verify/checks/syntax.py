@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
-from tree_sitter_nix import language
+from tree_sitter import Node, Query, QueryCursor, Tree
 
 from build_pytorch.base import process
 from build_pytorch.matrix.model import Variant
+from build_pytorch.nix.syntax_tree import NIX, node_text, parse
+from build_pytorch.verify import recipe_evaluation
 from build_pytorch.verify.check import (
     Check,
     CheckOutcome,
@@ -29,8 +30,6 @@ from build_pytorch.verify.check import (
 _NIX_PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_FAILURES: Final = 20
 """Nix stops at the first error of a run; after so many runs tree-sitter does the rest."""
-
-_NIX: Final = Language(language())
 
 # (torch.override { ... }).overrideAttrs (...), from the outside in; and what overlays are.
 _QUERY: Final = """
@@ -51,13 +50,9 @@ _QUERY: Final = """
     """
 
 
-def _text(node: Node) -> str:
-    return (node.text or b"").decode()
-
-
 @functools.cache
 def _query() -> Query:
-    return Query(_NIX, _QUERY)
+    return Query(NIX, _QUERY)
 
 
 @functools.cache
@@ -68,8 +63,8 @@ def _captures(recipe: Recipe) -> dict[str, list[Node]]:
 
 @functools.cache
 def tree_of(recipe: Recipe) -> Tree:
-    """The syntax tree of a recipe, with errors in it where it is not Nix."""
-    return Parser(_NIX).parse(recipe.text.encode())
+    """Return the syntax tree of a recipe, with error nodes where it is not valid Nix."""
+    return parse(recipe.text)
 
 
 def first_error(tree: Tree) -> Problem | None:
@@ -80,24 +75,8 @@ def first_error(tree: Tree) -> Problem | None:
     while not (node.is_error or node.is_missing):
         node = next(child for child in node.children if child.has_error or child.is_missing)
     line, column = node.start_point
-    found = f"no {node.type}" if node.is_missing else _text(node).split("\n")[0][:40]
+    found = f"no {node.type}" if node.is_missing else node_text(node).split("\n")[0][:40]
     return Problem(line=line + 1, column=column + 1, found=found or "nothing", expected="valid Nix")
-
-
-@functools.cache
-def default_of(head: str, argument: str) -> str | None:
-    """The text of the default of an argument, or None. `head` is a function up to its colon."""
-    root = Parser(_NIX).parse(f"{head} null".encode()).root_node
-    function = next((n for n in root.named_children if n.type == "function_expression"), None)
-    formals = function.child_by_field_name("formals") if function else None
-    if formals is None or root.has_error:
-        return None
-    for formal in formals.named_children:
-        name = formal.child_by_field_name("name")
-        default = formal.child_by_field_name("default")
-        if name and default and _text(name) == argument:
-            return _text(default)
-    return None
 
 
 class ParseCheck(Check, frozen=True, kw_only=True):
@@ -150,8 +129,6 @@ def _nix_problems(context: Context, paths: Sequence[str]) -> dict[str, Problem |
     running = context.running.pop("parse", None)
     rest = list(paths)
     if running is None and process.which("nix-instantiate"):
-        from build_pytorch.verify import recipe_evaluation
-
         # What evaluates was parsed; only for the rest Nix is asked once more.
         results = recipe_evaluation.evaluated(context).results
         answers = {path: None for path in rest if path in results and results[path].ok}
@@ -242,9 +219,9 @@ def _attributes(variant: Variant, recipe: Recipe) -> Iterator[Problem]:
             for binding in group.named_children
             if binding.type == "binding"
         ]
-        names = Counter(_text(binding.named_children[0]) for binding in bindings)
+        names = Counter(node_text(binding.named_children[0]) for binding in bindings)
         for binding in bindings:
-            name = _text(binding.named_children[0])
+            name = node_text(binding.named_children[0])
             if names[name] > 1:
                 line, column = binding.start_point
                 yield Problem(

@@ -20,7 +20,7 @@ from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix import field_types, matrix_editor, matrix_reader
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
-from build_pytorch.sources import prefetch
+from build_pytorch.sources import source_fetch
 from build_pytorch.sources.github import GitHub
 from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import verification
@@ -38,7 +38,7 @@ class BumpOptions(Struct, frozen=True, kw_only=True):
     release: str = ""
     pre: bool = False
     dry_run: bool = False
-    timeout: int = prefetch.TIMEOUT
+    timeout: int = source_fetch.TIMEOUT
 
 
 def run(options: BumpOptions) -> int:
@@ -216,7 +216,7 @@ def _with_hashes(fleet: Matrix, text: str, name: str, options: BumpOptions, scre
     values: dict[Trail, Value] = {}
     for source in new:
         if source.request != old.get((source.release, source.name)):
-            fetched = prefetch.fetch(source, options.timeout)
+            fetched = source_fetch.fetch(source, options.timeout)
             screen.line(f"{source.label}: {fetched.hash} ({fetched.backend})")
             values[source.hash_trail] = fetched.hash
             values[source.recorded_trail] = source.taken_for

@@ -5,32 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import paths, process
-from build_pytorch.base.console import ProgressLine, Screen, print_json
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, ToolError
-from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.base import process
+from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Trail
 from build_pytorch.nix.hash_mismatch import mismatches
 from build_pytorch.sources.fetchers import backends_for
-from build_pytorch.sources.source_list import Source, sources
+from build_pytorch.sources.source_list import Source
 
 TIMEOUT: Final = 60
 """Minutes that one download may take. PyTorch with its submodules is several GiB."""
-
-
-class PrefetchOptions(Struct, frozen=True, kw_only=True):
-    """What a person may ask."""
-
-    only: tuple[str, ...] = ()
-    check: bool = False
-    accept: bool = False
-    json: bool = False
-    timeout: int = TIMEOUT
-    from_log: Path | None = None
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
@@ -58,48 +46,6 @@ class Fetched(Struct, frozen=True, kw_only=True):
         return "new" if self.source.hash else "taken"
 
 
-def run(options: PrefetchOptions) -> int:
-    """Fetch what matrix.toml names, compare, show, write and generate. Returns the exit code.
-
-    Raises BuildPytorchError, with matrix.toml untouched, where something cannot be fetched.
-    """
-    fleet = matrix_reader.load()
-    wanted = sources(fleet, options.only)
-    fetched = _from_log(options.from_log, wanted) if options.from_log else _fetch(wanted, options)
-    new = matrix_editor.edited(fleet.text, _values(fetched))
-    moved = [item for item in fetched if item.is_moved]
-    refused = bool(moved) and not options.accept and not options.from_log
-    differs = new != fleet.text
-    screen = Screen(sys.stderr if options.json else sys.stdout)
-    _print(screen, fetched, matrix_editor.change(paths.MATRIX, fleet.text, new).diff())
-    if refused:
-        for item in moved:
-            screen.line(
-                f"warning: {item.source.label} is not what it was: the hash of "
-                f"{item.source.taken_for} was {item.source.hash} and is {item.hash}. Find out why; "
-                "--accept takes the new one. Nothing was written."
-            )
-    code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
-    writes = differs and not (refused or options.check)
-    if options.json:
-        print_json(_document(fetched, code, written=writes), sys.stdout)
-    if not writes:
-        return code
-    matrix_editor.write(paths.MATRIX, fleet.text, new)
-    return max(code, generate(screen.stream))
-
-
-def generate(stream: TextIO) -> int:
-    """Write the recipes and docs that depend on matrix.toml, which was just changed."""
-    from contextlib import redirect_stdout
-
-    from build_pytorch.cli import phases
-    from build_pytorch.matrix.model import Phase
-
-    with redirect_stdout(stream):
-        return phases.run(list(Phase), phases.PhaseOptions())
-
-
 def fetch(source: Source, minutes: int = TIMEOUT) -> Fetched:
     """The true hash of one source. Raises ToolError with one line."""
     errors = []
@@ -121,19 +67,19 @@ def fetch(source: Source, minutes: int = TIMEOUT) -> Fetched:
     raise ToolError("; then ".join(errors) or f"{source.label}: nothing here can fetch it; {tools}")
 
 
-def _fetch(wanted: list[Source], options: PrefetchOptions) -> list[Fetched]:
+def fetch_all(wanted: list[Source], minutes: int = TIMEOUT) -> list[Fetched]:
     """Every source, each request once."""
     done: dict[tuple[str, ...], Fetched] = {}
     fetched = []
     for source in wanted:
         if source.request not in done:
-            done[source.request] = fetch(source, options.timeout)
+            done[source.request] = fetch(source, minutes)
         first = done[source.request]
         fetched.append(Fetched(source=source, hash=first.hash, backend=first.backend))
     return fetched
 
 
-def _from_log(path: Path, wanted: list[Source]) -> list[Fetched]:
+def from_log(path: Path, wanted: list[Source]) -> list[Fetched]:
     """The sources whose hash a build log says is another one, found by the old hash."""
     try:
         log = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
@@ -158,35 +104,9 @@ def _from_log(path: Path, wanted: list[Source]) -> list[Fetched]:
     return fetched
 
 
-def _values(fetched: list[Fetched]) -> dict[Trail, str]:
+def new_values(fetched: list[Fetched]) -> dict[Trail, str]:
     values: dict[Trail, str] = {}
     for item in fetched:
         values[item.source.hash_trail] = item.hash
         values[item.source.recorded_trail] = item.source.taken_for
     return values
-
-
-def _print(screen: Screen, fetched: list[Fetched], diff: str) -> None:
-    for item in fetched:
-        source = item.source
-        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.backend})")
-    screen.diff(diff)
-
-
-def _document(fetched: list[Fetched], code: int, *, written: bool) -> dict[str, object]:
-    return {
-        "sources": [
-            {
-                "release": item.source.release,
-                "name": item.source.name,
-                "taken_for": item.source.taken_for,
-                "old": item.source.hash,
-                "hash": item.hash,
-                "state": item.state,
-                "backend": item.backend,
-            }
-            for item in fetched
-        ],
-        "written": written,
-        "exit_code": code,
-    }

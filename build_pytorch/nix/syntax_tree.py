@@ -1,0 +1,37 @@
+"""Nix source text as a syntax tree, read by tree-sitter without Nix installed."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from tree_sitter import Language, Node, Parser, Tree
+from tree_sitter_nix import language
+
+NIX: Final = Language(language())
+
+
+def parse(text: str) -> Tree:
+    """Return the syntax tree of Nix source text, with error nodes where it is not valid Nix."""
+    return Parser(NIX).parse(text.encode())
+
+
+def node_text(node: Node) -> str:
+    """Return the source text of a node."""
+    return (node.text or b"").decode()
+
+
+@functools.cache
+def default_of(head: str, argument: str) -> str | None:
+    """The text of the default of an argument, or None. `head` is a function up to its colon."""
+    root = parse(f"{head} null").root_node
+    function = next((n for n in root.named_children if n.type == "function_expression"), None)
+    formals = function.child_by_field_name("formals") if function else None
+    if formals is None or root.has_error:
+        return None
+    for formal in formals.named_children:
+        name = formal.child_by_field_name("name")
+        default = formal.child_by_field_name("default")
+        if name and default and node_text(name) == argument:
+            return node_text(default)
+    return None
