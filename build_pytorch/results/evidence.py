@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
-from build_pytorch.base import digest, paths
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base import digest, files, paths
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.derivations import valid
 from build_pytorch.results import artefacts
@@ -98,7 +95,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
 def recipe_digest(root: Path, variant: Variant) -> str:
     """Return the digest of a variant's recipe file, or "" if it cannot be read."""
     try:
-        return digest.of_bytes(paths.read_file(root / variant.path))
+        return digest.of_bytes(files.read_regular_file(root / variant.path))
     except OSError:
         return ""
 
@@ -128,12 +125,20 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     below the root and whether the ledger got a line.
     """
     moment = now()
-    of = _origin_in_ledger(root, variant, artefact) if artefact else None
+    of = None
+    if artefact:
+        subject = (variant.release_name, variant.id)
+        events = [event for event in Ledger(root).events() if event.subject == subject]
+        of = _origin(events, recipe_digest(root, variant), str(artefact.output))
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
     report = f"{paths.STATE}/{REPORTS}/{test}-{variant.package}-{stamp}Z.json"
     recorded = of is not None and outcome != "not run"
     added = {"recorded": recorded, "report": report, "digest": of}
-    _save_report(root / report, {"at": moment, **document, **added})
+    text = msgspec.json.encode({"at": moment, **document, **added})
+    with files.write_errors(root / report):
+        files.make_state(root / paths.STATE)
+        (root / report).parent.mkdir(exist_ok=True)
+    files.write_atomically(root / report, msgspec.json.format(text, indent=2) + b"\n")
     if artefact and of is not None and outcome != "not run":
         Ledger(root).append(
             Tested(
@@ -149,29 +154,6 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
             )
         )
     return report, recorded
-
-
-def _save_report(path: Path, document: object) -> None:
-    """Write a report atomically. Raises WriteError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        paths.make_state(path.parents[1])
-        path.parent.mkdir(exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _origin_in_ledger(root: Path, variant: Variant, artefact: Artefact) -> str | None:
-    subject = (variant.release_name, variant.id)
-    events = [event for event in Ledger(root).events() if event.subject == subject]
-    return _origin(events, recipe_digest(root, variant), str(artefact.output))
 
 
 def _origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None:

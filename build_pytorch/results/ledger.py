@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
@@ -122,9 +122,9 @@ class Ledger:
     def append(self, event: AnyEvent) -> None:
         """Add one line and sync it to disk. Raises WriteError."""
         line = msgspec.json.encode(event) + b"\n"
-        try:
-            paths.make_state(self.folder)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with files.write_errors(self.path):
+            files.make_state(self.folder)
             with os.fdopen(os.open(self.path, flags, 0o666), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
@@ -133,8 +133,6 @@ class Ledger:
                 while line:  # a full disk may take a part of it
                     line = line[file.write(line) or 0 :]
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def events(self) -> Iterator[AnyEvent]:
         """Yield every valid line, oldest first.
@@ -142,7 +140,7 @@ class Ledger:
         Raises WriteError if the file exists and cannot be read.
         """
         try:
-            data = paths.read_file(self.path)
+            data = files.read_regular_file(self.path)
         except FileNotFoundError:
             return
         except OSError as error:
