@@ -12,7 +12,7 @@ from build_pytorch.build.jobs import Attempt
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.step import Step
 from build_pytorch.nix.derivations import valid
-from build_pytorch.results import result_lookup
+from build_pytorch.results import artefacts
 
 _CLOCKS: Final = 0.1
 """Seconds by which the clock of files may be behind ours."""
@@ -30,7 +30,7 @@ def command(
         option = ["--builders", plan.builders.option]
         return ["nix-store", "--realise", *drvs, "--keep-going", *jobs, *limit, *option], {}
     if plan.backend == "nix":
-        link = result_lookup.link(root, first)
+        link = artefacts.link(root, first)
         return ["nix-build", first.path, "--out-link", link.name, *limit], {}
     # Flox has no option for it; the Nix inside reads this.
     config = os.environ.get("NIX_CONFIG", "")
@@ -43,7 +43,7 @@ def outputs(plan: Plan, root: Path, attempt: Attempt, code: int) -> tuple[str, .
     `code` is the exit code of the program. Raises ToolError where the store cannot be asked.
     """
     step = attempt.step
-    link = result_lookup.link(root, step.variant)
+    link = artefacts.link(root, step.variant)
     if plan.builders is not None:
         if not (step.derivation and valid([step.derivation.output])):
             return ()
@@ -51,7 +51,7 @@ def outputs(plan: Plan, root: Path, attempt: Attempt, code: int) -> tuple[str, .
         process.capture([*argv, "--indirect"])
     elif code:
         return ()
-    target = result_lookup.target(link)
+    target = artefacts.target(link)
     is_ours = step.derivation is not None and target in step.derivation.outputs.values()
     # Flox may wrap the derivation, and where Nix cannot be asked there is none to compare with;
     # but a link that was not made now is of another build.

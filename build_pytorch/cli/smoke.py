@@ -23,9 +23,8 @@ from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import Ledger, Tested, now
 from build_pytorch.smoke import runner, script, smoke_view
 from build_pytorch.smoke.judge import Judgement, judge, lacks
 from build_pytorch.smoke.runner import Ran
@@ -153,36 +152,25 @@ def _judged(ran: Ran, variant: Variant, built: Artefact | None) -> Judgement:
 
 
 def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
-    """Keep the report, and a line of the ledger where the artefact itself (`built`) was tested.
-
-    The line needs the recipe that it was built from: it must not claim a proof of another.
-    """
-    digest = artefacts.origin(root, case.variant, built) if built else None
-    name = artefacts.report_name("smoke", case.variant)
-    case = msgspec.structs.replace(case, recorded=digest is not None, report=name)
-    artefacts.save_report(root, name, {**case.as_dict(), "digest": digest})
-    outcome = case.judgement.outcome
-    if digest and outcome != "not run":
-        event = Tested(
-            at=now(),
-            release=case.variant.release_name,
-            variant=case.variant.id,
-            digest=digest,
-            by="smoke",
-            outcome=outcome,
-            output=case.output,
-            reason="; ".join(case.judgement.reasons),
-            report=name,
-        )
-        Ledger(root).append(event)
-    return case
+    """Save the report, and record the test where the artefact itself (`built`) was tested."""
+    judgement = case.judgement
+    report, recorded = evidence.record_evidence(
+        root,
+        case.variant,
+        built,
+        test="smoke",
+        outcome=judgement.outcome,
+        reasons=judgement.reasons,
+        document=case.as_dict(),
+    )
+    return msgspec.structs.replace(case, recorded=recorded, report=report)
 
 
 def _kept(case: Case) -> str:
     """Where the report is, and why there is no record."""
     if not case.report or case.recorded:
         return f"report: {case.report}\n" if case.report else ""
-    why = artefacts.unrecorded(case.variant) if case.output else "this is not the built variant"
+    why = evidence.unknown_recipe(case.variant) if case.output else "this is not the built variant"
     return f"report: {case.report}; not recorded: {why}\n"
 
 
