@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from build_pytorch.base.versions import digits
+from build_pytorch.matrix.model import CpuIsa
 
 
 def sm_code(capability: str) -> str:
@@ -27,6 +29,11 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     if (built_major, built_minor) == (major, minor):
         return "exact"
     return "compatible" if built_major == major and built_minor < minor else None
+
+
+def missing_cpu_flags(cpu: CpuIsa, available: Collection[str]) -> tuple[str, ...]:
+    """Return the flags of /proc/cpuinfo that a CPU ISA needs and a machine does not have."""
+    return tuple(flag for flag in cpu.cpuinfo if flag not in available)
 
 
 def _parts(capability: str) -> tuple[int, int]:
