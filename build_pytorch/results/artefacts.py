@@ -12,6 +12,7 @@ from msgspec import Struct
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
+from build_pytorch.nix import store
 from build_pytorch.results import result_lookup
 from build_pytorch.results.ledger import REPORTS, Ledger, now
 
@@ -69,8 +70,8 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
     `version` is that of Python, as `3.13`. Raises ToolError where the closure has none.
     """
     closure = list(_propagated([artefact.output], set()))
-    if process.which("nix-store"):
-        closure += [Path(path) for path in sorted(requisites(str(artefact.output)))]
+    if process.which(store.NIX_STORE):
+        closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
     closure = list(dict.fromkeys(closure))
     name = re.compile(rf"[a-z0-9]+-python3-{re.escape(version)}[a-z0-9.]*")
     pythons = [path / "bin" / f"python{version}" for path in closure if name.fullmatch(path.name)]
@@ -92,11 +93,6 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
         "PYTHONSAFEPATH": "1",  # nor one of the folder that this runs in; as -P, from 3.11 on
         "PYTHONHOME": None,
     }
-
-
-def requisites(output: str) -> list[str]:
-    """Everything that a store path needs at run time, itself included. Raises ToolError."""
-    return process.capture(["nix-store", "--query", "--requisites", output]).stdout.split()
 
 
 def _propagated(paths: Iterable[Path], seen: set[Path]) -> Iterable[Path]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from build_pytorch.base import digest
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.derivations import valid
+from build_pytorch.nix.store import valid_paths
 from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Tested
 
 _Event = TypeVar("_Event", bound=AnyEvent)
@@ -112,7 +112,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
     targets = {v.package: target(link(root, v)) for v in variants}
-    present = valid([path for path in targets.values() if path])
+    present = valid_paths([path for path in targets.values() if path])
     found = {}
     for variant in variants:
         mine = events.get((variant.release_name, variant.id), [])
