@@ -18,6 +18,7 @@ STATE: Final = ".build-pytorch"
 
 README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
+COMMANDS_DOC: Final = "docs/reference/commands.md"
 CHOOSING_DOC: Final = "docs/choosing.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"

@@ -11,7 +11,7 @@ from build_pytorch.build.jobs import Attempt
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.step import Step
 from build_pytorch.nix import store
-from build_pytorch.results import result_lookup
+from build_pytorch.results import artefacts
 
 _CLOCKS: Final = 0.1
 """Seconds by which the clock of files may be behind ours."""
@@ -27,7 +27,7 @@ def command(
         option = plan.builders.option
         return store.realise_argv(drvs, jobs=plan.jobs, cores=cores, builders=option), {}
     if plan.backend == "nix":
-        link = result_lookup.link(root, first)
+        link = artefacts.link(root, first)
         return store.build_argv(first.path, link.name, cores), {}
     # Flox has no option for it; the Nix inside reads this.
     config = os.environ.get("NIX_CONFIG", "")
@@ -40,14 +40,14 @@ def outputs(plan: Plan, root: Path, attempt: Attempt, code: int) -> tuple[str, .
     `code` is the exit code of the program. Raises ToolError where the store cannot be asked.
     """
     step = attempt.step
-    link = result_lookup.link(root, step.variant)
+    link = artefacts.link(root, step.variant)
     if plan.builders is not None:
         if not (step.derivation and store.valid_paths([step.derivation.output])):
             return ()
         store.add_root(step.derivation.output, link)
     elif code:
         return ()
-    target = result_lookup.target(link)
+    target = artefacts.target(link)
     is_ours = step.derivation is not None and target in step.derivation.outputs.values()
     # Flox may wrap the derivation, and where Nix cannot be asked there is none to compare with;
     # but a link that was not made now is of another build.

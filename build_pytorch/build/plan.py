@@ -15,8 +15,8 @@ from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: BuildOptions) -> 
         host = settings.systems[0]
         remote = builders.read(options.builders, matrix, root, host, write=not options.dry_run)
     backend = _backend(options, remote)
-    known = result_lookup.look(root, variants)
+    known = evidence.look(root, variants)
     steps = {}
     open_ones = []
     for variant in ordered(variants):

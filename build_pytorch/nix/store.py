@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,11 @@ NIX_INSTANTIATE: Final = "nix-instantiate"
 NIX_STORE: Final = "nix-store"
 
 _NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
+
+
+def folder() -> Path:
+    """Return the folder of the Nix store. Nix manual, "Common Environment Variables"."""
+    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
 
 
 class NixSettings(msgspec.Struct, frozen=True):
