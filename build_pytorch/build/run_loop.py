@@ -23,7 +23,8 @@ from build_pytorch.build.progress import Display
 from build_pytorch.build.schedule import kind, next_of
 from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.derivations import valid
+from build_pytorch.nix.log_format import with_json_log
+from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
@@ -160,7 +161,7 @@ class Engine:
         argv, env = backends.command(self.plan, self.root, steps, cores)
         self.display.say(f"$ {shlex.join(argv)}")
         is_nix = self.plan.backend == "nix"
-        shown = [*argv, "--log-format", "internal-json"] if is_nix else argv
+        shown = with_json_log(argv) if is_nix else argv
         for attempt in attempts:
             step = attempt.step
             self._note(
@@ -210,7 +211,7 @@ class Engine:
         self._next_look = time.monotonic() + _LOOK
         begun = [a for a in job.attempts if a.progress.began and a.rule is None]
         outputs = {a: a.step.derivation.output for a in begun if a.step.derivation}
-        there = valid(list(outputs.values()))
+        there = valid_paths(list(outputs.values()))
         for attempt in [a for a, output in outputs.items() if output in there]:
             self._conclude(job, attempt, 0)
             job.release(attempt)

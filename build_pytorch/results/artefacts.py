@@ -12,6 +12,7 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
+from build_pytorch.nix import store
 
 
 class Artefact(Struct, frozen=True, kw_only=True):
@@ -51,17 +52,7 @@ def target(path: Path) -> str:
         found = os.path.realpath(path, strict=True) if path.is_symlink() else ""
     except OSError:
         return ""
-    return found if found.startswith(f"{store()}/") else ""
-
-
-def store() -> Path:
-    """Return the Nix store's folder. Nix manual, "Common Environment Variables"."""
-    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
-
-
-def requisites(output: str) -> list[str]:
-    """Return the run-time closure of a store path, itself included. Raises ToolError."""
-    return process.capture(["nix-store", "--query", "--requisites", output]).stdout.split()
+    return found if found.startswith(f"{store.folder()}/") else ""
 
 
 def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str | None]]:
@@ -70,8 +61,8 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
     `version` is the Python version, such as `3.13`. Raises ToolError if the closure has no Python.
     """
     closure = list(_propagated([artefact.output], set()))
-    if process.which("nix-store"):
-        closure += [Path(path) for path in sorted(requisites(str(artefact.output)))]
+    if process.which(store.NIX_STORE):
+        closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
     closure = list(dict.fromkeys(closure))
     name = re.compile(rf"[a-z0-9]+-python3-{re.escape(version)}[a-z0-9.]*")
     pythons = [path / "bin" / f"python{version}" for path in closure if name.fullmatch(path.name)]

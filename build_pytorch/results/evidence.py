@@ -10,7 +10,7 @@ import msgspec
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.derivations import valid
+from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import (
@@ -80,7 +80,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
     targets = {v.package: artefacts.target(artefacts.link(root, v)) for v in variants}
-    present = valid([path for path in targets.values() if path])
+    present = valid_paths([path for path in targets.values() if path])
     return {
         variant.package: _result(
             variant,
