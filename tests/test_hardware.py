@@ -361,7 +361,7 @@ def test_describe_machine_prints_where_the_file_is_a_dash(project: Project) -> N
 def test_describe_machine_needs_a_name_where_it_is_given_one(project: Project) -> None:
     done = project.invoke("describe-machine", "--output", "")
     assert done.returncode == 2
-    assert "--output: found nothing, as from a variable that was not set" in error_line(done)
+    assert "--output: found an empty value, as from a variable that is not set" in error_line(done)
 
 
 def test_describe_machine_writes_through_a_link(project: Project) -> None:

@@ -95,7 +95,7 @@ def read_nvml() -> NvmlFacts:
         return NvmlFacts(
             gpus=tuple(gpus),
             driver=_valid(pynvml.nvmlSystemGetDriverVersion(), Driver),
-            cuda=_valid(f"{cuda // 1000}.{cuda % 1000 // 10}", CudaVersion),
+            cuda=_valid(f"{cuda // 1000}.{cuda % 1000 // 10}", CudaVersion) if cuda else None,
             notes=tuple(notes),
         )
     except pynvml.NVMLError as error:
@@ -169,7 +169,7 @@ def _clean(text: str) -> str | None:
 
 
 def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of machine_model
-    """Return the value if the type allows it, else None: a driver may report `[N/A]`, 0.0 or 0."""
+    """Return the value if the type allows it, else None: a driver may report `[N/A]` or 0."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)
     return None
