@@ -55,7 +55,7 @@ def reasons(found: Answer) -> dict[str, str]:
 class Expected(NamedTuple):
     best: str | None
     fallbacks: list[str]
-    says: list[str]
+    shows: list[str]
     """What the command prints about it, among other things."""
 
 
@@ -179,7 +179,9 @@ def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_variant_and_the_reasons(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from build_pytorch.cli import recommend
     from build_pytorch.cli.commands import RecommendOptions
 
@@ -190,9 +192,9 @@ def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[st
     assert ("No variant runs here." in shown) is (expected.best is None)
     if expected.best:
         assert f"Best: {expected.best}\n" in shown
-    told = " ".join(shown.split())  # columns are as wide as their rows need
-    for text in expected.says:
-        assert " ".join(text.split()) in told
+    text_shown = " ".join(shown.split())  # columns are as wide as their rows need
+    for text in expected.shows:
+        assert " ".join(text.split()) in text_shown
 
 
 def test_the_table_has_every_saved_machine() -> None:
@@ -203,7 +205,7 @@ def test_the_table_has_every_saved_machine() -> None:
 @pytest.mark.parametrize(
     "name", sorted({*REAL, "a100-and-rtx3090"} - {"h200-recorded", "macbook", "dgx-spark"})
 )
-def test_the_saved_flags_are_those_that_archspec_knows_of_the_cpu(name: str) -> None:
+def test_the_saved_flags_are_those_that_archspec_lists_for_the_cpu(name: str) -> None:
     """An independent source: the table cannot be made to fit by inventing flags."""
     cpu = machine(name).cpu
     known = archspec.cpu.TARGETS[cpu.microarchitecture or ""].features
@@ -326,7 +328,7 @@ def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
         assert "needs driver 580.65.06 or newer" in reasons(found)["cuda13_0"]
 
 
-def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
+def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_reported_as_well(
     fleet: Matrix,
 ) -> None:
     here = with_driver("dgx-spark", "570.26", "12.8")
@@ -345,6 +347,24 @@ def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
     assert found.best.variant.package == "pytorch-python312-cuda12_8-sm90-avx512"
     assert found.waits_for_driver is not None
     assert found.waits_for_driver.variant.id == "sm90-avx512bf16"
+
+
+def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(fleet: Matrix) -> None:
+    """A release for a newer CUDA is no better where both have the same PyTorch."""
+    newer = fleet.releases["cuda13_0"]
+    assert newer.cuda
+    cuda = msgspec.structs.replace(newer.cuda, version="12.8", driver="570.26")
+    older = msgspec.structs.replace(newer, cuda=cuda)
+    copies = [
+        msgspec.structs.replace(variant, release_name="older", release=older)
+        for variant in fleet.variants
+    ]
+    two = msgspec.structs.replace(fleet, variants=(*fleet.variants, *copies))
+    here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
+    (found,) = resolver.recommend(two, here, "training").answers
+    assert found.best is not None
+    assert found.best.variant.release_name == "older"
+    assert found.waits_for_driver is None
 
 
 # --- releases ---
@@ -437,7 +457,7 @@ def test_a_result_in_the_store_is_reported_as_built(
 
 
 def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -> None:
-    """Even to a machine that claims to be the one that does not exist."""
+    """Also if a description claims to be such a machine."""
     here = machine("rtx5090-zen4")
     claimed = MachineGpu(index=0, name="NVIDIA GB10", capability="12.1")
     (found,) = resolver.recommend(
@@ -469,7 +489,7 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
 
 
 def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix) -> None:
-    """SM80 is on x86 alone there: to make sm80-armv9 would help nobody."""
+    """The matrix has SM80 on x86 only, so it does not recommend to add sm80-armv9."""
     here = machine("jetson-thor")
     orin = MachineGpu(index=0, name="NVIDIA device", capability="8.7")
     (found,) = resolver.recommend(
@@ -488,9 +508,9 @@ def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
     blind = msgspec.structs.replace(here, cpu=Processor(flags=""))
     (found,) = resolver.recommend(fleet, blind, "training").answers
-    told = [*found.gaps, *reasons(found).values()]
-    assert any("the CPU's flags are unknown" in text for text in told)
-    assert not any("lacks" in text or "needs" in text for text in told)
+    texts = [*found.gaps, *reasons(found).values()]
+    assert any("the CPU's flags are unknown" in text for text in texts)
+    assert not any("lacks" in text or "needs" in text for text in texts)
 
 
 def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
@@ -566,7 +586,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 def may_run(variant: Variant, here: Machine, gpu: MachineGpu | None) -> bool:
-    """The rules once more, in the words of the issue and by no code of ours."""
+    """An independent statement of the rules, without code of the resolver."""
     if variant.cpu.platform != here.platform or variant.status != "buildable":
         return False
     if any(flag not in here.cpu.flags.split() for flag in variant.cpu.cpuinfo):
@@ -595,9 +615,9 @@ def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
     for found in result.answers:
         for gpu in found.gpus or (None,):
             allowed = {v.id for v in FLEET.variants if may_run(v, here, gpu)}
-            told = [fit.variant.id for fit in (found.best, *found.fallbacks) if fit]
-            assert set(told) == allowed
-            assert len(told) == len(set(told))
+            named = [fit.variant.id for fit in (found.best, *found.fallbacks) if fit]
+            assert set(named) == allowed
+            assert len(named) == len(set(named))
         assert (found.best is None) is (not allowed)
 
 
@@ -605,8 +625,8 @@ def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
 @given(here=machines(), workload=st.sampled_from(["inference", "training"]))
 def test_fallbacks_only_get_worse(here: Machine, workload: Workload) -> None:
     for found in resolver.recommend(FLEET, here, workload).answers:
-        told = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
-        for better, worse in itertools.pairwise(told):
+        named = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
+        for better, worse in itertools.pairwise(named):
             assert (better.gpu is None) <= (worse.gpu is None)
             if better.gpu and worse.gpu:
                 assert float(better.gpu.capability) >= float(worse.gpu.capability)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
+from msgspec import Struct, to_builtins
 
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
@@ -53,7 +53,7 @@ def print_machine(screen: Screen, machine: Machine) -> None:
         screen.line(screen.paint(visible(f"note     {note}"), "yellow"))
 
 
-class _View(msgspec.Struct, frozen=True, kw_only=True):
+class _View(Struct, frozen=True, kw_only=True):
     """A recommendation for the terminal and for --json."""
 
     fleet: Matrix
@@ -64,7 +64,7 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
     def as_dict(self) -> dict[str, Any]:
         """Return the document for --json, without its exit code."""
         return {
-            "machine": msgspec.to_builtins(self.result.machine),
+            "machine": to_builtins(self.result.machine),
             "for": self.result.workload,
             "answers": [self._answer(answer) for answer in self.result.answers],
             "for_all": self.result.for_all and self.result.for_all.id,
@@ -86,14 +86,10 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
                 if best
             ],
             "waits_for_driver": waits and _candidate(waits),
-            "near_misses": msgspec.to_builtins(answer.near_misses),
+            "near_misses": to_builtins(answer.near_misses),
             "missing": list(answer.gaps),
             "variants": [
-                {
-                    **_candidate(it),
-                    "runs": not it.obstacles,
-                    "obstacles": msgspec.to_builtins(it.obstacles),
-                }
+                {**_candidate(it), "runs": not it.obstacles, "obstacles": to_builtins(it.obstacles)}
                 for it in answer.candidates
             ],
         }
@@ -116,12 +112,9 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
             self._show_answer(screen, answer, which)
         if several:
             variant = self.result.for_all
+            text = f"For all GPUs: {variant.id if variant else 'no variant runs on each of them.'}"
             screen.line()
-            screen.line(
-                screen.paint(f"For all GPUs: {variant.id}", "green")
-                if variant
-                else "For all GPUs: no variant runs on every one of them."
-            )
+            screen.line(screen.paint(text, "green" if variant else ""))
 
     def _show_answer(self, screen: Screen, answer: Answer, which: str) -> None:
         def line(text: str, colour: str = "") -> None:
@@ -173,6 +166,4 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 def _state(known: VariantResult) -> str:
     if known.published:
         return "published from this checkout"
-    if known.output:
-        return "built in this checkout"
-    return "neither built nor published from this checkout"
+    return f"{'built in' if known.output else 'neither built nor published from'} this checkout"
