@@ -137,7 +137,7 @@ def compile_library(
 def prove(
     project: Project, *argv: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return project.run("invoke", "prove", *argv, env=env)
+    return project.run("invoke", "inspect", *argv, env=env)
 
 
 def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]:

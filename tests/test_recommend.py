@@ -182,9 +182,10 @@ def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
 @pytest.mark.parametrize("name", REAL)
 def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from build_pytorch.cli import recommend
+    from build_pytorch.cli.commands import RecommendOptions
 
     expected = REAL[name]
-    code = recommend.recommend(recommend.RecommendOptions(machine=str(MACHINES / f"{name}.json")))
+    code = recommend.run(RecommendOptions(machine=MACHINES / f"{name}.json"))
     shown = capsys.readouterr().out
     assert code == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)

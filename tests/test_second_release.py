@@ -189,7 +189,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     output = str((two.root / f"result-{name}").resolve())
     assert row("status")["built"] == "yes"
     assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
-    proved = row("prove")
+    proved = row("inspect")
     assert (proved["output"], proved["outcome"], proved["recorded"]) == (output, "failed", True)
     assert row("status")["binary"] == "failed"
     two.commit()

@@ -13,6 +13,7 @@ from msgspec import Struct
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
+from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
@@ -53,12 +54,12 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     log: str
 
 
-def run(patterns: Sequence[str], root: Path, *, as_json: bool) -> int:
+def run(options: StatusOptions) -> int:
     """Print the state of variants and totals. Raises BuildPytorchError for a wrong pattern."""
     fleet = matrix_reader.load()
-    variants = select(fleet, patterns)
-    rows = look(fleet, root, variants)
-    if as_json:
+    variants = select(fleet, options.variants)
+    rows = look(fleet, options.root, variants)
+    if options.json:
         print_json(
             {"variants": [_as_dict(row) for row in rows], "totals": totals(rows)}, sys.stdout
         )

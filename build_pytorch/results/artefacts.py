@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,8 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import paths, process
-from build_pytorch.base.errors import ToolError, WriteError
+from build_pytorch.base import files, paths, process
+from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.results import result_lookup
 from build_pytorch.results.ledger import REPORTS, Ledger, now
@@ -129,16 +127,8 @@ def report_name(test: str, variant: Variant) -> str:
 def save_report(root: Path, name: str, document: object) -> None:
     """Write a report whole or not at all, below the root. Raises WriteError."""
     path = root / name
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        paths.make_state(root / paths.STATE)
+    with files.write_errors(path):
+        files.make_state(root / paths.STATE)
         path.parent.mkdir(exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    files.write_atomically(path, data)

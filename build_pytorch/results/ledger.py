@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import WriteError
 from build_pytorch.matrix.model import Variant
 
@@ -108,7 +108,7 @@ class Ledger:
         """Add one line and wait until it lies on the disk. Raises WriteError."""
         line = msgspec.json.encode(event) + b"\n"
         try:
-            paths.make_state(self.folder)
+            files.make_state(self.folder)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             with os.fdopen(os.open(self.path, flags, 0o666), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
