@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from build_pytorch.base.versions import digits
@@ -27,6 +28,12 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     if (built_major, built_minor) == (major, minor):
         return "exact"
     return "compatible" if built_major == major and built_minor < minor else None
+
+
+def missing_cpu_flags(wanted: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
+    """Return the wanted flags of /proc/cpuinfo that a CPU with `flags` lacks, in their order."""
+    present = set(flags)
+    return tuple(flag for flag in wanted if flag not in present)
 
 
 def _parts(capability: str) -> tuple[int, int]:
