@@ -27,7 +27,7 @@ from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import ledger
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results.evidence import VariantResult
 
 MACHINES = PROJECT / "tests/machines"
 SECOND = (PROJECT / "tests/second-release.toml").read_text()

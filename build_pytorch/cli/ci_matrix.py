@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build import push
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.nix import derivations
+from build_pytorch.nix.store import in_cache
 
 MOST: Final = 256
 """Jobs that one matrix of GitHub Actions may have (its documentation, "Usage limits")."""
@@ -55,7 +55,7 @@ def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Varian
     for package, why in evaluated.failures.items():
         raise BuildPytorchError(f"{package}: {why}")
     outputs = {package: d.output for package, d in evaluated.derivations.items()}
-    there = push.has(list(outputs.values()), store)
+    there = in_cache(list(outputs.values()), store)
     return [v for v in variants if outputs[v.package] not in there]
 
 

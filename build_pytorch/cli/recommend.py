@@ -11,8 +11,8 @@ from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.hardware import detect, explain, resolver, saved_machines
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 
 
 def describe(output: str) -> int:
@@ -41,7 +41,7 @@ def run(options: RecommendOptions) -> int:
     code = EXIT_OK if any(answer.best for answer in result.answers) else EXIT_FINDINGS
 
     def history(variant: Variant) -> VariantResult:
-        return result_lookup.look(root, [variant])[variant.package]
+        return evidence.look(root, [variant])[variant.package]
 
     if options.json:
         print_json(explain.document(fleet, result, history, code), sys.stdout)

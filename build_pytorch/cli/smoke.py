@@ -24,9 +24,8 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import Ledger, Tested, now
 from build_pytorch.smoke import runner, script
 from build_pytorch.smoke.judge import Judgement, Outcome, cpu_mismatch, judge
 from build_pytorch.smoke.smoke_report import SmokeReport, SmokeResult
@@ -144,7 +143,16 @@ def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> Smoke
     case = SmokeCase(
         variant=variant, judgement=judgement, ran=ran, python=str(python), output=output
     )
-    return _recorded(options.root, case, tested)
+    report, recorded = evidence.record_evidence(
+        options.root,
+        variant,
+        tested,
+        test="smoke",
+        outcome=judgement.outcome,
+        reasons=judgement.reasons,
+        document=case.as_dict(),
+    )
+    return msgspec.structs.replace(case, recorded=recorded, report=report)
 
 
 def _run(
@@ -174,29 +182,6 @@ def _judged(ran: runner.SmokeRun, variant: Variant, built: Artefact | None) -> J
     return judge(ran.report, variant)
 
 
-def _recorded(root: Path, case: SmokeCase, tested: Artefact | None) -> SmokeCase:
-    """Save the report, and record the evidence if the result itself (`tested`) was tested."""
-    digest = artefacts.origin(root, case.variant, tested) if tested else None
-    name = artefacts.report_name("smoke", case.variant)
-    case = msgspec.structs.replace(case, recorded=digest is not None, report=name)
-    artefacts.save_report(root, name, {**case.as_dict(), "digest": digest})
-    outcome = case.judgement.outcome
-    if digest and outcome != "not run":
-        event = Tested(
-            at=now(),
-            release=case.variant.release_name,
-            variant=case.variant.id,
-            digest=digest,
-            by="smoke",
-            outcome=outcome,
-            output=case.output,
-            reason="; ".join(case.judgement.reasons),
-            report=name,
-        )
-        Ledger(root).append(event)
-    return case
-
-
 def show(screen: Screen, case: SmokeCase) -> None:
     """Print the facts, the tests and the judgement of one variant."""
     variant, report = case.variant, case.ran.report
@@ -212,7 +197,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
         screen.line(visible(f"note: {note}"))
     _print_verdict(screen, case)
     if case.report:
-        why = artefacts.unrecorded(variant) if case.output else "this is not the built variant"
+        why = evidence.unknown_recipe(variant) if case.output else "this is not the built variant"
         not_recorded = "" if case.recorded else f"; not recorded: {why}"
         screen.line(f"report: {case.report}{not_recorded}\n")
 
