@@ -450,9 +450,10 @@ def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
     return document
 
 
-def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included() -> None:
-    tests = raw("h200")["tests"]
-    assert {test["name"] for test in tests} == {t.name for t in report(raw("h200")).declared}
+@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included(name: str) -> None:
+    tests = raw(name)["tests"]
+    assert {test["name"] for test in tests} == {t.name for t in report(raw(name)).declared}
     for test in tests:
         assert test["outcome"] == "passed"
         assert test["error"] <= test["tolerance"]
@@ -473,9 +474,10 @@ def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: M
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
-def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, cpu: str) -> None:
+@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, name: str, cpu: str) -> None:
     id_ = f"sm90-{cpu}"
-    assert judged(as_variant(raw("h200"), fleet, id_), fleet, id_).outcome == "passed"
+    assert judged(as_variant(raw(name), fleet, id_), fleet, id_).outcome == "passed"
 
 
 def test_a_variant_for_any_other_architecture_is_skipped_on_the_h200(fleet: Matrix) -> None:

@@ -14,8 +14,8 @@ from build_pytorch.smoke import script, smoke_report
 
 SCRIPT: Final = Path(script.__file__)
 
-GRACE: Final = 5.0
-"""Seconds that the script gets beyond its own limit before it is killed."""
+_GRACE: Final = 5.0
+"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
 
 class SmokeRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,23 +38,23 @@ def run(
 
     Raises ToolError where the Python cannot be started.
     """
+    maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
     # A user's own setting would make torch slower, and the build would be blamed for it.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
-    result = started.watch(on_wait, seconds + GRACE)
+    result = started.watch(on_wait, maximum)
     if result.expired:
-        return SmokeRun(problem=f"no answer after {seconds + GRACE:g} s; it was killed")
+        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
     if result.code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return SmokeRun(problem=f"Python was ended by {names.get(-result.code, -result.code)}")
     if result.code:
-        last = result.tail.splitlines()[-1:] or ["no message"]
-        return SmokeRun(problem=f"Python ended with exit code {result.code}: {last[0]}")
+        return SmokeRun(problem=f"Python ended with exit code {result.code}: {result.last_line}")
     try:
         raw = msgspec.json.decode(result.stdout)
         report = smoke_report.parse(result.stdout)
     except ValueError as error:  # msgspec's errors, and lone surrogates
         return SmokeRun(problem=f"its output is not a report: {error}")
     if raw.get("declared") != script.declarations():
-        return SmokeRun(problem="its report is not by this script: it declares other tests")
+        return SmokeRun(problem="its report does not declare the tests of this script")
     return SmokeRun(report=report, raw=raw)
