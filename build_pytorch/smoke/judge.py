@@ -88,7 +88,7 @@ def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
         return f"is for {wanted}; this machine is {machine}"
     if not flags:
         return "the CPU's flags are unknown"
-    missing = missing_cpu_flags(variant.cpu.cpuinfo, flags)
+    missing = missing_cpu_flags(variant.cpu, flags)
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
 
 

@@ -56,15 +56,6 @@ class SmokeTest(NamedTuple):
     magma: bool
     work: Callable[[Any, str], Measured]
 
-    def unmet_need(self, torch: Any, device: str) -> str:
-        """Return why this torch and this device cannot run the test; empty where they can."""
-        oldest = tuple(map(int, (self.capability or "0.0").split(".")))
-        if self.capability and torch.cuda.get_device_capability(device) < oldest:
-            return f"needs capability {self.capability} or newer"
-        if self.magma and not torch.cuda.has_magma:
-            return "this PyTorch was built without MAGMA"
-        return ""
-
 
 _declared: list[SmokeTest] = []
 
@@ -284,9 +275,13 @@ def work(arguments: argparse.Namespace) -> None:
 def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
     """Run one test and return its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
+    oldest = tuple(map(int, test.capability.split("."))) if test.capability else (0, 0)
     try:
-        if need := test.unmet_need(torch, device):
-            return {"outcome": "skipped", "message": need}
+        if test.capability and torch.cuda.get_device_capability(device) < oldest:
+            message = f"needs capability {test.capability} or newer"
+            return {"outcome": "skipped", "message": message}
+        if test.magma and not torch.cuda.has_magma:
+            return {"outcome": "skipped", "message": "this PyTorch was built without MAGMA"}
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")
         error, message = test.work(torch, device)
@@ -294,8 +289,8 @@ def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
         result: Facts = {"outcome": "failed", "message": explained(problem)}
     else:
         outcome = "passed" if error <= test.tolerance else "failed"  # failed for NaN
-        result = {"outcome": outcome, "error": error, "message": message}
-        result["tolerance"] = test.tolerance
+        tolerance = test.tolerance
+        result = {"outcome": outcome, "error": error, "tolerance": tolerance, "message": message}
         if not math.isfinite(error):  # JSON has no NaN
             result.update(error=None, message=f"the error is {error}")
     return {**result, "seconds": round(time.monotonic() - start, 3)}
@@ -355,8 +350,7 @@ def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
 
 def explained(error: BaseException) -> str:
     """Return an exception and its type in one line."""
-    text = "".join(traceback.format_exception_only(type(error), error))
-    return " ".join(text.split())[:1000]
+    return " ".join("".join(traceback.format_exception_only(error)).split())[:1000]
 
 
 # --- The process that watches ---
@@ -443,12 +437,9 @@ def watch(
 def cpu_facts() -> Facts:
     """Return the CPU's name and flags from /proc/cpuinfo (x86: `flags`, ARM: `Features`)."""
     text = text_of("/proc/cpuinfo")
-    model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    model = re.search(r"^model name\s*:\s*(.*\S)", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)", text, re.MULTILINE)
-    return {
-        "model": model[1].strip() if model else "",
-        "flags": flags[1].split() if flags else [],
-    }
+    return {"model": model[1] if model else "", "flags": flags[1].split() if flags else []}
 
 
 def driver_facts() -> Facts:
@@ -477,9 +468,7 @@ def text_of(path: str) -> str:
 
 def main() -> None:
     """Read the arguments; run the tests (second process) or print the report."""
-    parser = argparse.ArgumentParser(
-        description="Test a PyTorch with real work; print JSON on stdout."
-    )
+    parser = argparse.ArgumentParser(description="Test a PyTorch; print JSON on stdout.")
     parser.add_argument("--device", type=int, default=0, help="which GPU (default: 0)")
     parser.add_argument("--cpu-only", action="store_true", help="leave the GPU alone")
     parser.add_argument("--limit", type=float, default=0, help="seconds for all tests together")

@@ -50,13 +50,12 @@ class GitHub:
 
     def has_tag(self, owner: str, repo: str, tag: str) -> bool:
         """Return whether a repository has a tag."""
-        answer = self._get(f"/repos/{owner}/{repo}/git/ref/tags/{tag}", lambda a: a["ref"])
-        return bool(answer == f"refs/tags/{tag}")
+        path = f"/repos/{owner}/{repo}/git/ref/tags/{tag}"
+        return bool(self._get(path, lambda a: a["ref"]) == f"refs/tags/{tag}")
 
     def has_commit(self, owner: str, repo: str, rev: str) -> bool:
         """Return whether a repository has a commit."""
-        answer = self._get(f"/repos/{owner}/{repo}/commits/{rev}", lambda a: a["sha"])
-        return bool(answer == rev)
+        return bool(self._get(f"/repos/{owner}/{repo}/commits/{rev}", lambda a: a["sha"]) == rev)
 
     def head(self, owner: str, repo: str, branch: str) -> tuple[str, str]:
         """Return the last commit of a branch and its date."""
