@@ -99,6 +99,7 @@ def test_torch_never_imports_a_module_that_lies_beside_the_script(tmp_path: Path
 
 def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
     declared = {test["name"]: test for test in script.declarations()}
+    assert len(declared) == len(script.tests())
     assert declared["cuda matmul fp8"] == {
         "name": "cuda matmul fp8",
         "device": "cuda",

@@ -71,8 +71,8 @@ def smoke_test(
 ) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
     """Declare a test on each device; its function gets torch, the device and `arguments`.
 
-    `capability` is the oldest compute capability that can run it, such as `8.9` (None: any), and
-    `magma` says that it needs a PyTorch with MAGMA. A good tolerance is about four times what a
+    On a GPU it needs at least the compute `capability`, such as `8.9` (None: any), and with
+    `magma` a PyTorch that has MAGMA. A good tolerance is about four times what a
     sum of 1024 products loses in the format (its unit roundoff, relative to the largest result):
     every correct machine stays below it, and one wrong element in a million exceeds it.
     """
@@ -80,8 +80,8 @@ def smoke_test(
     def declare(function: Callable[..., Measured]) -> Callable[..., Measured]:
         work = partial(function, **arguments)
         for device in devices:
-            title = f"{device} {name}"
-            _declared.append(SmokeTest(title, device, tolerance, capability, magma, work))
+            needs = (capability, magma) if device == "cuda" else (None, False)
+            _declared.append(SmokeTest(f"{device} {name}", device, tolerance, *needs, work))
         return function
 
     return declare
