@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import requests
@@ -74,12 +74,6 @@ class GitHub:
             raise ToolError(f"GitHub has no repository {owner}/{repo}")
         return dict(found)
 
-    def newest(self, owner: str, repo: str) -> str | None:
-        """Return the newest final version among the releases with a tag such as v2.11.0."""
-        tags = [tag for tag, is_pre in self.releases(owner, repo).items() if not is_pre]
-        versions = [tag[1:] for tag in tags if re.fullmatch(r"v\d+(\.\d+){1,2}", tag)]
-        return max(versions, key=Version, default=None)
-
     def _get(self, path: str, pick: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
         """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
         try:
@@ -101,6 +95,13 @@ class GitHub:
             return pick(answer.json())
         except (ValueError, KeyError, TypeError):
             raise ToolError(f"{self.base} gave an unexpected answer: {path}") from None
+
+
+def newest_version(releases: Mapping[str, bool]) -> str | None:
+    """Return the newest final version with a tag such as v2.11.0 among `GitHub.releases`."""
+    tags = [tag for tag, is_pre in releases.items() if not is_pre]
+    versions = [tag[1:] for tag in tags if re.fullmatch(r"v\d+(\.\d+){1,2}", tag)]
+    return max(versions, key=Version, default=None)
 
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:

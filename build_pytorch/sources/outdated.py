@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import Version
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.sources.github import NIXPKGS, GitHub
+from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
 
 BRANCH: Final = "nixos-unstable"
 
@@ -30,7 +30,7 @@ def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
     github = GitHub()
     for name, release in matrix.releases.items():
         ours = release.torch.version
-        newest = github.newest(release.torch.owner, release.torch.repo)
+        newest = newest_version(github.releases(release.torch.owner, release.torch.repo))
         yield UpstreamVersion(
             release=name,
             name="torch",

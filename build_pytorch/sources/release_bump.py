@@ -22,7 +22,7 @@ from build_pytorch.matrix import field_types, matrix_editor
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
 from build_pytorch.sources import source_fetch
-from build_pytorch.sources.github import NIXPKGS, GitHub
+from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
 from build_pytorch.sources.source_fetch import FetchedHash
 from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import verification
@@ -87,7 +87,7 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
         known = github.releases(owner, repo)
         if known.get(tag) and not pre:
             raise BuildPytorchError(f"GitHub marks {tag} as a pre-release; --pre accepts it")
-        newest = github.newest(owner, repo)
+        newest = newest_version(known)
         if newest and Version(newest) > Version(target.torch):
             yield f"PyTorch {newest} is newer than {target.torch}"
     if target.nixpkgs and not github.has_commit(*NIXPKGS, target.nixpkgs):
