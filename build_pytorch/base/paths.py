@@ -20,10 +20,11 @@ STATE: Final = ".build-pytorch"
 """Folder below the root for what runs remember: locks, ledger, logs, reports. Never in Git."""
 
 README: Final = "README.md"
-CHECKS_DOC: Final = "docs/checks.md"
-CHOOSING_DOC: Final = "docs/choosing.md"
-VARIANTS_DOC: Final = "docs/variants.md"
-SCHEMA_DOC: Final = "docs/matrix.schema.json"
+CHECKS_DOC: Final = "docs/reference/checks.md"
+CHOOSING_DOC: Final = "docs/reference/choosing.md"
+MATRIX_DOC: Final = "docs/reference/matrix.md"
+VARIANTS_DOC: Final = "docs/reference/variants.md"
+SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
 RELEASE: Final = "release.nix"
 
 
