@@ -1,22 +1,21 @@
-"""All errors of a document that does not fit a msgspec type, each with what is allowed there.
-
-Import this module only after msgspec has refused a document: jsonschema takes 60 ms to import.
-"""
+"""All errors of a document that does not fit a msgspec type, each with what is allowed there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from jsonschema import Draft202012Validator, ValidationError, validators
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix.model import Trail
 
 _SHOWN: Final = 80
 """Maximum length of a quoted value, in characters."""
+_MOST: Final = 20
+"""Maximum number of errors in one message."""
 _TYPES: Final = {"object": "a table", "array": "a list", "boolean": "true or false"}
 
 
@@ -34,8 +33,29 @@ def explain(
     return list(found.items()) or [((), str(error))]
 
 
+def dotted(trail: Trail) -> str:
+    """Return a path as text: such as `release.NAME.group[2].cpu[0]`."""
+    out = ""
+    for step in trail:
+        if isinstance(step, int):
+            out += f"[{step}]"
+        else:
+            bare = re.fullmatch(r"[A-Za-z0-9_-]+", step)
+            out += ("." if out else "") + (step if bare else json.dumps(step))
+    return out or "top level"
+
+
+def message(errors: Sequence[str]) -> str:
+    """Join errors, one a line, and replace those after the 20th by their number."""
+    more = len(errors) - _MOST
+    return "\n".join([*errors[:_MOST], *([f"and {more} more errors"] if more > 0 else [])])
+
+
 def _validator(kind: type[msgspec.Struct]) -> Any:
     """A validator that takes numbers as strictly as msgspec: 1.0 is no integer, NaN no number."""
+    # Takes 60 ms to import, and is needed only after msgspec has refused a document.
+    from jsonschema import Draft202012Validator, validators
+
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
             "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
@@ -44,20 +64,20 @@ def _validator(kind: type[msgspec.Struct]) -> Any:
             ),
         }
     )
-    strict = validators.extend(Draft202012Validator, type_checker=types)
-    return strict(msgspec.json.schema(kind))
+    extend: Any = validators.extend  # has no types
+    return extend(Draft202012Validator, type_checker=types)(msgspec.json.schema(kind))
 
 
-def _leaves(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
-    """Yield errors; for a type `X | None` those of X."""
+def _leaves(errors: Iterable[Any]) -> Iterator[Any]:
+    """Yield jsonschema's errors; for a type `X | None` those of X."""
     for error in errors:
         if error.validator == "anyOf":
-            yield from _leaves(e for e in error.context or () if e.validator_value != "null")
+            yield from _leaves(e for e in error.context if e.validator_value != "null")
         else:
             yield error
 
 
-def _explained(error: ValidationError) -> Iterator[tuple[Trail, str]]:
+def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
     schema: dict[str, Any] = error.schema
     trail, value = tuple(error.absolute_path), error.instance
     if error.validator in {"additionalProperties", "required"}:

@@ -13,8 +13,9 @@ import msgspec
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency
+from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
-from build_pytorch.matrix.toml_places import TomlLines, dotted, message
+from build_pytorch.matrix.toml_lines import TomlLines
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
@@ -39,8 +40,6 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
     try:
         spec = msgspec.convert(raw, MatrixFile, strict=True)
     except msgspec.ValidationError as error:
-        from build_pytorch.matrix.matrix_errors import explain  # imports jsonschema
-
         raise _error(text, name, explain(error, raw, MatrixFile)) from None
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
@@ -71,12 +70,12 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixError:
-    """Return one error for all wrong values, in the order of their lines."""
+    """Return one error that holds the first problem of each wrong value, in order of the lines."""
     lines = TomlLines(text)
-    found = sorted(((lines.of(trail), trail, what) for trail, what in wrong), key=lambda e: e[0])
-    return MatrixError(
-        message([f"{name}:{line}: {dotted(trail)}: {what}" for line, trail, what in found])
-    )
+    found: dict[Trail, str] = {}
+    for trail, what in wrong:
+        found.setdefault(trail, f"{name}:{lines.of(trail)}: {dotted(trail)}: {what}")
+    return MatrixError(message([found[trail] for trail in sorted(found, key=lines.of)]))
 
 
 def _warnings(spec: MatrixFile, text: str, name: str) -> Iterator[str]:

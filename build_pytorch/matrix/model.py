@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from build_pytorch.matrix import field_types as ft
 
@@ -161,9 +161,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     python: PythonVersion
     names: Names
     build: Build
-    group: Annotated[
-        tuple[Group, ...], Meta(min_length=1, description="a list with at least one group")
-    ]
+    group: Annotated[tuple[Group, ...], ft.list_meta("group")]
     cleanup: tuple[Cleanup, ...] = ()
 
 
@@ -173,8 +171,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
     family: ft.Text  #: name of the GPU family
     hosts: Annotated[
-        dict[ft.Platform, ft.NonEmptyTexts],
-        Meta(min_length=1, description="a platform with the products that exist for it"),
+        dict[ft.Platform, ft.NonEmptyTexts], ft.HOSTS_META
     ]  #: products by platform; a variant for another platform has status impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
@@ -202,12 +199,10 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
-    release: Annotated[
-        dict[ft.Key, Release], Meta(min_length=1, description="at least one release")
-    ]
+    release: Annotated[dict[ft.Key, Release], ft.tables_meta("release")]
     builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture]
-    cpu: Annotated[dict[ft.Key, CpuIsa], Meta(min_length=1, description="at least one CPU ISA")]
+    cpu: Annotated[dict[ft.Key, CpuIsa], ft.tables_meta("CPU ISA")]
 
 
 class Phase(StrEnum):

@@ -1,11 +1,10 @@
-"""Places in a TOML file: the line of a value, and its path as people write it."""
+"""The lines of the values in a TOML file. No TOML parser for Python keeps them."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix.model import Trail
@@ -17,30 +16,10 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _KEY: Final = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)\s*(\.?)""")
-_MOST: Final = 20
-"""Maximum number of errors in one message."""
-
-
-def dotted(trail: Trail) -> str:
-    """Return a path as text: such as `release.NAME.group[2].cpu[0]`."""
-    out = ""
-    for step in trail:
-        if isinstance(step, int):
-            out += f"[{step}]"
-        else:
-            bare = re.fullmatch(r"[A-Za-z0-9_-]+", step)
-            out += ("." if out else "") + (step if bare else json.dumps(step))
-    return out or "top level"
-
-
-def message(errors: Sequence[str]) -> str:
-    """Join errors, one a line, and replace those after the 20th by their number."""
-    more = len(errors) - _MOST
-    return "\n".join([*errors[:_MOST], *([f"and {more} more errors"] if more > 0 else [])])
 
 
 class TomlLines:
-    """The lines of a valid TOML text. tomllib and tomlkit do not keep them."""
+    """The lines of the values in a valid TOML text."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Trail, int] = {(): 1}
