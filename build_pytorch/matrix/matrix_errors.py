@@ -95,17 +95,19 @@ def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
     if list(error.absolute_schema_path)[-2] == "propertyNames":
-        yield (*trail, value), f"found this key; allowed: {_allowed(schema)}{hint}"
+        yield (*trail, value), f"found this key; allowed: {allowed(schema)}{hint}"
     else:
-        yield trail, f"found {_show(value)}; allowed: {_allowed(schema)}{hint}"
+        yield trail, f"found {_show(value)}; allowed: {allowed(schema)}{hint}"
 
 
-def _allowed(schema: dict[str, Any]) -> str:
-    """What a schema allows, in words."""
+def allowed(schema: dict[str, Any]) -> str:
+    """Return what a JSON schema allows, in words."""
+    if choices := [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]:
+        return allowed(choices[0])
     if "enum" in schema:
-        return ", ".join(map(str, schema["enum"]))
-    word = _TYPES.get(schema.get("type", ""), str(schema.get("type")))
-    # The description of a table is its docstring, which says what the table is for.
+        return " or ".join(map(str, schema["enum"]))
+    word = _TYPES.get(kind := schema.get("type", "object"), kind)
+    # The description of a struct is its docstring, which says what the table is for.
     return word if "properties" in schema else str(schema.get("description", word))
 
 
