@@ -79,7 +79,9 @@ class Reader:
         world.project.git("init", "-q", "--bare", str(world.folder / "remote.git"))
         world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))
         world.project.git("push", "-q", "-u", "origin", "HEAD")
-        tools = [tool(world.project, name, f"echo {OTHER}") for name in ("nurl", "nix-prefetch-url")]
+        tools = [
+            tool(world.project, name, f"echo {OTHER}") for name in ("nurl", "nix-prefetch-url")
+        ]
         self.env = {
             **os.environ,
             **world.env,

@@ -17,6 +17,7 @@ STATE: Final = ".build-pytorch"
 """Folder below the root for what runs remember: locks, ledger, logs, reports. Never in Git."""
 
 README: Final = "README.md"
+ARCHITECTURE: Final = "docs/explanation/architecture.md"
 CHECKS_DOC: Final = "docs/checks.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"
 CHOOSING_DOC: Final = "docs/choosing.md"

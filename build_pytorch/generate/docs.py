@@ -37,8 +37,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         paths.SCHEMA_DOC: _schema(),
         paths.RELEASE: _release_nix(matrix, rendered),
         f"{paths.README}#counts": _render("counts", releases=_releases(matrix)),
-        f"{paths.README}#example": _example(matrix, rendered),
-        f"{paths.README}#variants": _render("table", releases=_releases(matrix)),
+        f"{paths.ARCHITECTURE}#example": _example(matrix, rendered),
     }
     for release in _releases(matrix):
         texts[f"{release['notes']}#variants"] = _render("notes", release=release)
@@ -84,8 +83,9 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
 
 
 def pages(matrix: Matrix) -> list[str]:
-    """The pages written by hand that hold generated regions: the README and the notes."""
-    return [paths.README, *(release.notes for release in matrix.releases.values())]
+    """The hand-written pages that hold generated regions."""
+    notes = [release.notes for release in matrix.releases.values()]
+    return [paths.README, paths.ARCHITECTURE, *notes]
 
 
 def outside_regions(text: str) -> str:
@@ -106,7 +106,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         return change(action=Action.REFUSED, reason="not UTF-8; save it as UTF-8")
     present = {match["name"] for match in _REGION.finditer(text)}
     missing = [f"`<!-- begin generated: {name} -->`" for name in regions if name not in present]
-    if missing and not present:
+    if missing and not re.search(r"<!-- (begin|end) generated: ", text):
         return change(action=Action.SKIPPED, reason=f"has no markers {', '.join(missing)}")
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
