@@ -111,7 +111,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         return change(action=Action.REFUSED, reason="not UTF-8; save it as UTF-8")
     present = {match["name"] for match in _REGION.finditer(text)}
     missing = [f"`<!-- begin generated: {name} -->`" for name in regions if name not in present]
-    if missing and not present:
+    if missing and not re.search(r"<!-- (begin|end) generated: ", text):
         return change(action=Action.SKIPPED, reason=f"has no markers {', '.join(missing)}")
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
