@@ -33,12 +33,14 @@ _HEAD: Final = {
 def schema() -> str:
     """Return the JSON schema of matrix.toml, for editors."""
     document: Any = msgspec.json.schema(model.MatrixFile)
-    for name, (purpose, meanings) in _comments().items():
-        if definition := document["$defs"].get(name):
-            definition["description"] = purpose
-            for key, meaning in meanings.items():
-                value = definition["properties"][key]
-                value["description"] = f"{meaning}; allowed: {allowed(value)}"
+    comments = _comments()
+    for name, definition in document["$defs"].items():
+        purpose, meanings = comments[name]
+        definition.pop("description", None)
+        document["$defs"][name] = {"description": purpose, **definition}
+        for key, meaning in meanings.items():
+            value = definition["properties"][key]
+            value["description"] = f"{meaning}; allowed: {allowed(value)}"
     return digest.seal(json.dumps(_HEAD | document, indent=2) + "\n")
 
 
