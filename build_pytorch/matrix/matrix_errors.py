@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,6 +52,7 @@ def message(errors: Sequence[str]) -> str:
     return "\n".join([*errors[:_MOST], *([f"and {more} more errors"] if more > 0 else [])])
 
 
+@functools.cache
 def _validator(kind: type[msgspec.Struct]) -> Any:
     """A validator that takes numbers as strictly as msgspec: 1.0 is no integer, NaN no number."""
     # Takes 60 ms to import, and is needed only after msgspec has refused a document.
