@@ -346,8 +346,8 @@ def test_outdated_is_quiet_where_nothing_is_newer(api: Api, project: Project) ->
     assert "torch 2.10.0: is the newest" in done.stdout
 
 
-def test_the_readme_names_every_task(project: Project) -> None:
+def test_the_reference_names_every_task(project: Project) -> None:
     tasks = re.findall(r"(?m)^  (\w+) ", project.invoke("--list").stdout)
-    readme = (Path(project.root) / "README.md").read_text()
+    page = (Path(project.root) / "docs/reference/commands.md").read_text()
     for task in tasks:
-        assert f"invoke {task}" in readme, task
+        assert f"invoke {task}" in page, task
