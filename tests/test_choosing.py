@@ -1,4 +1,4 @@
-"""docs/reference/choosing.md: following its tables by hand gives the answer of `invoke recommend`."""
+"""docs/reference/choosing.md: its tables give the same answer as `invoke recommend`."""
 
 from __future__ import annotations
 
