@@ -172,7 +172,7 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
             assert digest.is_intact(text)
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / path).write_text(text)
-        # All categories but the toolchain: no compiler knows an architecture that we made up.
+        # All categories but the toolchain: compilers reject invented architectures.
         result = verification.verify(
             fleet,
             Path(folder),
