@@ -117,18 +117,26 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
-    ("docs-numbers", lambda p: p.edit("README.md", "## The variants", "All 45 variants:")),
+    ("docs-numbers", lambda p: p.edit("README.md", "## Start", "All 45 variants:")),
     (
         "docs-numbers",
-        lambda p: p.edit("docs/pytorch-2.10-cuda13-build-notes.md", "## Memory", "41 GPU recipes"),
+        lambda p: p.edit(
+            "docs/explanation/build-notes-2.10-cuda13.md", "## Memory", "41 GPU recipes"
+        ),
     ),
     ("generated-docs", lambda p: p.edit("README.md", "**44 variants**", "**43 variants**")),
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
-    ("generated-docs", lambda p: p.edit("docs/variants.md", "36 buildable", "44 buildable")),
-    ("generated-docs", lambda p: p.edit("docs/matrix.schema.json", '"family"', '"famly"')),
-    ("generated-docs", remove("docs/variants.md")),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/variants.md", "36 buildable", "44 buildable"),
+    ),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
+    ),
+    ("generated-docs", remove("docs/reference/variants.md")),
     ("generated-docs", remove("README.md")),
 ]
 
@@ -161,8 +169,9 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
 
 def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
     fleet = matrix_reader.load(PROJECT / "matrix.toml")
+    line = TEXT.split("\n").index("[release.cuda13_0.nixpkgs]") + 1
     assert [warning.partition(" has no ")[0] for warning in fleet.warnings] == [
-        "matrix.toml:34: release.cuda13_0.nixpkgs"
+        f"matrix.toml:{line}: release.cuda13_0.nixpkgs"
     ]
     assert fleet.warnings[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="

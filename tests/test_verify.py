@@ -368,7 +368,7 @@ def test_progress_tells_how_long_it_may_still_take() -> None:
 
 
 def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None:
-    text = (PROJECT / "docs/examples/github-actions.yml").read_text()
+    text = (PROJECT / "examples/github-actions.yml").read_text()
     commands = re.findall(r"(?m)^\s+run: ((?:invoke|nox) .*)$", text)
     assert commands == [
         "invoke all --check",
