@@ -72,9 +72,8 @@ class ProgressLine:
             return None
         progress = Progress(
             TextColumn("{task.description}", markup=False),
-            *([MofNCompleteColumn()] if self.total else []),
             TimeElapsedColumn(),
-            *([TimeRemainingColumn()] if self.total else []),
+            *((MofNCompleteColumn(), TimeRemainingColumn()) if self.total else ()),
             console=console,
             auto_refresh=False,
             transient=True,
@@ -87,8 +86,8 @@ class ProgressLine:
         atexit.register(progress.stop)  # rich hides the cursor; an exception must not leave it so
         return progress
 
-    def at(self, done: int) -> None:
-        """Show that `done` of `total` are done."""
+    def at(self, done: int = 0) -> None:
+        """Show that `done` of `total` are done, and the time."""
         if self._progress:
             task = self._progress.task_ids[0]
             self._progress.update(

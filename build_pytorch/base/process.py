@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import ToolError
@@ -60,7 +59,7 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Running:
-    """A program that runs until `finish` or `watch` has waited for its end."""
+    """A program that was started; `finish` waits for its end."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]
@@ -71,44 +70,40 @@ class Running:
         _live.add(self)
 
     def finish(self, timeout: float | None = None) -> ProcessResult:
-        """Wait for the end of the program; kill it after `timeout` seconds."""
-        # Popen.wait with a timeout polls, and returns up to 50 ms too late; a timer does not.
-        timer = threading.Timer(timeout, self._process.kill) if timeout else None
-        if timer:
-            timer.start()
-        try:
-            code = self._process.wait()
-        except BaseException:  # such as Ctrl-C
-            self.kill()
-            raise
-        finally:
-            expired = timer is not None and not timer.is_alive()
-            if timer:
-                timer.cancel()
-            _live.discard(self)
-            stdout, stderr = _drained(self._stdout), _drained(self._stderr)
-        return ProcessResult(code, stdout, stderr, expired)
+        """Wait for the end of the program; kill it after `timeout` seconds.
 
-    def watch(self, callback: Callable[[int], None], timeout: float) -> ProcessResult:
+        On an exception, such as Ctrl-C, the program is left to `kill_all`.
+        """
+        return self.watch(None, timeout)
+
+    def watch(
+        self, callback: Callable[[int], object] | None, timeout: float | None
+    ) -> ProcessResult:
         """Wait as `finish` does and call `callback` with 0 every half second."""
-        end = time.monotonic() + timeout
-        while self.is_running(0.5):
-            if time.monotonic() >= end:
-                self.kill()
-                return replace(self.finish(), expired=True)
+        expired = threading.Event()
+
+        def end() -> None:
+            expired.set()
+            self._process.kill()
+
+        # Popen.wait with a timeout polls, and returns up to 50 ms too late; a timer does not.
+        timer = threading.Timer(timeout or 0, end)
+        timer.daemon = True
+        if timeout:
+            timer.start()
+        while callback and self.is_running(0.5):
             callback(0)
-        return self.finish()
+        code = self._process.wait()
+        timer.cancel()
+        _live.discard(self)
+        stdout, stderr = _drained(self._stdout), _drained(self._stderr)
+        return ProcessResult(code, stdout, stderr, expired.is_set())
 
     def is_running(self, seconds: float) -> bool:
         """Wait at most so many seconds for the end, and return whether the program still runs."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return True
-        except BaseException:  # such as Ctrl-C
-            self.kill()
-            raise
-        return False
+        return self._process.returncode is None
 
     def said(self) -> str:
         """Return the text on stderr so far."""
@@ -251,14 +246,13 @@ def start(
 
     Raises ToolError.
     """
-    # Files instead of pipes: the program never blocks because nobody reads its output.
-    stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-    with tempfile.TemporaryFile() if stdin else contextlib.nullcontext() as source:
-        if source:
-            source.write(stdin.encode(errors="surrogateescape"))
-            source.seek(0)
-        streams = {"stdin": source or subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
-        process = _started(argv, cwd=cwd, env=env, **streams)
+    # Files instead of pipes: the program never waits for a reader of its output.
+    with contextlib.ExitStack() as outputs, tempfile.TemporaryFile() as source:
+        stdout, stderr = (outputs.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        source.write(stdin.encode(errors="surrogateescape"))
+        source.seek(0)
+        process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
+        outputs.pop_all()
     if memory and hasattr(resource, "prlimit"):
         with contextlib.suppress(ProcessLookupError):
             limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
@@ -306,23 +300,30 @@ def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
             raise _failure(argv, ProcessResult(code, "", _drained(stderr)))
 
 
+def environment(env: Environment | None) -> dict[str, str]:
+    """Return the environment of a program: ours, with English messages, and `env` added."""
+    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def start_error(program: str, error: OSError) -> ToolError:
+    """Return the error of a program that did not start, with the way to install it."""
+    if isinstance(error, FileNotFoundError):
+        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
+        return ToolError(f"{program}: not found; {hint}")
+    return ToolError(f"{program}: cannot be run: {error.strerror}")
+
+
 def _started(
     argv: Sequence[str],
     *,
     env: Environment | None = None,
     **options: Any,  # noqa: ANN401 - as subprocess takes them
 ) -> subprocess.Popen[bytes]:
-    """Start a program with English messages. Raises ToolError."""
-    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
-    kept = {name: value for name, value in wanted.items() if value is not None}
-    program = argv[0]
     try:
-        return subprocess.Popen(argv, env=kept, **options)
-    except FileNotFoundError:
-        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
-        raise ToolError(f"{program}: not found; {hint}") from None
+        return subprocess.Popen(argv, env=environment(env), **options)
     except OSError as error:
-        raise ToolError(f"{program}: cannot be run: {error.strerror}") from None
+        raise start_error(argv[0], error) from None
 
 
 def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:
