@@ -71,4 +71,4 @@ def _digest(remembered: dict[str, str]) -> str:
 
 def _remember(memory: _Memory) -> None:
     files.make_state(MEMORY.parent)
-    files.write_atomically(MEMORY, msgspec.json.encode(memory))
+    files.write_atomically(MEMORY, msgspec.json.encode(memory), sync=False)
