@@ -89,7 +89,7 @@ class Running:
         # Popen.wait with a timeout polls, and returns up to 50 ms too late; a timer does not.
         timer = threading.Timer(timeout or 0, end)
         timer.daemon = True
-        if timeout:
+        if timeout is not None:
             timer.start()
         while callback and self.is_running(0.5):
             callback(0)
