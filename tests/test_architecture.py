@@ -194,7 +194,8 @@ def nix_commands(tree: ast.AST) -> Iterator[ast.expr]:
     """Places that name a program of Nix in order to run it.
 
     "nix" alone is also the name of a backend and a fetcher, so it counts only as the start of a
-    list and as the argument of a function that finds or runs a program. Text that contains more than the name is a message.
+    list and as the argument of a function that finds or runs a program. Text that contains more
+    than the name is a message.
     """
     for node in ast.walk(tree):
         candidates: list[ast.expr] = []
