@@ -7,7 +7,7 @@ import sys
 from build_pytorch.base import file_apply, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.base.file_plan import Action
+from build_pytorch.base.file_plan import Action, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
@@ -36,7 +36,7 @@ def run(options: BumpOptions) -> int:
     new = matrix_reader.parse(matrix_editor.edited(text, new_values(fetched)))
     planned = release_bump.plan(old, new, name)
     screen.diff(matrix_editor.change(paths.MATRIX, old.text, new.text).diff())
-    screen.plan("Files", planned)
+    print_plan(screen, "Files", planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS

@@ -52,7 +52,7 @@ def texts(matrix: Matrix) -> dict[str, str]:
         stored = _StoredTexts(key, rendered, _digest(rendered))
         with contextlib.suppress(OSError, WriteError):  # in a read-only checkout nothing is stored
             files.make_state(MEMORY.parent)
-            files.write_atomically(MEMORY, msgspec.json.encode(stored))
+            files.write_atomically(MEMORY, msgspec.json.encode(stored), sync=False)
     return rendered
 
 
