@@ -1,4 +1,4 @@
-"""Where comments are in Nix source text."""
+"""Comments in Nix source text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _TOKEN = re.compile(
     r"""
-    # What is not closed runs to the end of the text; looking for its end twice would take forever.
+    # An unclosed token runs to the end of the text; a second search for its end would take forever.
     (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
     |(?P<string>"(?:[^"\\]++|\\.)*+(?:"|\Z)
       |''(?:[^']++|'''|''\$|''\\.|'(?!'))*+(?:''|\Z))
@@ -16,10 +16,10 @@ _TOKEN = re.compile(
 
 
 def without_comments(text: str) -> str:
-    """A recipe with its Nix comments blanked; lines and columns stay where they are.
+    """Return Nix source text with its comments blanked; lines and columns do not change.
 
-    Strings are kept whole, so a # inside one does not begin a comment.
-    Nix manual, "Language > Syntax": # to the end of the line, /* to */.
+    Strings are kept, so that a # inside a string does not begin a comment.
+    Source: Nix manual, "Language > Syntax": # to the end of the line, /* to */.
     """
 
     def blank(match: re.Match[str]) -> str:
