@@ -278,7 +278,7 @@ def test_what_never_ends_is_not_read(project: Project, kind: str) -> None:
     done = project.invoke("phase4")
     assert done.returncode == 1
     assert "not a regular file" in done.stdout
-    verified = project.invoke("verify", "--only", "inventory")
+    verified = project.invoke("verify", "--only", "text")
     assert verified.returncode == 1
     assert "not a regular file" in verified.stdout
 

@@ -82,9 +82,7 @@ def run(options: StatusOptions) -> int:
 def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[StatusRow]:
     """A row for each variant. Recipes are verified, the store and the ledger are asked."""
     verified = verification.verify(fleet, root, variants=variants, pages=reference_pages)
-    errors = Counter(
-        finding.problem.path for finding in verified.findings if finding.problem.severity == "error"
-    )
+    errors = Counter(finding.path for finding in verified.findings if finding.severity == "error")
     texts = rendering.texts(fleet)
     tree = Tree(root)
     known = evidence.look(root, variants)

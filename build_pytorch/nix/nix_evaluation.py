@@ -1,8 +1,8 @@
 """Evaluation of recipes by `nix-instantiate`: command lines, shared imports, failed runs.
 
-Many recipes are evaluated in one process. An import of nixpkgs that several recipes write in the
-same words is evaluated once. Each recipe is announced on stderr before it is evaluated; if an
-error ends the process, the last announced recipe caused it.
+Many recipes are evaluated in one process, and an import of nixpkgs that several of them have in
+common only once. Each recipe is announced on stderr before it is evaluated: if an error ends the
+process, the last announced recipe caused it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ _PROGRAM: Final = "nix-instantiate"
 
 _OFFLINE_MEMORY: Final = 8 << 30
 """Bytes that an offline evaluation may use; a recipe may build an endless list."""
+
+_PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
+_MOST_ERRORS: Final = 20
 
 _NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
@@ -41,8 +44,45 @@ def is_installed() -> bool:
 
 
 def start_parsing(files: Sequence[str]) -> process.Running:
-    """Start Nix on the syntax of files. It stops at the first error. Raises ToolError."""
+    """Start Nix on the syntax of files. Raises ToolError."""
     return process.start([_PROGRAM, "--parse", *files])
+
+
+class NixSyntaxError(NamedTuple):
+    """An error that Nix reports for a file; line and column count from 1."""
+
+    message: str
+    line: int
+    column: int
+
+
+def syntax_errors(
+    files: Sequence[str], running: process.Running
+) -> dict[str, NixSyntaxError | None]:
+    """Return the first syntax error of each file, or None, from a run of `start_parsing` on them.
+
+    Nix stops at the first error, so that each error takes one more run. Files are absent from the
+    result after the 20th error, and if Nix itself fails. Nix also refuses unbound names and
+    attributes that are bound twice.
+    """
+    errors: dict[str, NixSyntaxError | None] = {}
+    rest = list(files)
+    for _ in range(_MOST_ERRORS):
+        result = running.finish()
+        if result.code == 0:
+            return errors | dict.fromkeys(rest)
+        places = [place for place in _PLACE.findall(result.stderr) if place[0] in rest]
+        if not places:
+            break
+        file, line, column = places[-1]
+        message = result.stderr.partition("error: ")[2].split("\n")[0].partition(", at /")[0]
+        errors |= dict.fromkeys(rest[: rest.index(file)])
+        errors[file] = NixSyntaxError(message.strip(), int(line), int(column))
+        rest = rest[rest.index(file) + 1 :]
+        if not rest:
+            break
+        running = start_parsing(rest)
+    return errors
 
 
 def start(
@@ -129,13 +169,12 @@ def culprit(stderr: str, recipes: Sequence[RecipeSource]) -> RecipeSource | None
     return next((by_id[name] for name in reversed(announced) if name in by_id), None)
 
 
-def require_network(stderr: str, option: str = "") -> None:
+def require_network(stderr: str) -> None:
     """Raise ToolError if a run failed because nixpkgs could not be downloaded."""
     if _NO_NETWORK.search(stderr):
-        prefix = f"{option}: " if option else ""
         raise ToolError(
-            f"{prefix}the pinned nixpkgs cannot be downloaded and is not in the store; run this "
-            f"with a network connection (Nix: {message_of(stderr)})"
+            "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
+            f"network connection (Nix: {message_of(stderr)})"
         )
 
 

@@ -24,6 +24,7 @@ from build_pytorch.sources import source_fetch
 from build_pytorch.sources.github import GitHub
 from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import verification
+from build_pytorch.verify.reports import terminal_report
 
 _NIXPKGS: Final = ("NixOS", "nixpkgs")
 _BRANCH: Final = "nixos-unstable"
@@ -269,10 +270,10 @@ def _verified(fleet: Matrix, planned: list[Change], screen: Screen) -> bool:
                 path = Path(folder) / change.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        categories = ("inventory", "text", "mistakes", "syntax", "evaluation", "toolchain")
+        categories = ("text", "syntax", "evaluation", "compiler")
         result = verification.verify(fleet, Path(folder), only=categories)
     if result.exit_code != EXIT_OK:
-        result.print(screen)
+        terminal_report.show(result, screen)
         return False
     screen.line(f"Verification: {result.summary}")
     return True

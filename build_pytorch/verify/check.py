@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import files, process
+from build_pytorch.base import files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.comments import without_comments
 
 _LARGEST: Final = 1 << 20
 """Bytes. A generated recipe has seven thousand."""
-
-TREE: Final = "tree"
-"""The subject of a check of all files together."""
 
 Severity = Literal["error", "warning"]
 
@@ -131,17 +128,19 @@ class Context:
             raise CheckSkipped("no recipe files here")
         return found
 
-    def read(self, path: str) -> str | None:
-        """Return the text of another file below the root, or None if it cannot be read."""
-        try:
-            return files.read_regular_file(self.root / path).decode("utf-8", errors="replace")
-        except OSError:
-            return None
-
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
         """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`."""
         line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
         return Finding(found, expected, path=paths.MATRIX.name, line=line, fix=fix)
+
+
+class About(TypedDict):
+    """The texts of a check."""
+
+    id: str
+    title: str
+    why: str
+    fix: str
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -152,15 +151,10 @@ class Check(Struct, frozen=True, kw_only=True):
     why: str
     fix: str
 
-    def attach(self, finding: Finding, subject: str = "", path: str = "", fix: str = "") -> Finding:
-        """Return a finding with this check, and with values for what it leaves empty."""
-        return structs.replace(
-            finding,
-            check=self.id,
-            subject=subject,
-            path=finding.path or path,
-            fix=finding.fix or fix or self.fix,
-        )
+    def attach(self, finding: Finding, **changes: str | int) -> Finding:
+        """Return a finding with the id of this check, its fix if there is none, and changes."""
+        fix = finding.fix or self.fix
+        return structs.replace(finding, **{"check": self.id, "fix": fix, **changes})
 
 
 class CheckOutcome(Struct, frozen=True, kw_only=True):
@@ -188,103 +182,105 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
 
 
 Findings = Iterable[Finding]
-SubjectResults = Iterable[tuple[str, Findings | str]]
-"""Subjects, each with its findings, or with the reason why it was not checked."""
+Test = Callable[..., Findings]
 
 
-class VerifyCheck(Check, frozen=True, kw_only=True):
-    """A check of recipes or docs: a function that returns the findings of each subject.
+class Subjects(Struct, frozen=True, kw_only=True):
+    """What a check looks at: names, each with the arguments of the test or a reason to skip it.
 
-    `kind` limits it to variants of one kind; `needs_all` excludes it from selections of variants.
-    `prepare` starts other programs, so that they work while other checks run.
+    `kind` limits a check to variants of one kind; `needs_all` excludes it from selections of
+    variants. `prepare` starts other programs, so that they work while other checks run.
     """
 
-    look: Callable[[Context], SubjectResults]
+    each: Callable[[Context], Iterable[tuple[str, tuple[Any, ...] | str]]]
     kind: Literal["gpu", "cpu-only"] | None = None
     needs_all: bool = False
     prepare: Callable[[Context], None] | None = None
 
+
+def _recipes(
+    context: Context, kind: str | None = None
+) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
+    for variant, recipe in context.present():
+        if kind in {None, variant.group.kind}:
+            yield recipe.path, (variant, recipe)
+
+
+TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
+"""All files together; the test sets the path of its findings."""
+RECIPES: Final = Subjects(each=_recipes)
+"""Each recipe with its variant."""
+GPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="gpu"), kind="gpu")
+CPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="cpu-only"), kind="cpu-only")
+
+
+class VerifyCheck(Check, frozen=True, kw_only=True):
+    """A check of recipes or docs: its subjects, and the test that yields their findings.
+
+    With `word`, a finding is placed at the first line of the recipe that holds the word.
+    """
+
+    subjects: Subjects
+    test: Test
+    word: str = ""
+
     def applies(self, context: Context) -> bool:
-        """Return whether the check says anything about the selected variants."""
-        has_kind = self.kind is None or any(v.group.kind == self.kind for v in context.variants)
-        return has_kind and (context.is_whole or not self.needs_all)
+        """Return whether the selected variants have subjects of the check."""
+        kind = self.subjects.kind
+        has_kind = kind is None or any(v.group.kind == kind for v in context.variants)
+        return has_kind and (context.is_whole or not self.subjects.needs_all)
 
     def run(self, context: Context) -> CheckOutcome:
-        """Run the check and attach it to its findings."""
-        passed, failed, not_run = [], [], []
+        """Run the test on every subject and attach the check to its findings."""
+        states: dict[str, list[str]] = {"passed": [], "failed": [], "not_run": []}
         reasons: list[str] = []
         findings: list[Finding] = []
+        subject = ""
         try:
-            for subject, found in self.look(context):
-                if isinstance(found, str):
-                    not_run.append(subject)
-                    reasons.append(found)
+            for subject, given in self.subjects.each(context):
+                if isinstance(given, str):
+                    states["not_run"].append(subject)
+                    reasons.append(given)
                     continue
-                path, fix = "", ""
-                if variant := context.by_path.get(subject):
-                    path, fix = subject, f"run `invoke phase{variant.phase.number}`, or: {self.fix}"
-                own = [self.attach(finding, subject, path, fix) for finding in found]
-                (failed if own else passed).append(subject)
+                own = [self._attached(context, subject, found) for found in self.test(*given)]
+                states["failed" if own else "passed"].append(subject)
                 findings += own
         except CheckSkipped as reason:
-            not_run.append(TREE)
+            states["not_run"].append(subject)
             reasons.append(str(reason))
-        if not (passed or failed or not_run):
-            reasons.append("no such recipe to look at")
         return CheckOutcome(
             check=self,
-            passed=tuple(passed),
-            failed=tuple(failed),
-            not_run=tuple(not_run),
-            reason=", ".join(dict.fromkeys(reasons)),
+            reason=", ".join(dict.fromkeys(reasons))
+            or ("" if any(states.values()) else "no such recipe to look at"),
             findings=tuple(findings),
+            **{state: tuple(subjects) for state, subjects in states.items()},
         )
 
-
-class About(TypedDict):
-    """The texts of a check."""
-
-    id: str
-    title: str
-    why: str
-    fix: str
-
-
-TreeTest = Callable[[Context], Findings]
-RecipeTest = Callable[[Variant, RecipeFile], Findings]
+    def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
+        variant = context.by_path.get(subject)
+        if variant is None:
+            return self.attach(finding, subject=subject)
+        recipe = context.recipes[subject]
+        line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
+        fix = finding.fix or f"run `invoke phase{variant.phase.number}`, or: {self.fix}"
+        return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
 
 
 class CheckList(list[VerifyCheck]):
-    """The checks of a module. Its methods are decorators that add the check of a function."""
+    """The checks of a module, with the subjects of those that name no others."""
 
-    def tree(self, **about: Unpack[About]) -> Callable[[TreeTest], TreeTest]:
-        """Add a check of the files together; the function sets the path of its findings."""
+    def __init__(self, subjects: Subjects) -> None:
+        super().__init__()
+        self.subjects = subjects
 
-        def add(test: TreeTest) -> TreeTest:
-            def look(context: Context) -> SubjectResults:
-                yield TREE, test(context)
+    def add(
+        self, subjects: Subjects | None = None, *, word: str = "", **about: Unpack[About]
+    ) -> Callable[[Test], Test]:
+        """Return a decorator that adds the check of a test."""
 
-            self.append(VerifyCheck(look=look, needs_all=True, **about))
-            return test
-
-        return add
-
-    def recipe(
-        self,
-        *,
-        kind: Literal["gpu", "cpu-only"] | None = None,
-        unless: Callable[[RecipeFile], str] = lambda _: "",
-        **about: Unpack[About],
-    ) -> Callable[[RecipeTest], RecipeTest]:
-        """Add a check of each recipe of a kind; `unless` returns a reason to skip a recipe."""
-
-        def add(test: RecipeTest) -> RecipeTest:
-            def look(context: Context) -> SubjectResults:
-                for variant, recipe in context.present():
-                    if kind in {None, variant.group.kind}:
-                        yield recipe.path, unless(recipe) or test(variant, recipe)
-
-            self.append(VerifyCheck(look=look, kind=kind, **about))
+        def add(test: Test) -> Test:
+            chosen = subjects or self.subjects
+            self.append(VerifyCheck(subjects=chosen, test=test, word=word, **about))
             return test
 
         return add

@@ -31,31 +31,8 @@ _SECONDS: Final = 120.0
 _WARNING: Final = re.compile(r"^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
-class Facts(msgspec.Struct, frozen=True, rename="camel"):
-    """The attributes of an evaluated recipe (facts.nix); None if the package does not have it."""
-
-    name: Any = None
-    pname: Any = None
-    version: Any = None
-    system: Any = None
-    drv_path: Any = None
-    nixpkgs: Any = None
-    cuda_support: Any = None
-    gpu_targets: Any = None
-    arch_list: Any = None
-    cuda_version: Any = None
-    cuda_versions: Any = None
-    magma: Any = None
-    src: Any = None
-    patches: Any = None
-    cmake_flags: Any = None
-    ninja_flags: Any = None
-    post_patch: Any = None
-    pre_configure: Any = None
-    pre_build: Any = None
-    required_system_features: Any = None
-    passthru: Any = None
-    meta: Any = None
+Facts = dict[str, Any]
+"""The attributes of an evaluated recipe, by the names in nixpkgs_model/facts.nix."""
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):
@@ -70,6 +47,12 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
     line: int = 1
     column: int = 1
 
+    @property
+    def drv_path(self) -> str | None:
+        """The derivation path; None if the recipe does not evaluate."""
+        path = self.facts["drvPath"] if self.facts else None
+        return path if isinstance(path, str) else None
+
 
 class Evaluation:
     """The results of all recipes and the warnings of Nix, by path; or why there are no results."""
@@ -80,10 +63,9 @@ class Evaluation:
         self.warnings: dict[str, list[str]] = {}
 
     @functools.cached_property
-    def first_by_derivation(self) -> dict[str, str]:
+    def first_by_derivation(self) -> dict[str | None, str]:
         """The first recipe of each derivation path."""
-        facts = ((r.id, r.facts.drv_path) for r in reversed(self.results.values()) if r.facts)
-        return {path: recipe for recipe, path in facts if isinstance(path, str)}
+        return {r.drv_path: r.id for r in reversed(self.results.values()) if r.drv_path}
 
 
 def prepare(context: Context) -> None:
@@ -119,7 +101,7 @@ def _sources(context: Context) -> list[RecipeSource]:
 def _finished(
     context: Context, recipes: list[RecipeSource], running: process.Running
 ) -> Evaluation:
-    """Return the results of a run. A recipe that ends the process is removed, and Nix runs again."""
+    """Return the results of a run. Nix runs again without a recipe that ends the process."""
     done = Evaluation()
     share = True
     while True:
@@ -129,7 +111,7 @@ def _finished(
             done.results |= {r.id: _described(context, r) for r in _decoded(answer.stdout)}
             return done
         if context.pinned:
-            nix_evaluation.require_network(answer.stderr, "--pinned")
+            nix_evaluation.require_network(answer.stderr)
         if culprit := nix_evaluation.culprit(answer.stderr, recipes):
             failed = _too_slow(culprit.id) if answer.expired else _alone(context, culprit)
             done.results[culprit.id] = failed

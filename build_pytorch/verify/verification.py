@@ -55,9 +55,9 @@ class VerificationResult:
             return {}
         results = recipe_evaluation.evaluated(self.context).results
         return {
-            variant.id: result.facts.drv_path
+            variant.id: result.drv_path
             for variant, recipe in self.context.present()
-            if (result := results.get(recipe.path)) and result.facts and result.facts.drv_path
+            if (result := results.get(recipe.path)) and result.drv_path
         }
 
 
@@ -85,9 +85,10 @@ def verify(  # noqa: PLR0913 - the options of a verification
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")
-    for prepare in dict.fromkeys(check.prepare for check in checks if check.prepare):
-        prepare(context)
+    for prepare in dict.fromkeys(check.subjects.prepare for check in checks):
+        if prepare:
+            prepare(context)
     # Checks that wait for a program come last.
-    ordered = sorted(checks, key=lambda check: check.prepare is not None)
+    ordered = sorted(checks, key=lambda check: check.subjects.prepare is not None)
     outcomes = {check.id: check.run(context) for check in ordered}
     return VerificationResult(context, [outcomes[check.id] for check in checks], strict=strict)

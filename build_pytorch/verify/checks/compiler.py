@@ -9,18 +9,12 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from build_pytorch.base import process
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa
-from build_pytorch.verify.check import (
-    CheckList,
-    Context,
-    Finding,
-    SubjectResults,
-    VerifyCheck,
-)
+from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 
 _SECONDS: Final = 60.0
 """Limit for one question to a compiler, which takes less than a second."""
@@ -47,18 +41,26 @@ def _compiler(target: str) -> str | None:
     return "gcc" if platform.machine() == machine and process.which("gcc") else None
 
 
-def _flags(context: Context) -> SubjectResults:
+def _gcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     for key, cpu in _cpus(context).items():
         if running := context.running.pop(f"gcc {key}", None):
-            yield key, _flag_findings(context, key, cpu, running.finish(_SECONDS))
+            yield key, (context, f"[cpu.{key}]", cpu, running.finish(_SECONDS))
         else:
             yield key, f"no gcc for {cpu.platform}"
 
 
-def _flag_findings(
-    context: Context, key: str, cpu: CpuIsa, result: process.ProcessResult
+CHECKS: Final = CheckList(Subjects(each=_gcc_answers, prepare=_start_gcc))
+
+
+@CHECKS.add(
+    id="compiler-flags",
+    title="gcc accepts the flags of every CPU ISA and defines its macros",
+    why="A flag that the compiler does not know stops the build after the configuration.",
+    fix="correct flags or macros of the ISA in matrix.toml",
+)
+def _flags(
+    context: Context, table: str, cpu: CpuIsa, result: process.ProcessResult
 ) -> Iterator[Finding]:
-    table = f"[cpu.{key}]"
     if result.code:
         message = result.stderr.strip().split("\n")[0]
         yield context.matrix_finding(table, message, "flags that the compiler accepts")
@@ -78,28 +80,23 @@ def _start_nvcc(context: Context) -> None:
             context.running[f"nvcc {option}"] = process.start(["nvcc", option])
 
 
-def _architectures(context: Context) -> SubjectResults:
+def _nvcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
         (v.gpu_key, v.gpu.capability, v.release.cuda.version)
         for v in context.variants
         if v.gpu_key and v.gpu and v.release.cuda
     }
-    answers = _nvcc_answers(context)
+    answers = _asked_nvcc(context)
     for key, capability, cuda in sorted(wanted):
         if isinstance(answers, str):
             yield key, answers
-            continue
-        version, codes = answers
-        if cuda != version:
-            yield f"{key} on CUDA {cuda}", f"nvcc is {version}, not that of the release"
-        elif (code := sm_code(capability)) in codes:
-            yield key, []
+        elif answers[0] != cuda:
+            yield f"{key} on CUDA {cuda}", f"nvcc is {answers[0]}, not that of the release"
         else:
-            found = f"nvcc {version} supports {', '.join(sorted(codes))}"
-            yield key, [context.matrix_finding(f"[gpu.{key}]", found, f"{code} among them")]
+            yield key, (context, f"[gpu.{key}]", sm_code(capability), *answers)
 
 
-def _nvcc_answers(context: Context) -> tuple[str, list[str]] | str:
+def _asked_nvcc(context: Context) -> tuple[str, list[str]] | str:
     """Return the version of nvcc and its architectures, or the reason why they are unknown."""
     started = [context.running.pop(f"nvcc {option}", None) for option in _NVCC_OPTIONS]
     results = [running.finish(_SECONDS) for running in started if running]
@@ -112,24 +109,16 @@ def _nvcc_answers(context: Context) -> tuple[str, list[str]] | str:
     return release[1] if release else "of unknown version", results[1].stdout.split()
 
 
-CHECKS: Final = CheckList(
-    [
-        VerifyCheck(
-            id="compiler-flags",
-            title="gcc accepts the flags of every CPU ISA and defines its macros",
-            why="A flag that the compiler does not know stops the build after the configuration.",
-            fix="correct flags or macros of the ISA in matrix.toml",
-            look=_flags,
-            prepare=_start_gcc,
-        ),
-        VerifyCheck(
-            id="nvcc-architectures",
-            title="nvcc of the release's CUDA compiles for every GPU architecture",
-            why="An architecture that nvcc does not know stops the build at its first kernel.",
-            fix="correct first_cuda and last_cuda, or remove the architecture from the group",
-            look=_architectures,
-            kind="gpu",
-            prepare=_start_nvcc,
-        ),
-    ]
+@CHECKS.add(
+    Subjects(each=_nvcc_answers, prepare=_start_nvcc, kind="gpu"),
+    id="nvcc-architectures",
+    title="nvcc of the release's CUDA compiles for every GPU architecture",
+    why="An architecture that nvcc does not know stops the build at its first kernel.",
+    fix="correct first_cuda and last_cuda, or remove the architecture from the group",
 )
+def _architectures(
+    context: Context, table: str, code: str, version: str, codes: list[str]
+) -> Iterator[Finding]:
+    if code not in codes:
+        found = f"nvcc {version} supports {', '.join(sorted(codes))}"
+        yield context.matrix_finding(table, found, f"{code} among them")

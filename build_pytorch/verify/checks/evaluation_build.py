@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import Finding
-from build_pytorch.verify.checks.fact_checks import FactCheckList, equal, shell_of, text_of
+from build_pytorch.verify.check import CheckList, Finding
+from build_pytorch.verify.checks.fact_checks import FACTS, equal, shell_of, text_of
 from build_pytorch.verify.recipe_evaluation import Facts
 
-CHECKS: Final = FactCheckList()
+CHECKS: Final = CheckList(FACTS)
 
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-cmake-flags",
     title="cmakeFlags are those of the matrix, after those of nixpkgs",
     why="Version, CUDA and fixes reach CMake by them; a second value contradicts the first.",
@@ -32,7 +32,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
         wanted.append(f"-DCUDA_VERSION={release.cuda.version}")
     else:
         wanted.append("-DUSE_CUDA=OFF")
-    flags = facts.cmake_flags if isinstance(facts.cmake_flags, list) else []
+    flags = facts["cmakeFlags"] if isinstance(facts["cmakeFlags"], list) else []
     for flag in wanted:
         if flag not in flags:
             yield Finding(f"cmakeFlags without {flag}", flag)
@@ -44,7 +44,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
         yield Finding("cmakeFlags without those of nixpkgs", "oldAttrs' ++ [ ... ]")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-isa-flags",
     title="The C and C++ compilers get the flags of the CPU ISA",
     why="Flags that are bound and not exported have no effect, and no message says so.",
@@ -52,7 +52,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="CXXFLAGS",
 )
 def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts.pre_configure)
+    script = shell_of(facts["preConfigure"])
     flags = " ".join(variant.cpu.flags)
     for name in ("CXXFLAGS", "CFLAGS"):
         # += keeps the old value; a plain = has to name it.
@@ -67,7 +67,7 @@ def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
             yield Finding(f"{name} without its previous value", f"... ${name}")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-cccl",
     title="The CCCL headers are in the folder that PyTorch includes",
     why="cccl/cuda/std/utility: No such file, an hour into the build.",
@@ -76,7 +76,7 @@ def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
     cuda = variant.release.cuda
-    script = shell_of(facts.pre_configure)
+    script = shell_of(facts["preConfigure"])
     if variant.gpu is None or cuda is None or "cccl-shim" not in cuda.fixes:
         if "cccl-compat" in script:
             yield Finding("a CCCL shim", "none in this variant")
@@ -95,14 +95,14 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
     target = re.search(link, script)
     if not target:
         yield Finding("no link to cuda_cccl", "links to ${cuda_cccl}/include/...")
-    elif target["cuda"] and target["cuda"] != text_of(facts.cuda_version):
-        expected = f"the headers of CUDA {facts.cuda_version}"
+    elif target["cuda"] and target["cuda"] != text_of(facts["cudaVersion"]):
+        expected = f"the headers of CUDA {facts['cudaVersion']}"
         yield Finding(f"the headers of CUDA {target['cuda']}", expected)
     if not re.search(r"mkdir -p \S*/build/cccl-compat/cccl\b", script):
         yield Finding("no folder for the links", "mkdir -p /build/cccl-compat/cccl")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-build-version",
     title="The build has the version of the release",
     why="nixpkgs exports the version it ships; headers that compare the two do not compile.",
@@ -110,7 +110,7 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="PYTORCH_BUILD_VERSION",
 )
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts.pre_configure)
+    script = shell_of(facts["preConfigure"])
     version = variant.release.torch.version
     exported = re.findall(r"(?m)^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)", script)
     last = exported[-1] if exported else "(of nixpkgs)"
@@ -125,7 +125,7 @@ def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
         yield Finding(f"version.txt with {last}", f'echo "{version}" > version.txt')
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-hooks",
     title="preConfigure and postPatch extend those of nixpkgs",
     why="Replaced hooks lose the architecture list, the paths of CUPTI and cuDNN, or CUDA=0.",
@@ -134,22 +134,22 @@ def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
-        if "export USE_CUDA=0" not in shell_of(facts.pre_configure):
+        if "export USE_CUDA=0" not in shell_of(facts["preConfigure"]):
             yield Finding(
                 "USE_CUDA not set in the environment",
                 "export USE_CUDA=0: setup.py reads that, not cmakeFlags",
                 severity="warning",
             )
         return
-    if "MAX_JOBS=$NIX_BUILD_CORES" not in text_of(facts.pre_build):
+    if "MAX_JOBS=$NIX_BUILD_CORES" not in text_of(facts["preBuild"]):
         yield Finding("preBuild without that of nixpkgs", "preBuild unchanged")
-    if "CUDNN_INCLUDE_DIR" not in shell_of(facts.pre_configure):
+    if "CUDNN_INCLUDE_DIR" not in shell_of(facts["preConfigure"]):
         yield Finding("preConfigure without that of nixpkgs", "oldAttrs.preConfigure + ...")
-    if "--replace-fail" not in shell_of(facts.post_patch):
+    if "--replace-fail" not in shell_of(facts["postPatch"]):
         yield Finding("postPatch without that of nixpkgs", "oldAttrs.postPatch + ...")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-jobs",
     title="The limit of parallel compile jobs has an effect",
     why="CUDA compile jobs take up to 5 GiB each; with too many, the kernel kills the build.",
@@ -158,8 +158,8 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     jobs = variant.release.build.max_jobs
-    script = shell_of(facts.pre_configure)
-    yield from equal("ninjaFlags", facts.ninja_flags, [f"-j{jobs}"])
+    script = shell_of(facts["preConfigure"])
+    yield from equal("ninjaFlags", facts["ninjaFlags"], [f"-j{jobs}"])
     exported = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", script)
     yield from equal("MAX_JOBS", (exported or [None])[-1], str(jobs))
     limits = re.findall(r"NIX_BUILD_CORES=(.*)", script)
@@ -171,7 +171,7 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
         )
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-stub",
     title="The FindCUDAToolkit stub is written after nixpkgs removed the file",
     why="PyTorch installs the file and gloo finds CUDA through it; an empty file finds none.",
@@ -180,7 +180,7 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
     cuda = variant.release.cuda
-    script = shell_of(facts.post_patch)
+    script = shell_of(facts["postPatch"])
     written = re.search(rf">\s*(?:\./)?{re.escape(_STUB)}", script)
     if variant.gpu is None or cuda is None or "find-cuda-toolkit-stub" not in cuda.fixes:
         if written:
@@ -215,7 +215,7 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
         position = match.end()
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-features",
     title="The build requires a large machine",
     why="Without big-parallel Nix may choose the smallest builder.",
@@ -224,4 +224,4 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = list(variant.release.build.system_features)
-    yield from equal("requiredSystemFeatures", facts.required_system_features, wanted)
+    yield from equal("requiredSystemFeatures", facts["requiredSystemFeatures"], wanted)

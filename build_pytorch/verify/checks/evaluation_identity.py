@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import Finding, Findings
-from build_pytorch.verify.checks.fact_checks import FactCheckList, equal, get, text_of
+from build_pytorch.verify.check import CheckList, Finding
+from build_pytorch.verify.checks.fact_checks import FACTS, RESULTS, equal, get, text_of
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, Facts
 
-CHECKS: Final = FactCheckList()
+CHECKS: Final = CheckList(FACTS)
 
 _SAME: Final = "make the recipe agree with matrix.toml"
 
 
-@CHECKS.result(
+@CHECKS.add(
+    RESULTS,
     id="evaluates",
     title="Every recipe evaluates to a package",
     why="If an argument is refused or a name is not in scope, no build begins.",
@@ -31,7 +32,7 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
         yield Finding(f"{names} cannot be evaluated", "a package whose attributes can be evaluated")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-names",
     title="name, pname and version are those of the variant",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
@@ -40,14 +41,14 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
 )
 def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     release = variant.release
-    yield from equal("pname", facts.pname, variant.pname)
-    yield from equal("version", facts.version, release.torch.version)
+    yield from equal("pname", facts["pname"], variant.pname)
+    yield from equal("version", facts["version"], release.torch.version)
     # The prefix is the Python of nixpkgs; offline, it is that of the model.
-    name = text_of(facts.name).partition("-")[2]
+    name = text_of(facts["name"]).partition("-")[2]
     yield from equal("name", name, f"{variant.pname}-{release.torch.version}")
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-pin",
     title="nixpkgs is the pinned one, with the hash of its tarball",
     why="Another nixpkgs has another CUDA, another MAGMA and another torch.",
@@ -56,15 +57,15 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
     pin = variant.release.nixpkgs
-    url = get(facts.nixpkgs, "url")
+    url = get(facts["nixpkgs"], "url")
     if url is None:
         return  # only the model records the nixpkgs of a package
     if not url.startswith(f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}."):
         yield Finding(f"nixpkgs from {url}", f"nixpkgs {pin.rev}")
-    yield from equal("sha256 of nixpkgs", get(facts.nixpkgs, "sha256"), pin.sha256 or None)
+    yield from equal("sha256 of nixpkgs", get(facts["nixpkgs"], "sha256"), pin.sha256 or None)
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-source",
     title="The source is that of the release, by its hash",
     why="With the hash of another version Nix silently builds that version.",
@@ -79,12 +80,12 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
         ("hash", torch.hash),
         ("fetchSubmodules", torch.submodules),
     ):
-        yield from equal(f"src.{name}", get(facts.src, name), wanted)
-    rev = text_of(get(facts.src, "rev")).removeprefix("refs/tags/")
+        yield from equal(f"src.{name}", get(facts["src"], name), wanted)
+    rev = text_of(get(facts["src"], "rev")).removeprefix("refs/tags/")
     yield from equal("src.rev", rev, torch.rev)
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-patches",
     title="torch is built without the patches of nixpkgs",
     why="They are for the version that nixpkgs ships and do not apply.",
@@ -92,10 +93,10 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="patches",
 )
 def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from equal("patches", facts.patches, [])
+    yield from equal("patches", facts["patches"], [])
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-passthru",
     title="passthru has the GPU architecture, the CPU ISA and the BLAS",
     why="Programs choose a package by them.",
@@ -109,10 +110,10 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
         "blasProvider": "cublas" if variant.gpu else "openblas",
     }
     for name, value in wanted.items():
-        yield from equal(f"passthru.{name}", get(facts.passthru, name), value)
+        yield from equal(f"passthru.{name}", get(facts["passthru"], name), value)
 
 
-@CHECKS.fact(
+@CHECKS.add(
     id="eval-meta",
     title="Platform and descriptions are those of the variant",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package.",
@@ -120,11 +121,11 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="meta",
 )
 def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from equal("system", facts.system, variant.cpu.platform)
-    yield from equal("meta.platforms", get(facts.meta, "platforms"), [variant.cpu.platform])
+    yield from equal("system", facts["system"], variant.cpu.platform)
+    yield from equal("meta.platforms", get(facts["meta"], "platforms"), [variant.cpu.platform])
     release = variant.release
-    description = text_of(get(facts.meta, "description"))
-    long = text_of(get(facts.meta, "longDescription"))
+    description = text_of(get(facts["meta"], "description"))
+    long = text_of(get(facts["meta"], "longDescription"))
     if release.torch.version not in description:
         expected = f"a description with PyTorch {release.torch.version}"
         yield Finding(f'meta.description = "{description}"', expected)
@@ -145,21 +146,21 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
 
 
-@CHECKS.result(
+@CHECKS.add(
+    RESULTS,
     id="eval-distinct",
     title="Every variant is a build of its own",
     why="A copy with only its comment changed builds the same thing twice.",
     fix="give each recipe its own GPU architecture and CPU ISA",
 )
-def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Findings | str:
-    if result.facts is None or not isinstance(result.facts.drv_path, str):
-        return "does not evaluate"
-    first = evaluation.first_by_derivation[result.facts.drv_path]
-    found = f"the same derivation as {first}"
-    return [] if first == result.id else [Finding(found, "a build of its own")]
+def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+    first = evaluation.first_by_derivation.get(result.drv_path)
+    if first not in {None, result.id}:
+        yield Finding(f"the same derivation as {first}", "a build of its own")
 
 
-@CHECKS.result(
+@CHECKS.add(
+    RESULTS,
     id="eval-warnings",
     title="Nix evaluates every recipe without a warning",
     why="A warning becomes an error in a later nixpkgs, or means an override without effect.",

@@ -5,18 +5,19 @@ The only category that calls the renderer, and only to compare.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.generate import docs, rendering
-from build_pytorch.verify.check import CheckList, CheckSkipped, Context, Finding
+from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
-CHECKS: Final = CheckList()
+CHECKS: Final = CheckList(TREE)
 
 _NUMBER: Final = re.compile(
     r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
@@ -24,7 +25,7 @@ _NUMBER: Final = re.compile(
 )
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="generated-recipes",
     title="Committed recipes equal generated ones",
     why="An edit of one recipe is lost when it is generated again, and the others lack it.",
@@ -60,7 +61,7 @@ def _recipes(context: Context) -> Iterator[Finding]:
         )
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="generated-docs",
     title="Generated docs and the schema are up to date",
     why="Docs that are not generated again describe variants that no longer exist.",
@@ -86,7 +87,7 @@ def _docs(context: Context) -> Iterator[Finding]:
             yield Finding(change.reason, "as generated", path=change.path)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="reference-docs",
     title="The generated reference pages are up to date",
     why="A page that is not generated again describes a check or command as it was before.",
@@ -102,16 +103,14 @@ def _reference(context: Context) -> Iterator[Finding]:
             yield Finding(change.reason, "as generated", path=path)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="docs-listing",
     title="docs/variants.md lists every package once",
     why="People copy package names from it.",
     fix="run `invoke phase5`",
 )
 def _listing(context: Context) -> Iterator[Finding]:
-    text = context.read(paths.VARIANTS_DOC)
-    if text is None:
-        raise CheckSkipped(f"no {paths.VARIANTS_DOC}")
+    text = _read(context, [paths.VARIANTS_DOC])[paths.VARIANTS_DOC]
     listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", text))
     expected = Counter(variant.package for variant in context.matrix.variants)
     for name in sorted(expected.keys() | listed.keys()):
@@ -120,7 +119,7 @@ def _listing(context: Context) -> Iterator[Finding]:
             yield Finding(found, f"{expected[name]} times", path=paths.VARIANTS_DOC)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="docs-numbers",
     title="Numbers of variants in prose are numbers of the matrix",
     why="A number outside the generated regions goes out of date unnoticed.",
@@ -128,11 +127,7 @@ def _listing(context: Context) -> Iterator[Finding]:
 )
 def _numbers(context: Context) -> Iterator[Finding]:
     allowed = _true_numbers(context)
-    pages = docs.pages(context.matrix)
-    texts = {page: text for page in pages if (text := context.read(page)) is not None}
-    if not texts:
-        raise CheckSkipped(f"none of {', '.join(pages)}")
-    for page, text in texts.items():
+    for page, text in _read(context, docs.pages(context.matrix)).items():
         prose = docs.outside_regions(text)
         for match in _NUMBER.finditer(prose):
             if int(match[1]) not in allowed:
@@ -140,6 +135,18 @@ def _numbers(context: Context) -> Iterator[Finding]:
                 expected = f"a number of the matrix: {', '.join(map(str, sorted(allowed)))}"
                 line = prose.count("\n", 0, match.start()) + 1
                 yield Finding(found, expected, path=page, line=line)
+
+
+def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
+    """Return the text of each page that can be read. Raises CheckSkipped if there is none."""
+    texts = {}
+    for page in pages:
+        with contextlib.suppress(OSError):
+            data = files.read_regular_file(context.root / page)
+            texts[page] = data.decode("utf-8", errors="replace")
+    if not texts:
+        raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
+    return texts
 
 
 def _true_numbers(context: Context) -> set[int]:

@@ -7,30 +7,18 @@ it also shows the structure, which a text search cannot see.
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from tree_sitter import Node, Query, QueryCursor, Tree
 
-from build_pytorch.base import process
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation
+from build_pytorch.nix.nix_evaluation import NixSyntaxError
 from build_pytorch.nix.syntax_tree import NIX, node_text, parse
 from build_pytorch.verify import recipe_evaluation
-from build_pytorch.verify.check import (
-    CheckList,
-    Context,
-    Finding,
-    RecipeFile,
-    SubjectResults,
-    VerifyCheck,
-)
-
-_NIX_PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
-_MOST_RUNS: Final = 20
-"""Nix stops at the first error of a run; after so many runs tree-sitter does the rest."""
+from build_pytorch.verify.check import CheckList, Context, Finding, RecipeFile, Subjects
 
 _VALID: Final = "valid Nix"
 
@@ -69,15 +57,15 @@ def _tree(recipe: RecipeFile) -> Tree:
     return parse(recipe.text)
 
 
-def _first_error(tree: Tree) -> list[Finding]:
-    """Return the first place of a tree that is not valid Nix, if there is one."""
+def _first_error(tree: Tree) -> Finding | None:
+    """Return the first place of a tree that is not valid Nix, or None."""
     node = tree.root_node
     if not node.has_error:
-        return []
+        return None
     while not (node.is_error or node.is_missing):
         node = next(child for child in node.children if child.has_error or child.is_missing)
     found = f"no {node.type}" if node.is_missing else node_text(node).split("\n")[0][:40]
-    return [_at(node, found or "nothing", _VALID)]
+    return _at(node, found or "nothing", _VALID)
 
 
 def _at(node: Node, found: str, expected: str) -> Finding:
@@ -85,84 +73,65 @@ def _at(node: Node, found: str, expected: str) -> Finding:
     return Finding(found, expected, line=line + 1, column=column + 1)
 
 
+def _files(context: Context) -> list[str]:
+    return [str(context.root / recipe.path) for _, recipe in context.present()]
+
+
 def _prepare(context: Context) -> None:
     """Start Nix on the syntax of all recipes, unless Nix evaluates them anyway."""
-    paths = [recipe.path for _, recipe in context.present()]
-    if paths and not {"parse", "evaluate"} & context.running.keys() and nix_evaluation.is_installed():
-        context.running["parse"] = _start(context, paths)
+    is_started = bool({"parse", "evaluate"} & context.running.keys())
+    if nix_evaluation.is_installed() and not is_started and (files := _files(context)):
+        context.running["parse"] = nix_evaluation.start_parsing(files)
 
 
-def _start(context: Context, paths: Sequence[str]) -> process.Running:
-    return nix_evaluation.start_parsing([str(context.root / path) for path in paths])
-
-
-def _parse(context: Context) -> SubjectResults:
-    recipes = {recipe.path: recipe for _, recipe in context.present()}
-    findings = _nix_findings(context, list(recipes))
-    for path, recipe in recipes.items():
-        yield path, findings[path] if path in findings else _first_error(_tree(recipe))
-
-
-def _nix_findings(context: Context, paths: Sequence[str]) -> dict[str, list[Finding]]:
-    """Return the syntax errors that Nix reports, by recipe: one process, and one for each error.
-
-    Nix also refuses names that are bound nowhere, and attributes that are bound twice. A recipe
-    is absent from the result if Nix is not installed or gave no answer for it.
-    """
-    findings: dict[str, list[Finding]] = {}
+def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
+    """Yield each recipe with its first syntax error: from Nix, or else from tree-sitter."""
+    files = _files(context)
+    errors: dict[str, NixSyntaxError | None] = {}
     running = context.running.pop("parse", None)
-    rest = list(paths)
     if running is None and nix_evaluation.is_installed():
         # A recipe that evaluates is valid; only the others are parsed.
-        results = recipe_evaluation.evaluated(context).results
-        findings = {path: [] for path in rest if path in results and results[path].ok}
-        rest = [path for path in rest if path not in findings]
-        running = _start(context, rest) if rest else None
-    for _ in range(_MOST_RUNS):
-        if not rest or not running:
-            break
-        files = [str(context.root / path) for path in rest]
-        result = running.finish()
-        if result.code == 0:
-            return findings | {path: [] for path in rest}
-        places = [place for place in _NIX_PLACE.findall(result.stderr) if place[0] in files]
-        if not places:
-            break  # Nix itself is broken
-        file, line, column = places[-1]
-        failed = files.index(file)
-        message = result.stderr.partition("error: ")[2].split("\n")[0].partition(", at /")[0]
-        found = message.replace(f"{context.root}/", "").strip()
-        findings |= {path: [] for path in rest[:failed]}
-        findings[rest[failed]] = [Finding(found, _VALID, line=int(line), column=int(column))]
-        rest = rest[failed + 1 :]
-        running = _start(context, rest) if rest else None
-    return findings
+        results = recipe_evaluation.evaluated(context).results.values()
+        errors = {str(context.root / result.id): None for result in results if result.ok}
+        if files := [file for file in files if file not in errors]:
+            running = nix_evaluation.start_parsing(files)
+    if running:
+        errors |= nix_evaluation.syntax_errors(files, running)
+    for (_, recipe), file in zip(context.present(), _files(context), strict=True):
+        finding = None
+        if file not in errors:
+            finding = _first_error(_tree(recipe))
+        elif error := errors[file]:
+            found = error.message.replace(f"{context.root}/", "")
+            finding = Finding(found, _VALID, line=error.line, column=error.column)
+        yield recipe.path, (finding,)
 
 
-CHECKS: Final = CheckList(
-    [
-        VerifyCheck(
-            id="nix-syntax",
-            title="Every recipe is valid Nix",
-            why="A missing brace or an unbound name stops `flox build` before it begins.",
-            fix="correct the line",
-            look=_parse,
-            prepare=_prepare,
-        )
-    ]
+def _valid(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile] | str]]:
+    for variant, recipe in context.present():
+        is_broken = _tree(recipe).root_node.has_error
+        yield recipe.path, "not valid Nix" if is_broken else (variant, recipe)
+
+
+CHECKS: Final = CheckList(Subjects(each=_valid))
+
+
+@CHECKS.add(
+    Subjects(each=_parsed, prepare=_prepare),
+    id="nix-syntax",
+    title="Every recipe is valid Nix",
+    why="A missing brace or an unbound name stops `flox build` before it begins.",
+    fix="correct the line",
 )
+def _is_valid(error: Finding | None) -> list[Finding]:
+    return [error] if error else []
 
 
-def _broken(recipe: RecipeFile) -> str:
-    return "not valid Nix" if _tree(recipe).root_node.has_error else ""
-
-
-@CHECKS.recipe(
+@CHECKS.add(
     id="override-order",
     title="override comes first, overrideAttrs is applied to its result",
     why="In the other order the attributes are lost, or CUDA is never enabled.",
     fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
-    unless=_broken,
 )
 def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if "function" not in _captures(recipe):
@@ -172,12 +141,11 @@ def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         )
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="overlay-count",
     title="The number of overlays is the one that the release needs",
     why="One too few means another CUDA, MAGMA or PyTorch; one too many hides one of them.",
     fix="CUDA, MAGMA if the release patches it, PyTorch; without CUDA, PyTorch alone",
-    unless=_broken,
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = 1 if variant.gpu is None else 2 + (variant.release.magma_patch is not None)
@@ -189,12 +157,11 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield _at(lists[-1], found, expected) if lists else Finding(found, expected)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="attributes-once",
     title="overrideAttrs sets each attribute once",
     why="Nix refuses the second one, or it silently replaces the first.",
     fix="merge the two",
-    unless=_broken,
 )
 def _attributes(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     for function in _captures(recipe).get("function", []):

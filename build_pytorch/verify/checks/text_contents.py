@@ -8,9 +8,18 @@ from typing import Final
 
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import Release, Variant
-from build_pytorch.verify.check import CheckList, Context, Finding, RecipeFile
+from build_pytorch.verify.check import (
+    CPU_RECIPES,
+    GPU_RECIPES,
+    RECIPES,
+    TREE,
+    CheckList,
+    Context,
+    Finding,
+    RecipeFile,
+)
 
-CHECKS: Final = CheckList()
+CHECKS: Final = CheckList(RECIPES)
 
 # Each pattern begins with its name, and looks back from there: the regex engine can then skip to
 # the places of the name.
@@ -50,12 +59,19 @@ def _lines_with(recipe: RecipeFile, words: list[str], *, without: str = "") -> l
     return sorted(lines)
 
 
-@CHECKS.recipe(
+def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> Iterator[Finding]:
+    lines = _lines_with(recipe, words, without=without)
+    if len(lines) != len(words):
+        found = f"{len(lines)} lines with {' or '.join(words)}"
+        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
+
+
+@CHECKS.add(
+    GPU_RECIPES,
     id="gpu-pattern-lines",
     title="GPU recipes have the lines of their overlays, each once",
     why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
     fix="restore the overlays, and keep their words out of comments",
-    kind="gpu",
 )
 def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     release = variant.release
@@ -64,29 +80,24 @@ def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         words.append(release.cuda.package_set)
     if patch := release.magma_patch:
         words.append(patch.name)
-    lines = _lines_with(recipe, words, without=patch.url if patch else "")
-    if len(lines) != len(words):
-        found = f"{len(lines)} lines with {' or '.join(words)}"
-        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
+    yield from _once_each(recipe, words, without=patch.url if patch else "")
 
 
-@CHECKS.recipe(
+@CHECKS.add(
+    CPU_RECIPES,
     id="cpu-pattern-lines",
     title="CPU-only recipes have one overlay and no CUDA",
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
-    kind="cpu-only",
 )
 def _cpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    lines = _lines_with(recipe, [_version_line(variant.release)])
-    if len(lines) != 1:
-        found = f"{len(lines)} lines with {_version_line(variant.release)}"
-        yield Finding(found, "exactly 1, in the only overlay", line=max([1, *lines]))
+    yield from _once_each(recipe, [_version_line(variant.release)])
     for line in _lines_with(recipe, ["cudaPackages_"]):
         yield Finding("a CUDA package set", "none without CUDA", line=line)
 
 
-@CHECKS.tree(
+@CHECKS.add(
+    TREE,
     id="retired-pin",
     title="No file has a retired nixpkgs pin",
     why="An old pin has another CUDA and another torch than the name of the file says.",
@@ -104,7 +115,7 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
                     yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="nixpkgs-pin",
     title="Every recipe imports the nixpkgs pin of its release",
     why="Recipes on different pins share no dependencies, and only one pin was tested.",
@@ -118,12 +129,12 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(other.start() if other else 0, found, f"nixpkgs {rev}")
 
 
-@CHECKS.recipe(
+@CHECKS.add(
+    GPU_RECIPES,
     id="magma-patch",
     title="GPU recipes patch MAGMA if and only if the release says so",
     why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
     fix="make the MAGMA overlay agree with release.*.magma_patch",
-    kind="gpu",
 )
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     patch = variant.release.magma_patch
@@ -137,7 +148,7 @@ def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
             yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="magma-enabled",
     title="No recipe disables MAGMA",
     why="Without MAGMA the compile error is hidden and torch.linalg is slow.",
@@ -149,7 +160,7 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), match[0], expected)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="cuda-switch",
     title="Only override and gpuTargets enable or disable CUDA",
     why="An environment variable or a CMake flag can undo the choice of override.",
@@ -166,12 +177,12 @@ def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), match[0], expected)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
+    GPU_RECIPES,
     id="gpu-arch",
     title="gpuArchSM and gpuArchNum agree with the file name",
     why="A build for another architecture compiles for hours and does not run.",
     fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
-    kind="gpu",
 )
 def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if variant.gpu:
@@ -179,7 +190,7 @@ def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield from _binding(recipe, "gpuArchNum", digits(variant.gpu.capability))
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="pname",
     title="pname agrees with the file name",
     why="Otherwise the store path and the published package name another build.",
@@ -189,7 +200,7 @@ def _pname(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     yield from _binding(recipe, "pname", variant.pname)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="platforms",
     title="meta.platforms and system are the platform of the CPU ISA",
     why="Nix refuses the build on the right machine, or sends it to the wrong one.",
@@ -205,7 +216,7 @@ def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield Finding("no system in the import of nixpkgs", expected, severity="warning")
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="cpu-flags",
     title="cpuFlags are the flags of the CPU ISA",
     why="Flags of a newer ISA cause an illegal instruction on the CPUs of this variant.",
@@ -240,7 +251,7 @@ def _list(recipe: RecipeFile, name: str, wanted: list[str]) -> Iterator[Finding]
             yield recipe.finding(match.start(), f"{name} = [ {match[1]} ]", expected)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="two-stage-override",
     title="torch.override with cudaSupport comes before overrideAttrs",
     why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch.",
@@ -268,7 +279,7 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), found, "gpuTargets = [ gpuArchSM ]")
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="torch-attribute",
     title="The attribute is python3Packages.torch",
     why="The overlay replaces python3Packages.torch; python3Packages.pytorch is another attribute.",

@@ -1,4 +1,4 @@
-"""Checks of which recipe files exist. The expected files come from the matrix, not from the disk."""
+"""Checks of which recipe files exist. The matrix, not the disk, says which are expected."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from build_pytorch.base.console import counted
-from build_pytorch.verify.check import CheckList, Context, Finding
+from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
-CHECKS: Final = CheckList()
+CHECKS: Final = CheckList(TREE)
 
 
 def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     """Add a check that counts `PREFIX-*.nix` in the folder of each release."""
 
-    @CHECKS.tree(
+    @CHECKS.add(
         id=f"{kind.removesuffix('-only')}-count",
         title=f"There are as many {name} recipes as the matrix has {name} variants",
         why="A recipe that is missing from a list goes unnoticed: all that are listed pass.",
@@ -40,7 +40,7 @@ _count("gpu", "GPU")
 _count("cpu-only", "CPU-only")
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="missing-recipe",
     title="Every variant has its recipe",
     why="`flox build` finds only packages that have a file.",
@@ -53,7 +53,7 @@ def _missing(context: Context) -> Iterator[Finding]:
             yield Finding("no such file", f"the recipe of {variant.id}", path=variant.path, fix=fix)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="unreadable-recipe",
     title="Every recipe can be read as UTF-8 text",
     why="A file that cannot be read cannot be verified, and Nix cannot evaluate it.",
@@ -65,7 +65,7 @@ def _unreadable(context: Context) -> Iterator[Finding]:
         yield Finding(reason, "a readable UTF-8 text file", path=path)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="extra-recipe",
     title="Every recipe belongs to a variant of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
@@ -78,7 +78,7 @@ def _extra(context: Context) -> Iterator[Finding]:
             yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
 
 
-@CHECKS.tree(
+@CHECKS.add(
     id="stale-hash",
     title="Every hash belongs to the revision beside it",
     why="Nix finds an old source by its old hash and builds it without a message.",
@@ -103,7 +103,7 @@ def _stale_hash(context: Context) -> Iterator[Finding]:
 
 
 def _no_suffix(suffix: str, why: str) -> None:
-    @CHECKS.tree(
+    @CHECKS.add(
         id=f"no-{suffix}-suffix",
         title=f"No recipe is named -{suffix}",
         why=why,

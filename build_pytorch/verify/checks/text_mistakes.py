@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final, Unpack
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import About, CheckList, Finding, RecipeFile
+from build_pytorch.verify.check import RECIPES, About, CheckList, Finding, RecipeFile
 
-CHECKS: Final = CheckList()
+CHECKS: Final = CheckList(RECIPES)
 
 _OVERRIDE_ARGUMENTS: Final = re.compile(r"\.override\s*\{([^{}]*)\}\s*\)\s*\.overrideAttrs\b")
 
@@ -20,14 +20,14 @@ def _never(words: tuple[str, ...], pattern: str, expected: str, **about: Unpack[
     The search for a word is cheap. The pattern is compiled only for a recipe that has one.
     """
 
-    @CHECKS.recipe(**about)
+    @CHECKS.add(**about)
     def _check(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         if any(word in recipe.code for word in words):
             for match in re.finditer(pattern, recipe.code):
                 yield recipe.finding(match.start(), match[0], expected)
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="no-cuda-packages-argument",
     title="torch.override has no argument cudaPackages",
     why="The argument reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
@@ -110,7 +110,7 @@ _never(
 )
 
 
-@CHECKS.recipe(
+@CHECKS.add(
     id="dotted-capability",
     title="The capability is written with a dot",
     why="Nix accepts sm_120; CMake refuses it after hours of build.",

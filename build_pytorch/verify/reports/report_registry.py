@@ -10,10 +10,10 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.verify.verification import VerificationResult
 
 FORMATS: Final = (
-    "terminal",
-    "json",
     "sarif",
     "junit",
+    "json",
+    "terminal",
     "github",
 )
 """The options of `verify` that select a format have these names; a module is imported if asked."""

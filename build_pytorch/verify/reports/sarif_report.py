@@ -19,9 +19,7 @@ def write(result: VerificationResult, stream: TextIO) -> None:
     checks = result.checks
     indices = {check: index for index, check in enumerate(checks)}
     run = {
-        "tool": {
-            "driver": {"name": "build-pytorch", "rules": [_rule(c) for c in checks.values()]}
-        },
+        "tool": {"driver": {"name": "build-pytorch", "rules": [_rule(c) for c in checks.values()]}},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": result.context.root.as_uri() + "/"}},
         "results": [
