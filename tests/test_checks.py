@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,23 @@ def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
         assert check.title
         assert check.why.endswith(".")
         assert check.fix
+
+
+def test_there_are_five_categories_and_every_module_of_checks_is_in_one() -> None:
+    assert list(registry.CATEGORIES) == ["text", "syntax", "evaluation", "compiler", "generated"]
+    listed = {module for category in registry.CATEGORIES.values() for module in category.modules}
+    folder = PROJECT / "build_pytorch/verify/checks"
+    holding = {p.stem for p in folder.glob("*.py") if "@CHECKS.add(" in p.read_text()}
+    assert listed == holding
+
+
+def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) -> None:
+    shutil.rmtree(project.root / "templates")
+    (project.root / "templates").symlink_to("templates")
+    done = project.nox("-s", "verify", "--", "--json", "--only", "generated-recipes")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert "cannot be read: Too many levels of symbolic links" in finding["found"]
+    assert "missing" not in finding["found"]
 
 
 def test_a_clean_tree_has_no_finding(project: Project) -> None:

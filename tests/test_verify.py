@@ -7,7 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -16,7 +19,10 @@ from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
 from build_pytorch.base.console import ProgressLine
-from build_pytorch.verify import recipe_evaluation
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.verify import recipe_evaluation, registry, verification
+from build_pytorch.verify.reports import report_registry
+from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 
@@ -56,8 +62,11 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
         (["--only", "pnam"], 'did you mean "pname"?'),
-        (["sm90-*", "--only", "missing-recipe"], "these checks look at all variants"),
+        (["sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
+        (["--only", "toolchain"], 'no check or category "toolchain"'),
+        (["--only", "inventory"], 'no check or category "inventory"'),
+        (["--only", "compilers"], 'did you mean "compiler"?'),
         (["--root", "none"], "no such folder"),
         (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
     ],
@@ -165,6 +174,17 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
     ]
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(project: Project) -> None:
+    argv = ("nox", "-s", "verify", "--", "--json", "--only", "nvcc-architectures")
+    done = project.run(*argv, env={"TMPDIR": str(project.root / "nowhere")})
+    assert done.returncode == 0
+    (check,) = json.loads(done.stdout)["checks"]
+    assert (check["state"], check["skipped"], check["failed"]) == ("skipped", 9, 0)
+    assert check["reason"].startswith("nvcc --list-gpu-code failed: nvcc fatal")
+    assert "nowhere" in check["reason"]
+
+
 needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None or os.uname().machine != "x86_64", reason="no gcc for x86-64"
 )
@@ -213,8 +233,43 @@ def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
     failure = pname.find("testcase/failure")
     assert failure is not None
     assert "cpu-avx2.nix:1: found no pname" in (failure.text or "")
+    (failure,) = suites["nix-syntax"].findall("testcase/failure")
+    assert "cpu-avx2.nix:" in (failure.text or "")
     skipped = suites["override-order"].findall("testcase/skipped")
     assert [case.get("message") for case in skipped] == ["not valid Nix"]
+
+
+@needs_gcc
+def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
+    project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
+    verify(project, "--only", "compiler-flags", "--junit", "out.xml")
+    root = ET.parse(project.root / "out.xml").getroot()  # noqa: S314 - our own file
+    (failure,) = root.findall("testsuite/testcase/failure")
+    assert "__AVX512F__ not predefined" in (failure.text or "")
+
+
+def test_a_format_is_a_module_and_a_name_in_the_registry(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(result: VerificationResult, stream: TextIO) -> None:
+        stream.write(f"{len(result.outcomes)} checks\n")
+
+    module = ModuleType("count_report")
+    monkeypatch.setattr(module, "write", write, raising=False)
+    name = "build_pytorch.verify.reports.count_report"
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(report_registry, "FORMATS", (*report_registry.FORMATS, "count"))
+    result = verification.verify(
+        matrix_reader.load(PROJECT / "matrix.toml"), project.root, only=["text"]
+    )
+    report_registry.write_file("count", result, project.root / "out.txt")
+    assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
+
+
+def test_every_format_has_its_module() -> None:
+    folder = Path(report_registry.__file__).parent
+    modules = {path.stem for path in folder.glob("*_report.py")}
+    assert modules == {f"{name}_report" for name in report_registry.FORMATS}
 
 
 def test_github_gets_annotations(broken: Project) -> None:
