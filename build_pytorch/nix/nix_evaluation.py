@@ -7,7 +7,6 @@ process, the last announced recipe caused it.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
+from build_pytorch.nix.syntax_tree import default_of
 
 _PROGRAM: Final = "nix-instantiate"
 
@@ -137,17 +137,9 @@ def shared_import(text: str) -> str | None:
     head = re.search(r"(?ms)^\{.*?^\}:", text)
     if head is None or "nixpkgs_pinned" not in head[0]:
         return None
-    expression = _default(head[0])
+    expression = default_of(head[0], "nixpkgs_pinned")
     is_relative = expression is not None and re.search(r"(?<![\w.])\.{1,2}/", expression)
     return None if is_relative else expression
-
-
-@functools.cache
-def _default(head: str) -> str | None:
-    # tree-sitter takes as long to import as the whole text category to run.
-    from build_pytorch.nix.syntax_tree import default_of
-
-    return default_of(head, "nixpkgs_pinned")
 
 
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:

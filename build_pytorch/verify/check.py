@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix.comments import without_comments
+from build_pytorch.nix.syntax_tree import without_comments
 
 _LARGEST: Final = 1 << 20
 """Bytes. A generated recipe has seven thousand."""

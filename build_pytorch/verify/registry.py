@@ -56,13 +56,8 @@ def checks_of(category: str) -> list[VerifyCheck]:
     return [check for checks in lists for check in checks]
 
 
-def all_checks() -> list[VerifyCheck]:
-    """Return every check in the order of reports."""
-    return [check for category in CATEGORIES for check in checks_of(category)]
-
-
 def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:
-    """Return the checks of these ids and categories, or all.
+    """Return the checks of these ids and categories, or all, in the order of reports.
 
     Raises BuildPytorchError for an unknown name.
     """

@@ -112,17 +112,20 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
     script = shell_of(facts["preConfigure"])
     version = variant.release.torch.version
-    exported = re.findall(r"(?m)^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)", script)
-    last = exported[-1] if exported else "(of nixpkgs)"
-    if last != version:
+    exported = _last(r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)", script, "(of nixpkgs)")
+    if exported != version:
         expected = f"export PYTORCH_BUILD_VERSION={version}"
-        yield Finding(f"PYTORCH_BUILD_VERSION={last}", expected)
-    written = re.findall(
-        r"(?m)^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt", script
-    )
-    last = written[-1] if written else "nothing"
-    if last != version:
-        yield Finding(f"version.txt with {last}", f'echo "{version}" > version.txt')
+        yield Finding(f"PYTORCH_BUILD_VERSION={exported}", expected)
+    echo = r"^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt"
+    written = _last(echo, script, "nothing")
+    if written != version:
+        yield Finding(f"version.txt with {written}", f'echo "{version}" > version.txt')
+
+
+def _last(pattern: str, script: str, default: str) -> str:
+    """Return the group of the last match: in a shell the last assignment counts."""
+    matches: list[str] = re.findall(f"(?m){pattern}", script)
+    return matches[-1] if matches else default
 
 
 @CHECKS.add(
@@ -160,10 +163,8 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     jobs = variant.release.build.max_jobs
     script = shell_of(facts["preConfigure"])
     yield from equal("ninjaFlags", facts["ninjaFlags"], [f"-j{jobs}"])
-    exported = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", script)
-    yield from equal("MAX_JOBS", (exported or [None])[-1], str(jobs))
-    limits = re.findall(r"NIX_BUILD_CORES=(.*)", script)
-    if not limits or not re.search(rf"\b{jobs}\b", limits[-1]):
+    yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))
+    if not re.search(rf"\b{jobs}\b", _last(r"NIX_BUILD_CORES=(.*)", script, "")):
         yield Finding(
             "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES",
             f"NIX_BUILD_CORES limited to {jobs}",

@@ -36,8 +36,6 @@ _OVERRIDE: Final = re.compile(
     r"python3Packages\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
-_MAGMA_DISABLED: Final = re.compile("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0")
-_WRONG_ATTRIBUTE: Final = re.compile(r"python3(?:1\d)?Packages\.pytorch\b")
 
 
 def _version_line(release: Release) -> str:
@@ -155,7 +153,7 @@ def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     fix="remove it; the patch in the overlay is the fix",
 )
 def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    for match in _MAGMA_DISABLED.finditer(recipe.text):
+    for match in re.finditer("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0", recipe.text):
         expected = "MAGMA enabled: it builds with the patch"
         yield recipe.finding(match.start(), match[0], expected)
 
@@ -277,14 +275,3 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if targets is None or targets[1].strip() not in allowed:
         found = f"gpuTargets = [ {targets[1]} ]" if targets else "no gpuTargets"
         yield recipe.finding(match.start(), found, "gpuTargets = [ gpuArchSM ]")
-
-
-@CHECKS.add(
-    id="torch-attribute",
-    title="The attribute is python3Packages.torch",
-    why="The overlay replaces python3Packages.torch; python3Packages.pytorch is another attribute.",
-    fix="write python3Packages.torch",
-)
-def _attribute(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    for match in _WRONG_ATTRIBUTE.finditer(recipe.code):
-        yield recipe.finding(match.start(), match[0], "python3Packages.torch")

@@ -44,6 +44,15 @@ def _cuda_packages_argument(_: Variant, recipe: RecipeFile) -> Iterator[Finding]
 
 
 _never(
+    ("Packages.pytorch",),
+    r"python3(?:1\d)?Packages\.pytorch\b",
+    "python3Packages.torch",
+    id="torch-attribute",
+    title="The attribute is python3Packages.torch",
+    why="The overlay replaces python3Packages.torch; python3Packages.pytorch is another attribute.",
+    fix="write python3Packages.torch",
+)
+_never(
     ("addDriverRunpath",),
     r"addDriverRunpath(?:\.\w+)?\}?/bin",
     "nothing: nixpkgs sets the run path",
