@@ -17,7 +17,7 @@ from build_pytorch.generate import recipes, rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import quoting
-from build_pytorch.nix.comments import without_comments
+from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.verify import recipe_evaluation
 
 TEXT = (PROJECT / "matrix.toml").read_text()

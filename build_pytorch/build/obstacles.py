@@ -28,8 +28,8 @@ def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Itera
     result = verification.verify(matrix, root, variants=variants)
     bad: dict[str, list[str]] = {}
     for finding in result.findings:
-        if finding.problem.severity == "error":
-            bad.setdefault(finding.problem.path, []).append(finding.check.id)
+        if finding.severity == "error":
+            bad.setdefault(finding.path, []).append(finding.check)
     for variant in variants:
         if ids := bad.get(variant.path):
             names = ", ".join(dict.fromkeys(ids))

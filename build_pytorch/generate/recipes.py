@@ -6,7 +6,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.nix import quoting
 
@@ -77,9 +77,20 @@ def render_template(name: str, **values: Any) -> str:
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateNotFound as error:
-        raise TemplateError(f"templates/{error.name}: missing; restore it from Git") from None
+        raise TemplateError(f"templates/{error.name}: {_absence(str(error.name))}") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"templates/{name}: {error.message}") from None
+
+
+def _absence(name: str) -> str:
+    """Return why the template engine does not find a template: it is missing or unreadable."""
+    try:
+        files.read_regular_file(paths.TEMPLATES / name)
+    except FileNotFoundError:
+        return "missing; restore it from Git"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "cannot be read"
 
 
 @functools.cache
