@@ -119,7 +119,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
         "docs-listing",
         lambda p: p.edit("docs/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
-    ("docs-numbers", lambda p: p.edit("README.md", "## The variants", "All 45 variants:")),
+    ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
         "docs-numbers",
         lambda p: p.edit("docs/pytorch-2.10-cuda13-build-notes.md", "## Memory", "41 GPU recipes"),

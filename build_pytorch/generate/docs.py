@@ -24,6 +24,7 @@ _REGION: Final = re.compile(
     r"<!-- end generated: (?P=name) -->",
     re.DOTALL,
 )
+_FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
@@ -89,8 +90,12 @@ def pages(matrix: Matrix) -> list[str]:
 
 
 def outside_regions(text: str) -> str:
-    """A page with its generated regions blanked; lines stay where they are."""
-    return _REGION.sub(lambda match: re.sub(r"[^\n]", "", match[0]), text)
+    """A page with its generated regions and fenced examples blanked; lines stay where they are."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", "", match[0])
+
+    return _FENCE.sub(blank, _REGION.sub(blank, text))
 
 
 def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
