@@ -151,3 +151,14 @@ def test_the_version_has_an_entry_in_the_changelog() -> None:
 @pytest.mark.parametrize("file", ["LICENSE", "CONTRIBUTING.md", ".editorconfig"])
 def test_files_that_a_repository_has(file: str) -> None:
     assert (PROJECT / file).read_text().strip()
+
+
+def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -> None:
+    pages = [page for page in PROSE if "docs" in page.parts and page.name != "README.md"]
+    used = {
+        words[0].partition("(")[0]
+        for page in pages
+        for words in commands(page.read_text())
+        if words
+    }
+    assert menus.keys() - {"lint", "bench"} - used == set()
