@@ -192,7 +192,7 @@ def test_a_new_pytorch_changes_every_place_that_follows(api: Api, project: Proje
     old, new = TEXT.splitlines(), (project.root / "matrix.toml").read_text().splitlines()
     changed = [line.split("   #")[0] for line, other in zip(new, old, strict=True) if line != other]
     assert changed == [
-        'notes = "docs/pytorch-2.11-cuda13-build-notes.md"',
+        'notes = "docs/explanation/build-notes-2.11-cuda13.md"',
         'version = "2.11.0"',
         'rev = "v2.11.0"',
         f'hash = "{OTHER}"',
@@ -208,9 +208,9 @@ def test_a_new_pytorch_changes_every_place_that_follows(api: Api, project: Proje
     ):
         assert part in recipe
     docs = project.root / "docs"
-    assert (docs / "pytorch-2.11-cuda13-build-notes.md").exists()
-    assert not (docs / "pytorch-2.10-cuda13-build-notes.md").exists()
-    assert "docs/pytorch-2.11-cuda13-build-notes.md" in (project.root / "README.md").read_text()
+    assert (docs / "explanation/build-notes-2.11-cuda13.md").exists()
+    assert not (docs / "explanation/build-notes-2.10-cuda13.md").exists()
+    assert "docs/explanation/build-notes-2.11-cuda13.md" in (project.root / "README.md").read_text()
     assert "What a person still has to look at" in done.stdout
     assert project.invoke("all", "--check").returncode == 0
 

@@ -117,18 +117,26 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
     ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
         "docs-numbers",
-        lambda p: p.edit("docs/pytorch-2.10-cuda13-build-notes.md", "## Memory", "41 GPU recipes"),
+        lambda p: p.edit(
+            "docs/explanation/build-notes-2.10-cuda13.md", "## Memory", "41 GPU recipes"
+        ),
     ),
     ("generated-docs", lambda p: p.edit("README.md", "**44 variants**", "**43 variants**")),
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
-    ("generated-docs", lambda p: p.edit("docs/variants.md", "36 buildable", "44 buildable")),
-    ("generated-docs", lambda p: p.edit("docs/matrix.schema.json", '"family"', '"famly"')),
-    ("generated-docs", remove("docs/variants.md")),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/variants.md", "36 buildable", "44 buildable"),
+    ),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
+    ),
+    ("generated-docs", remove("docs/reference/variants.md")),
     ("generated-docs", remove("README.md")),
 ]
 

@@ -12,7 +12,7 @@ from conftest import PROJECT, Project
 
 from build_pytorch.matrix.model import Matrix
 
-NOTES = "docs/pytorch-2.10-cuda13-build-notes.md"
+NOTES = "docs/explanation/build-notes-2.10-cuda13.md"
 ARCHITECTURE = "docs/explanation/architecture.md"
 
 
@@ -80,7 +80,7 @@ def test_half_a_pair_of_markers_is_refused(project: Project, old: str, new: str,
 def test_variants_md_has_every_variant_with_status_and_reason(fleet: Matrix) -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in (PROJECT / "docs/variants.md").read_text().splitlines()
+        for line in (PROJECT / "docs/reference/variants.md").read_text().splitlines()
         if line.startswith(("| sm", "| cpu"))
     ]
     assert [row[0] for row in rows] == [variant.id for variant in fleet.variants]
