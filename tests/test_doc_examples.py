@@ -117,8 +117,7 @@ class Reader:
         text = done.stdout
         for place, name in self.places.items():
             text = text.replace(place, name)
-        lines = [line.rstrip() for line in text.splitlines()]
-        return "\n".join(line for line in lines if line != "nox > uv binary not found.")
+        return "\n".join(line.rstrip() for line in text.splitlines())
 
     def applies(self, diff: str) -> None:
         subprocess.run(
