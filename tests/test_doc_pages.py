@@ -45,8 +45,11 @@ def anchors(path: Path) -> set[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Words of each `invoke NAME ...` and `nox -s NAME ...` in fenced blocks and code spans."""
-    code = [block[0] for block in FENCE.finditer(text)]
+    """Words of each `invoke NAME ...` and `nox -s NAME ...` that a page tells people to type."""
+    code = [
+        re.sub(r"(?m)^(?!\$ ).*$", "", block[0]) if block[0].startswith("```console") else block[0]
+        for block in FENCE.finditer(text)
+    ]
     code += re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
     for part in code:
         for found in re.findall(r"(?:invoke|nox -s) +\"?([^`\n|;&#)]*)", part):
@@ -162,3 +165,12 @@ def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -
         if words
     }
     assert menus.keys() - {"lint", "bench"} - used == set()
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    if page.name == "CHANGELOG.md":  # it names files of earlier versions
+        return
+    named = re.findall(r"`((?:build_pytorch|templates|tests|examples|\.ci)/[\w./-]+)`", text)
+    assert [file for file in named if not (PROJECT / file).exists()] == []
