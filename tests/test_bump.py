@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -366,10 +364,3 @@ def test_outdated_states_that_nothing_is_newer(api: Api, project: Project) -> No
     api.answers[releases] = ok([{"tag_name": "v2.10.0", "prerelease": False}])
     done = project.invoke("outdated")
     assert "torch 2.10.0: is the newest" in done.stdout
-
-
-def test_the_reference_names_every_task(project: Project) -> None:
-    tasks = re.findall(r"(?m)^  (\w+) ", project.invoke("--list").stdout)
-    page = (Path(project.root) / "docs/reference/commands.md").read_text()
-    for task in tasks:
-        assert f"invoke {task}" in page, task

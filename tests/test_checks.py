@@ -120,7 +120,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
         "docs-listing",
         lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
-    ("docs-numbers", lambda p: p.edit("README.md", "## Start", "All 45 variants:")),
+    ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
         "docs-numbers",
         lambda p: p.edit(

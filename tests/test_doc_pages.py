@@ -45,8 +45,11 @@ def anchors(path: Path) -> set[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Words of each `invoke NAME ...` and `nox -s NAME ...` in fenced blocks and code spans."""
-    code = [block[0] for block in FENCE.finditer(text)]
+    """Words of each `invoke NAME ...` and `nox -s NAME ...` that a page tells people to type."""
+    code = [
+        re.sub(r"(?m)^(?!\$ ).*$", "", block[0]) if block[0].startswith("```console") else block[0]
+        for block in FENCE.finditer(text)
+    ]
     code += re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
     for part in code:
         for found in re.findall(r"(?:invoke|nox -s) +\"?([^`\n|;&#)]*)", part):
@@ -151,3 +154,23 @@ def test_the_version_has_an_entry_in_the_changelog() -> None:
 @pytest.mark.parametrize("file", ["LICENSE", "CONTRIBUTING.md", ".editorconfig"])
 def test_files_that_a_repository_has(file: str) -> None:
     assert (PROJECT / file).read_text().strip()
+
+
+def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -> None:
+    pages = [page for page in PROSE if "docs" in page.parts and page.name != "README.md"]
+    used = {
+        words[0].partition("(")[0]
+        for page in pages
+        for words in commands(page.read_text())
+        if words
+    }
+    assert menus.keys() - {"lint", "bench"} - used == set()
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    if page.name == "CHANGELOG.md":  # it names files of earlier versions
+        return
+    named = re.findall(r"`((?:build_pytorch|templates|tests|examples|\.ci)/[\w./-]+)`", text)
+    assert [file for file in named if not (PROJECT / file).exists()] == []

@@ -14,7 +14,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import registry, verification
 
 CATEGORIES = ("text", "syntax", "evaluation")
-PAGE = PROJECT / "docs/mutations.md"
+PAGE = PROJECT / "docs/reference/mutations.md"
 WRITE = "WRITE_MUTATIONS"
 
 
@@ -57,7 +57,7 @@ def caught() -> Iterator[dict[str, set[str]]]:
 
 
 def page(table: dict[str, set[str]]) -> str:
-    """docs/mutations.md."""
+    """docs/reference/mutations.md."""
     total = len(table)
     shares = [
         f"| {category} | {count} | {100 * count // total} % |"

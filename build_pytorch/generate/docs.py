@@ -23,6 +23,7 @@ _REGION: Final = re.compile(
     r"<!-- end generated: (?P=name) -->",
     re.DOTALL,
 )
+_FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _OF_CHECKOUT: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA_DOC, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
 
@@ -88,8 +89,12 @@ def pages(matrix: Matrix) -> list[str]:
 
 
 def outside_regions(text: str) -> str:
-    """Return a page with its generated regions blanked and all line numbers kept."""
-    return _REGION.sub(lambda match: re.sub(r"[^\n]", "", match[0]), text)
+    """Return a page with generated regions and fenced blocks blanked and all lines kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", "", match[0])
+
+    return _FENCE.sub(blank, _REGION.sub(blank, text))
 
 
 def _regions(texts: dict[str, str], page: str) -> dict[str, str]:
