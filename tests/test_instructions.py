@@ -460,7 +460,9 @@ def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
             features["512"] += number * any(n.startswith("avx512") for n in needed)
     of_avx = [line for line in lines if line[1].startswith(("v", "{", "k"))]
     assert features["avx"] == len(of_avx) > 10
-    of_512 = [line for line in of_avx if re.search("zmm|%k[0-7]|[xy]mm(?:1[6-9]|2[0-9]|3[01])", line[2])]
+    of_512 = [
+        line for line in of_avx if re.search("zmm|%k[0-7]|[xy]mm(?:1[6-9]|2[0-9]|3[01])", line[2])
+    ]
     assert features["512"] >= len(of_512)
     assert (features["512"] > 0) == bool(of_512) == (key != "avx2")
 

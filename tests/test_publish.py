@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from conftest import Project
 from world import Site, World, programs, served
 
+from build_pytorch.base.errors import WriteError
 from build_pytorch.results import ledger
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -58,7 +60,7 @@ class Hub:
         self,
         variant: str,
         outcome: Literal["passed", "failed", "skipped", "compatible"] = "passed",
-        by: Literal["smoke", "binary"] = "smoke",
+        by: Literal["smoke", "inspect"] = "smoke",
     ) -> None:
         built = [
             event
@@ -89,6 +91,28 @@ class Hub:
         return [line for line in lines if line.startswith("publish")]
 
 
+def test_a_ledger_of_an_older_version_is_read_with_its_words(tmp_path: Path) -> None:
+    line = {"at": "now", "release": "r", "variant": "v", "digest": "d"}
+    tested = line | {"event": "tested", "by": "binary", "outcome": "passed", "output": "o"}
+    published = line | {"event": "published", "unproved": True}
+    book = tmp_path / ".build-pytorch/ledger.jsonl"
+    book.parent.mkdir()
+    book.write_text(f"{json.dumps(tested)}\n{json.dumps(published)}\n")
+    first, second = ledger.Ledger(tmp_path).events()
+    assert isinstance(first, ledger.Tested)
+    assert first.by == "inspect"
+    assert isinstance(second, ledger.Published)
+    assert second.without_evidence
+
+
+def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_path: Path) -> None:
+    book = tmp_path / ".build-pytorch/ledger.jsonl"
+    book.parent.mkdir()
+    os.mkfifo(book)
+    with pytest.raises(WriteError, match="not a regular file"):
+        list(ledger.Ledger(tmp_path).events())
+
+
 @pytest.fixture
 def hub(project: Project, site: Site, tmp_path: Path) -> Hub:
     return Hub(World(project, site, tmp_path))
@@ -96,7 +120,7 @@ def hub(project: Project, site: Site, tmp_path: Path) -> Hub:
 
 def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
     hub.prove("cpu-avx2")
-    hub.prove("cpu-avx512", by="binary")
+    hub.prove("cpu-avx512", by="inspect")
     code, said = hub.publish("cpu-avx2", "cpu-avx512", "--org", "acme")
     assert code == 0, said
     assert hub.calls == [
@@ -105,7 +129,7 @@ def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
     ]
     event = hub.world.ledger()[-1]
     assert (event["event"], event["organization"]) == ("published", "acme")
-    assert "unproved" not in event
+    assert "without_evidence" not in event
     done = hub.world.project.run("invoke", "status", "cpu-avx2", "--json", env=hub.world.env)
     assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
 
@@ -172,11 +196,11 @@ def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
 def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
     code, said = hub.publish("cpu-avx2")
     assert code == 1
-    assert "nothing has proved it yet" in said
+    assert "no smoke test or inspection passed yet" in said
     assert hub.calls == []
     code, _ = hub.publish("cpu-avx2", "--unproved")
     assert code == 0
-    assert hub.world.ledger()[-1]["unproved"] is True
+    assert hub.world.ledger()[-1]["without_evidence"] is True
 
 
 @pytest.mark.parametrize(
@@ -184,8 +208,8 @@ def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
     [
         (["failed"], "its smoke test failed"),
         (["passed", "failed"], "its smoke test failed"),
-        (["compatible"], "it ran only on another GPU"),
-        (["skipped"], "nothing has proved it yet"),
+        (["compatible"], "it ran only on a GPU of another architecture"),
+        (["skipped"], "no smoke test or inspection passed yet"),
         (["failed", "passed"], ""),
         (["passed", "skipped"], ""),
     ],
@@ -200,12 +224,14 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
     assert says in said
 
 
-@pytest.mark.parametrize("by", ["smoke", "binary"])
-def test_what_a_test_disproved_is_never_published(hub: Hub, by: Literal["smoke", "binary"]) -> None:
+@pytest.mark.parametrize(("by", "name"), [("smoke", "smoke test"), ("inspect", "inspection")])
+def test_a_result_with_a_failed_test_is_never_published(
+    hub: Hub, by: Literal["smoke", "inspect"], name: str
+) -> None:
     hub.prove("cpu-avx2", "failed", by)
     code, said = hub.publish("cpu-avx2", "--unproved")
     assert code == 1
-    assert f"its {by} test failed" in said
+    assert f"its {name} failed" in said
     assert hub.calls == []
 
 
@@ -218,8 +244,8 @@ def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
     assert hub.publish("cpu-avx2", "--unproved")[0] == 0
 
 
-def test_a_failed_smoke_test_outweighs_a_binary_proof(hub: Hub) -> None:
-    hub.prove("cpu-avx2", "passed", "binary")
+def test_a_failed_smoke_test_outweighs_a_passed_inspection(hub: Hub) -> None:
+    hub.prove("cpu-avx2", "passed", "inspect")
     hub.prove("cpu-avx2", "failed", "smoke")
     assert hub.publish("cpu-avx2")[0] == 1
 

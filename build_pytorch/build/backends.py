@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import process
 from build_pytorch.build.jobs import Attempt
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.step import Step
-from build_pytorch.nix.derivations import valid
-from build_pytorch.results import result_lookup
+from build_pytorch.nix import store
+from build_pytorch.results import artefacts
 
 _CLOCKS: Final = 0.1
 """Seconds by which the clock of files may be behind ours."""
@@ -23,15 +22,13 @@ def command(
 ) -> tuple[list[str], dict[str, str | None]]:
     """The program with its arguments, as a person would type it, and what its environment gets."""
     first = steps[0].variant
-    limit = ["--cores", str(cores)]
     if plan.builders is not None:
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
-        jobs = ["--max-jobs", str(plan.jobs)]
-        option = ["--builders", plan.builders.option]
-        return ["nix-store", "--realise", *drvs, "--keep-going", *jobs, *limit, *option], {}
+        option = plan.builders.option
+        return store.realise_argv(drvs, jobs=plan.jobs, cores=cores, builders=option), {}
     if plan.backend == "nix":
-        link = result_lookup.link(root, first)
-        return ["nix-build", first.path, "--out-link", link.name, *limit], {}
+        link = artefacts.link(root, first)
+        return store.build_argv(first.path, link.name, cores), {}
     # Flox has no option for it; the Nix inside reads this.
     config = os.environ.get("NIX_CONFIG", "")
     return ["flox", "build", first.package], {"NIX_CONFIG": f"{config}\ncores = {cores}"}
@@ -43,18 +40,17 @@ def outputs(plan: Plan, root: Path, attempt: Attempt, code: int) -> tuple[str, .
     `code` is the exit code of the program. Raises ToolError where the store cannot be asked.
     """
     step = attempt.step
-    link = result_lookup.link(root, step.variant)
+    link = artefacts.link(root, step.variant)
     if plan.builders is not None:
-        if not (step.derivation and valid([step.derivation.output])):
+        if not (step.derivation and store.valid_paths([step.derivation.output])):
             return ()
-        argv = ["nix-store", "--realise", step.derivation.output, "--add-root", str(link)]
-        process.capture([*argv, "--indirect"])
+        store.add_root(step.derivation.output, link)
     elif code:
         return ()
-    target = result_lookup.target(link)
+    target = artefacts.target(link)
     is_ours = step.derivation is not None and target in step.derivation.outputs.values()
     # Flox may wrap the derivation, and where Nix cannot be asked there is none to compare with;
     # but a link that was not made now is of another build.
     if not is_ours and (plan.backend == "flox" or step.derivation is None):
         is_ours = link.is_symlink() and link.lstat().st_ctime >= attempt.began - _CLOCKS
-    return (target,) if is_ours and valid([target]) else ()
+    return (target,) if is_ours and store.valid_paths([target]) else ()

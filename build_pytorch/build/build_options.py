@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.cli import cli_values
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select
 
@@ -54,38 +53,6 @@ class BuildOptions(Struct, frozen=True, kw_only=True):
             raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
         if self.fix_hashes and self.root.resolve() != paths.PROJECT:
             raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
-
-
-def asked(  # noqa: PLR0913 - one for each option that is not taken as it is
-    root: Path,
-    *,
-    variants: str,
-    gpu: Sequence[str] | None,
-    isa: Sequence[str] | None,
-    copy_to: str,
-    store: str,
-    secret_key: str,
-    keep_going: bool,
-    fail_fast: bool,
-    jobs: str = "1",
-    cores: str = "0",
-    **others: Any,  # noqa: ANN401 - the rest of BuildOptions, as it is
-) -> BuildOptions:
-    """What the words of `invoke build` mean. Raises BuildPytorchError for what cannot be meant."""
-    if keep_going and fail_fast:
-        raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    return BuildOptions(
-        patterns=tuple(variants.split()),
-        gpu=tuple(gpu or ()),
-        isa=tuple(isa or ()),
-        copy_to=copy_to or store,
-        secret_key=Path(secret_key) if secret_key else None,
-        fail_fast=fail_fast,
-        jobs=cli_values.integer("--jobs", jobs),
-        cores=cli_values.integer("--cores", cores),
-        root=paths.checked_root(root),
-        **others,
-    )
 
 
 def chosen(matrix: Matrix, options: BuildOptions) -> tuple[Variant, ...]:

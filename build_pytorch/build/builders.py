@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.matrix.model import Matrix
 
@@ -96,7 +96,7 @@ def _listed(words: Sequence[str], column: int) -> tuple[str, ...]:
 
 def _write(path: Path, text: str) -> None:
     try:
-        paths.make_state(path.parent)
-        path.write_text(text, encoding="utf-8")
+        files.make_state(path.parent)
+        files.write_atomically(path, text.encode())
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from None

@@ -14,9 +14,10 @@ from typing import IO, Final
 from build_pytorch.base import paths, process
 from build_pytorch.base.errors import WriteError
 from build_pytorch.build import resources
-from build_pytorch.build.log_reader import BuildProgress, Line, NixReader, PlainReader
+from build_pytorch.build.log_reader import BuildProgress, PlainReader
 from build_pytorch.build.log_rules import Rule
 from build_pytorch.build.step import Step
+from build_pytorch.nix.log_format import LogLine, NixLogReader
 from build_pytorch.results import ledger
 
 _PATIENCE: Final = 10.0
@@ -91,7 +92,7 @@ class Job:
         """Whether a build of several has begun, so that another may have ended."""
         self._by_derivation = {a.step.derivation.drv_path: a for a in attempts if a.step.derivation}
         package = attempts[0].step.variant.package
-        self._reader = NixReader() if is_nix else PlainReader(package)
+        self._reader = NixLogReader() if is_nix else PlainReader(package)
         self._is_nix = is_nix
         self._is_shared = len(attempts) > 1
         self._rest = b""
@@ -133,7 +134,7 @@ class Job:
             attempt.flush()
         return tripped
 
-    def _take(self, line: Line) -> Iterator[Attempt]:
+    def _take(self, line: LogLine) -> Iterator[Attempt]:
         """Put a line where it belongs: with its variant, or with all that wait for it."""
         owner = self._by_derivation.get(line.derivation) if self._is_nix else None
         mine = not self._is_nix and line.derivation == self.attempts[0].step.variant.package
@@ -142,7 +143,7 @@ class Job:
         if owner is None and line.derivation and self._is_nix:
             name = line.derivation.rpartition("/")[2][33:].removesuffix(".drv")
             text = f"{name}> {line.text}" if line.text else f"building {name}" * line.began
-            line = Line("", text)
+            line = LogLine("", text)
         now = time.monotonic()
         for attempt in [owner] if owner else self.attempts:
             if line.text:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from build_pytorch.build.log_rules import HASH_MISMATCH, KNOWN, WATCHED, Rule, first_found
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.hash_mismatch import mismatches
+from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
 TAIL: Final = 30
 """Lines that are shown of a failure nobody knows."""
@@ -25,78 +23,12 @@ RECENT: Final = 200
 _MOST: Final = 1 << 16
 """Characters of a line that are looked at; some compile commands have no end."""
 
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _NINJA: Final = re.compile(r"^\[(\d+)/(\d+)\]")
 _PHASE: Final = re.compile(
     r"^(?:Running phase: (\w+)|(unpacking|patching) sources|(building|configuring|installing))$"
 )
 _BUILDING: Final = re.compile(r"^building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"^([\w.+-]+)> ")
-
-# What Nix calls its activities and results in --log-format internal-json (Nix source, logging.hh).
-_ACT_BUILD: Final = 105
-_LOG_LINE: Final = 101
-_POST_BUILD_LINE: Final = 107
-_SET_PHASE: Final = 104
-_DOWNLOADS: Final = {100: "copying", 101: "downloading", 108: "fetching"}
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One line of output: the derivation that wrote it (none: Nix itself), its text.
-
-    `phase` instead of text says that the derivation entered a phase; `where` that it began, on
-    which machine (empty: this one).
-    """
-
-    derivation: str
-    text: str
-    phase: str = ""
-    began: bool = False
-    where: str = ""
-
-
-class _Record(msgspec.Struct):
-    action: str
-    id: int = 0
-    type: int = 0
-    fields: list[Any] = []
-    msg: str = ""
-    text: str = ""
-
-
-class NixReader:
-    """Reads `--log-format internal-json`: each line of it is told to be some derivation's."""
-
-    def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(_Record)
-        self._building: dict[int, str] = {}
-
-    def read(self, line: bytes) -> Iterator[Line]:
-        """What one line of the output says."""
-        if not line.startswith(b"@nix "):
-            yield Line("", _clean(line.decode("utf-8", errors="replace")))
-            return
-        try:
-            record = self._decoder.decode(line[5:])
-        except msgspec.DecodeError:
-            return
-        match record.action:
-            case "start" if record.type == _ACT_BUILD and record.fields:
-                self._building[record.id] = str(record.fields[0])
-                where = str(record.fields[1]) if len(record.fields) > 1 else ""
-                yield Line(str(record.fields[0]), "", began=True, where=where)
-            case "start" if record.type in _DOWNLOADS and record.text:
-                yield Line("", _clean(record.text))
-            case "stop":
-                self._building.pop(record.id, None)
-            case "result" if record.type in {_LOG_LINE, _POST_BUILD_LINE} and record.fields:
-                text = _clean(str(record.fields[0]))
-                yield Line(self._building.get(record.id, ""), text)
-            case "result" if record.type == _SET_PHASE and record.fields:
-                yield Line(self._building.get(record.id, ""), "", phase=str(record.fields[0]))
-            case "msg":
-                for text in _clean(record.msg).split("\n"):
-                    yield Line("", text)
 
 
 class PlainReader:
@@ -108,24 +40,20 @@ class PlainReader:
         self._current = package
         """Whose an unnamed line is: the variant's, until something else is said to be built."""
 
-    def read(self, line: bytes) -> Iterator[Line]:
+    def read(self, line: bytes) -> Iterator[LogLine]:
         """What one line of the output says. A line without a name is taken for the variant's."""
-        text = _clean(line.decode("utf-8", errors="replace"))
+        text = plain_text(line.decode("utf-8", errors="replace"))
         if built := _BUILDING.match(text):
             self._current = self._owner(built[1])
-            yield Line("", text)
+            yield LogLine("", text)
         elif prefix := _PREFIX.match(text):
             self._current = ""  # lines have names here, so one without is nobody's
-            yield Line(self._owner(prefix[1]), text[prefix.end() :])
+            yield LogLine(self._owner(prefix[1]), text[prefix.end() :])
         else:
-            yield Line(self._current, text)
+            yield LogLine(self._current, text)
 
     def _owner(self, name: str) -> str:
         return self.package if self._suffix in name else name
-
-
-def _clean(text: str) -> str:
-    return _COLOUR.sub("", text).rstrip("\r\n").rpartition("\r")[2]
 
 
 class BuildProgress:
@@ -149,7 +77,7 @@ class BuildProgress:
         self._mismatches: list[str] = []
         self._after_mismatch = 0
 
-    def see(self, line: Line, now: float, *, own: bool) -> Rule | None:
+    def see(self, line: LogLine, now: float, *, own: bool) -> Rule | None:
         """Take a line in. Returns the rule by which the build has to be stopped.
 
         `own`: the line is of the variant's own build, not of one that it waits for.
@@ -215,7 +143,7 @@ class BuildProgress:
                 return self.found[rule.id]
         for rule in KNOWN:
             is_recent = self.lines - self._at.get(rule.id, -RECENT) < RECENT
-            if is_recent and (rule.id != HASH_MISMATCH or mismatches(self.mismatch)):
+            if is_recent and (rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch)):
                 return self.found[rule.id]
         return None
 

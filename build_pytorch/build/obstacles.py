@@ -11,9 +11,9 @@ from build_pytorch.base import process
 from build_pytorch.build import builders, resources
 from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Build, Matrix, Variant
-from build_pytorch.nix import derivations
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.nix import store
+from build_pytorch.results import artefacts
+from build_pytorch.results.evidence import VariantResult
 
 _FIRST: Final = 3
 """So many names stand for many in one line."""
@@ -42,7 +42,7 @@ def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Itera
 def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
     """Result links that cannot be made, because something else has their name."""
     for variant in variants:
-        link = result_lookup.link(root, variant)
+        link = artefacts.link(root, variant)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: is no link; move it away, the result link gets this name"
 
@@ -52,12 +52,12 @@ def condemned(
 ) -> Iterator[str]:
     """Results that the store has although their build was stopped for what its log said."""
     for step in steps:
-        cause = known[step.variant.package].condemned
+        cause = known[step.variant.package].stopped_by
         output = step.derivation.output if step.derivation else ""
         if cause and output in there:
             yield (
                 f"{step.variant.id}: its build was stopped ({cause}), and yet the store has the "
-                f"result: nix-store --delete {output}"
+                f"result: {store.delete_command(output)}"
             )
 
 
@@ -78,7 +78,7 @@ def untracked(root: Path, steps: Sequence[Step]) -> Iterator[str]:
 
 def lacking(
     steps: Sequence[Step],
-    settings: derivations.Settings,
+    settings: store.NixSettings,
     remote: builders.Builders | None,
 ) -> Iterator[str]:
     """Features that recipes ask for and no machine has."""
@@ -110,7 +110,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{needed:.0f} GiB, {free:.0f} of {resources.memory():.0f} are free; end something, "
                 "fewer --jobs or --cores, a larger machine with --builders, or --force"
             )
-        for place in dict.fromkeys((result_lookup.store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+        for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
             free = resources.free_disk(place)
             if free < build.disk * jobs:
                 yield (

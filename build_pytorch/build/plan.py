@@ -13,10 +13,10 @@ from build_pytorch.build.build_options import BuildOptions
 from build_pytorch.build.schedule import ordered
 from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix import derivations
+from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -49,13 +49,13 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: BuildOptions) -> 
     Raises BuildPytorchError where the machine cannot be asked.
     """
     root = options.root
-    settings = derivations.settings()
+    settings = store.settings()
     remote = None
     if options.builders:
         host = settings.systems[0]
         remote = builders.read(options.builders, matrix, root, host, write=not options.dry_run)
     backend = _backend(options, remote)
-    known = result_lookup.look(root, variants)
+    known = evidence.look(root, variants)
     steps = {}
     open_ones = []
     for variant in ordered(variants):
@@ -75,12 +75,12 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: BuildOptions) -> 
     if not options.force:
         blocked += obstacles.unverified(matrix, root, open_ones)
     evaluated = derivations.DerivationSet({}, {})
-    if open_ones and not blocked and process.which("nix-instantiate"):
+    if open_ones and not blocked and process.which(store.NIX_INSTANTIATE):
         writes = remote is not None and not options.dry_run
         evaluated = derivations.evaluate(root, open_ones, write=writes)
         blocked += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     outputs = {d.output for d in evaluated.derivations.values()}
-    there = derivations.valid(sorted(outputs))
+    there = store.valid_paths(sorted(outputs))
     for variant in open_ones:
         found = evaluated.derivations.get(variant.package)
         steps[variant.package] = _step(known[variant.package], found, there, settings, remote)
@@ -106,7 +106,7 @@ def make(matrix: Matrix, variants: Sequence[Variant], options: BuildOptions) -> 
 
 def _backend(options: BuildOptions, remote: builders.Builders | None) -> str:
     """Flox where it is on PATH, else Nix. Raises ToolError where what is needed is missing."""
-    programs = {"flox": "flox", "nix": "nix-build"}
+    programs = {"flox": "flox", "nix": store.NIX_BUILD}
     wanted = "nix" if remote else options.backend
     for backend in [wanted] if wanted else programs:
         if process.which(programs[backend]):
@@ -124,7 +124,7 @@ def _step(
     result: VariantResult,
     found: Derivation | None,
     there: set[str],
-    settings: derivations.Settings,
+    settings: store.NixSettings,
     remote: builders.Builders | None,
 ) -> Step:
     """What becomes of a variant that is not known to be built."""

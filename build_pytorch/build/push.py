@@ -9,15 +9,14 @@ from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.build.build_options import BuildOptions
 from build_pytorch.matrix.model import Variant
-
-_NIX = ["nix", "--extra-experimental-features", "nix-command"]
+from build_pytorch.nix import store
 
 
 def check(options: BuildOptions) -> None:
     """Raise BuildPytorchError for a cache or a key that cannot work, before hours are spent."""
     if not options.copy_to:
         return
-    if not process.which("nix"):
+    if not process.which(store.NIX):
         raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
     if "://" not in options.copy_to:
         raise BuildPytorchError(
@@ -52,12 +51,11 @@ class Pushes:
         if not self.url:
             return
         if self.key:
-            sign = [*_NIX, "store", "sign", "--recursive", "--key-file", str(self.key), *outputs]
-            signed = process.start(sign).finish()
+            signed = process.start(store.sign_argv(outputs, self.key)).finish()
             if signed.code:
-                self._fail(variant, f"signing: {complaint(signed)}")
+                self._fail(variant, f"signing: {signed.last_line}")
                 return
-        self.running.append((variant, process.start([*_NIX, "copy", "--to", self.url, *outputs])))
+        self.running.append((variant, process.start(store.copy_argv(outputs, self.url))))
 
     def finish(self) -> None:
         """Tell of those that are done."""
@@ -67,7 +65,7 @@ class Pushes:
             self.running.remove((variant, copy))
             answer = copy.finish()
             if answer.code:
-                self._fail(variant, complaint(answer))
+                self._fail(variant, answer.last_line)
             else:
                 self.say(f"{variant.id}: is in {self.url}")
 
@@ -82,20 +80,3 @@ class Pushes:
     def _fail(self, variant: Variant, why: str) -> None:
         self.failed[variant.package] = why
         self.say(f"{variant.id}: built, but not pushed: {why}")
-
-
-def complaint(answer: process.ProcessResult) -> str:
-    """The last line of what a failed program said."""
-    return (answer.tail.splitlines() or ["Nix says nothing"])[-1]
-
-
-def has(outputs: Sequence[str], url: str) -> set[str]:
-    """Those of the store paths that a cache has. Raises ToolError where it cannot be asked."""
-    found = set()
-    for output in outputs:
-        answer = process.capture([*_NIX, "path-info", "--store", url, output], check=False)
-        if answer.code == 0:
-            found.add(output)
-        elif "is not valid" not in answer.stderr:
-            raise ToolError(f"{url}: cannot be asked: {complaint(answer)}")
-    return found

@@ -23,8 +23,9 @@ from build_pytorch.build.progress import Display
 from build_pytorch.build.schedule import kind, next_of
 from build_pytorch.build.step import Step
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.derivations import valid
-from build_pytorch.results import result_lookup
+from build_pytorch.nix.log_format import with_json_log
+from build_pytorch.nix.store import valid_paths
+from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
 _LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
@@ -77,8 +78,8 @@ class Engine:
             try:
                 for step in self.plan.steps:
                     if step.action == "up to date":
-                        link = result_lookup.link(self.root, step.variant)
-                        self.pushes.begin(step.variant, [result_lookup.target(link)])
+                        link = artefacts.link(self.root, step.variant)
+                        self.pushes.begin(step.variant, [artefacts.target(link)])
                 while self._pending or self._running or self.pushes.running:
                     if self._signals_seen and not self._interrupted:
                         self._end_all()
@@ -130,7 +131,7 @@ class Engine:
 
     def _is_as_planned(self, step: Step) -> bool:
         """Whether the recipe is still the one that was planned; else it is put off."""
-        if result_lookup.recipe_digest(self.root, step.variant) == step.digest:
+        if evidence.recipe_digest(self.root, step.variant) == step.digest:
             return True
         self._pending.remove(step)
         self._put_off(step, "its recipe has changed since the plan; run again")
@@ -160,7 +161,7 @@ class Engine:
         argv, env = backends.command(self.plan, self.root, steps, cores)
         self.display.say(f"$ {shlex.join(argv)}")
         is_nix = self.plan.backend == "nix"
-        shown = [*argv, "--log-format", "internal-json"] if is_nix else argv
+        shown = with_json_log(argv) if is_nix else argv
         for attempt in attempts:
             step = attempt.step
             self._note(
@@ -210,7 +211,7 @@ class Engine:
         self._next_look = time.monotonic() + _LOOK
         begun = [a for a in job.attempts if a.progress.began and a.rule is None]
         outputs = {a: a.step.derivation.output for a in begun if a.step.derivation}
-        there = valid(list(outputs.values()))
+        there = valid_paths(list(outputs.values()))
         for attempt in [a for a, output in outputs.items() if output in there]:
             self._conclude(job, attempt, 0)
             job.release(attempt)

@@ -19,6 +19,7 @@ from build_pytorch.build.outcome import BuildOutcome
 from build_pytorch.build.plan import Plan
 from build_pytorch.build.progress import Display, clock
 from build_pytorch.build.run_loop import Engine
+from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.results.ledger import Ended, Ledger
@@ -32,11 +33,41 @@ _MOST_FAILURES: Final = 100
 _COLOURS: Final = {"built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
-def run(options: BuildOptions) -> int:
+def run(given: BuildCommandOptions) -> int:
+    """Plan builds, run them and print the results. Returns the number of variants that failed.
+
+    Raises BuildPytorchError if nothing can be started: a wrong name, an obstacle, another run.
+    """
+    return _run(_build_options(given))
+
+
+def _build_options(given: BuildCommandOptions) -> BuildOptions:
+    if given.keep_going and given.fail_fast:
+        raise BuildPytorchError("--keep-going and --fail-fast: choose one")
+    return BuildOptions(
+        patterns=given.variants,
+        gpu=given.gpu,
+        isa=given.isa,
+        all=given.all,
+        root=given.root,
+        backend=given.backend,
+        jobs=given.jobs,
+        cores=given.cores,
+        builders=given.builders,
+        copy_to=given.copy_to or given.store,
+        secret_key=given.secret_key,
+        dry_run=given.dry_run,
+        fail_fast=given.fail_fast,
+        fix_hashes=given.fix_hashes,
+        force=given.force,
+        json=given.json,
+    )
+
+
+def _run(options: BuildOptions) -> int:
     """Plan builds, carry them out and say what came of them.
 
-    Returns the number of variants that failed. Raises BuildPytorchError where nothing can be
-    begun: a wrong name, an obstacle, another run.
+    Raises BuildPytorchError as `run` does.
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
     push.check(options)
@@ -115,7 +146,7 @@ def _fix(logs: Sequence[Path], screen: Screen) -> bool:
     for log in logs:
         try:
             with _stdout_to(screen):
-                prefetch.run(prefetch.PrefetchOptions(from_log=log))
+                prefetch.run(PrefetchOptions(from_log=log))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
     return paths.MATRIX.read_bytes() != before

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
-    EXIT_UNPROVED,
+    EXIT_UNDECIDED,
     BuildPytorchError,
     ToolError,
 )
+from build_pytorch.cli.commands import InspectOptions
 from build_pytorch.inspect import closure, config, device_code, instructions, libraries
 from build_pytorch.inspect.inspection import (
     Inspection,
@@ -28,7 +27,7 @@ from build_pytorch.inspect.inspection import (
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, evidence
 
 PARTS: Final = (
     Part(
@@ -82,34 +81,28 @@ PARTS: Final = (
 _COLOURS: Final = {"failed": "red", "passed": "green"}
 
 
-def run(
-    *,
-    variants: Sequence[str],
-    path: Path | None = None,
-    root: Path | None = None,
-    json: bool = False,
-) -> int:
+def run(options: InspectOptions) -> int:
     """Inspect the built files of variants, print the result, return the exit code.
 
     0: all passed; 1: one failed; 3: none failed and not all could be decided. Raises
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
     fleet = matrix_reader.load()
-    base = paths.checked_root(root or paths.PROJECT)
-    if not variants:
+    root, path, json = options.root, options.path, options.json
+    if not options.variants:
         raise BuildPytorchError("no variant given; for example: invoke inspect sm120-avx512")
-    chosen = select(fleet, variants)
+    chosen = select(fleet, options.variants)
     if path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
         raise BuildPytorchError(f"--path holds the files of one variant, not of {names}")
     screen = Screen(sys.stderr if json else sys.stdout)
     results = []
     for variant in chosen:
-        result = _inspected(variant, path, base)
+        result = _inspected(variant, path, root)
         _show(screen, result)
         results.append(result)
     states = {result.state for result in results}
-    code = EXIT_OK if states == {"passed"} else EXIT_UNPROVED
+    code = EXIT_OK if states == {"passed"} else EXIT_UNDECIDED
     code = EXIT_FINDINGS if "failed" in states else code
     if json:
         print_json({"variants": [r.as_dict() for r in results], "exit_code": code}, sys.stdout)
@@ -171,4 +164,4 @@ def _show(screen: Screen, result: Inspection) -> None:
     counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
     screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))
     if result.report and not result.recorded:
-        screen.line(f"  not recorded: {artefacts.unrecorded(result.variant)}")
+        screen.line(f"  not recorded: {evidence.unknown_recipe(result.variant)}")

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from build_pytorch.base import process
 from build_pytorch.inspect.inspection import Findings, PartRun, error, warning
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results.artefacts import requisites
+from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
 _SUBJECT: Final = "the closure"
@@ -51,9 +50,8 @@ def look(run: PartRun) -> Findings:
     """Query the closure of the result and compare its CUDA versions and its size."""
     run.progress("closure", 0, 0)
     run.subjects.append(_SUBJECT)
-    paths = requisites(run.target.output)
-    listing = process.capture(["nix-store", "--query", "--size", *paths]).stdout.split()
-    sizes = dict(zip(paths, map(int, listing), strict=True))
+    paths = store.requisites(run.target.output)
+    sizes = dict(zip(paths, store.sizes(paths), strict=True))
     largest = sorted(paths, key=sizes.__getitem__, reverse=True)[:10]
     run.figures = {
         "paths": len(paths),

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results import artefacts
-from build_pytorch.results.artefacts import Artefact, requisites
-from build_pytorch.results.ledger import Ledger, Tested, now
+from build_pytorch.nix.store import requisites
+from build_pytorch.results import evidence
+from build_pytorch.results.artefacts import Artefact
 from build_pytorch.verify.check import Check, CheckOutcome, Finding, Problem
 
 Progress = Callable[[str, int, int], None]
@@ -233,30 +233,16 @@ def inspect_target(
 
 
 def record(root: Path, result: Inspection) -> Inspection:
-    """Save the report and record the inspection of a built result. Raises WriteError.
-
-    The ledger gets a line only if the recipe that the result was built from is known.
-    """
-    variant, target = result.variant, result.target
-    if target is None or target.artefact is None:
+    """Save the report and record the inspection of a built result. Raises WriteError."""
+    if result.target is None or result.target.artefact is None:
         return result
-    digest = artefacts.origin(root, variant, target.artefact)
-    moment = now()
-    name = artefacts.report_name("inspect", variant)
-    result = msgspec.structs.replace(result, report=name, recorded=digest is not None)
-    artefacts.save_report(root, name, {"at": moment, **result.as_dict(), "digest": digest})
-    if digest:
-        Ledger(root).append(
-            Tested(
-                at=moment,
-                release=variant.release_name,
-                variant=variant.id,
-                digest=digest,
-                by="binary",
-                outcome=result.state,
-                output=target.output,
-                reason="; ".join(result.reasons),
-                report=name,
-            )
-        )
-    return result
+    report, recorded = evidence.record_evidence(
+        root,
+        result.variant,
+        result.target.artefact,
+        test="inspect",
+        outcome=result.state,
+        reasons=result.reasons,
+        document=result.as_dict(),
+    )
+    return msgspec.structs.replace(result, report=report, recorded=recorded)

@@ -26,9 +26,9 @@ from build_pytorch.build.lock import only_run
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import ledger, result_lookup
+from build_pytorch.results import evidence, ledger
+from build_pytorch.results.evidence import VariantResult
 from build_pytorch.results.ledger import Ledger, Published
-from build_pytorch.results.result_lookup import VariantResult
 
 _TAIL: Final = 10
 
@@ -71,7 +71,7 @@ def run(options: PublishOptions) -> int:
         )
     fleet = matrix_reader.load()
     variants = select(fleet, options.patterns)
-    known = result_lookup.look(options.root, variants)
+    known = evidence.look(options.root, variants)
     rows = [_row(known[v.package], options) for v in variants]
     screen = Screen(sys.stderr if options.json else sys.stdout)
     _print(screen, rows)
@@ -85,7 +85,7 @@ def run(options: PublishOptions) -> int:
         raise BuildPytorchError("nothing was published:\n" + "\n".join(f"  {o}" for o in obstacles))
     else:
         with only_run(options.root):
-            known = result_lookup.look(options.root, variants)  # another run may have come before
+            known = evidence.look(options.root, variants)  # another run may have come before
             rows = [
                 _carried_out(_row(known[v.package], options), known[v.package], options, screen)
                 for v in variants
@@ -145,14 +145,14 @@ def _row(result: VariantResult, options: PublishOptions) -> PublishRow:
         action, reason = "refused", f"not built for this recipe; `invoke build {variant.id}`"
     elif options.organization in result.organizations:
         action, reason = "already", f"published to {options.organization or 'yourself'}"
-    elif result.disproof:
+    elif result.failed_test:
         action = "refused"
-        reason = f"{result.disproof}; fix that, `invoke build {variant.id}` and test again"
-    elif result.doubt and not options.unproved:
+        reason = f"{result.failed_test}; fix that, `invoke build {variant.id}` and test again"
+    elif (missing := result.missing_evidence) and not options.unproved:
         action = "refused"
-        reason = f"{result.doubt}; `invoke smoke {variant.id}` on its hardware or `invoke prove`"
-    elif result.doubt:
-        reason = f"unproved: {result.doubt}"
+        reason = f"{missing}; `invoke smoke {variant.id}` on its hardware or `invoke prove`"
+    elif missing:
+        reason = f"unproved: {missing}"
     return PublishRow(
         variant=variant.id,
         package=variant.package,
@@ -211,7 +211,7 @@ def _carried_out(
             digest=result.digest,
             organization=options.organization,
             output=result.output,
-            unproved=bool(result.doubt),
+            without_evidence=bool(result.missing_evidence),
         )
     )
     screen.line(f"{row.variant}: published")
