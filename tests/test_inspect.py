@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from conftest import Project, error_line, needs_nix
 from build_pytorch.inspect import closure, device_code
 from build_pytorch.matrix.model import Matrix
 
+CUOBJDUMP = shutil.which("cuobjdump") or device_code.installed_with_pip()
 needs_cuda = pytest.mark.skipif(
-    not (shutil.which("nvcc") and shutil.which("cuobjdump")), reason="no nvcc with cuobjdump"
+    not (shutil.which("nvcc") and CUOBJDUMP), reason="no nvcc with cuobjdump"
 )
 
 # --- device code ---
@@ -37,23 +39,23 @@ def sm(number: str) -> str:
     return f"arch=compute_{number},code=sm_{number}"
 
 
-def device(project: Project, variant: str, folder: Path) -> dict[str, Any]:
+def device(variant: str, folder: Path) -> dict[str, Any]:
     compile_library(folder, AVX2)
-    return part_of(inspect(project, variant, "--path", str(folder), "--json"), "device-code")
+    return looked("device-code", variant, folder)
 
 
 @needs_cuda
-def test_device_code_for_the_architecture_passes(project: Project, tmp_path: Path) -> None:
+def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
     nvcc(tmp_path / "lib", sm("90"), sm("90a"))
-    part = device(project, "sm90-avx2", tmp_path / "lib")
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90", "sm_90a"}
 
 
 @needs_cuda
-def test_what_pytorch_adds_to_an_architecture_passes(project: Project, tmp_path: Path) -> None:
+def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
     nvcc(tmp_path / "lib", sm("86"), sm("89"))
-    assert device(project, "sm86-avx2", tmp_path / "lib")["state"] == "passed"
+    assert device("sm86-avx2", tmp_path / "lib")["state"] == "passed"
 
 
 @needs_cuda
@@ -67,48 +69,44 @@ def test_what_pytorch_adds_to_an_architecture_passes(project: Project, tmp_path:
     ],
 )
 def test_device_code_for_another_architecture_is_found(
-    project: Project, tmp_path: Path, variant: str, codes: tuple[str, ...], found: str
+    tmp_path: Path, variant: str, codes: tuple[str, ...], found: str
 ) -> None:
     nvcc(tmp_path / "lib", *map(sm, codes))
-    part = device(project, variant, tmp_path / "lib")
+    part = device(variant, tmp_path / "lib")
     assert part["state"] == "failed"
     assert found in texts(part)
 
 
 @needs_cuda
-def test_ptx_is_a_warning(project: Project, tmp_path: Path) -> None:
+def test_ptx_is_a_warning(tmp_path: Path) -> None:
     nvcc(tmp_path / "lib", sm("90"), "arch=compute_90,code=compute_90")
-    part = device(project, "sm90-avx2", tmp_path / "lib")
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "PTX of sm_90" in texts(part, "warning")
 
 
 @needs_cuda
-def test_what_magma_brings_is_a_warning_and_what_it_lacks_an_error(
-    project: Project, tmp_path: Path
-) -> None:
+def test_what_magma_brings_is_a_warning_and_what_it_lacks_an_error(tmp_path: Path) -> None:
     nvcc(tmp_path / "lib", sm("90"))
     nvcc(tmp_path / "lib", sm("80"), sm("90"), name="libtorch_cuda_linalg.so")
-    part = device(project, "sm90-avx2", tmp_path / "lib")
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "sm_80" in texts(part, "warning")
     nvcc(tmp_path / "lib", sm("80"), name="libtorch_cuda_linalg.so")
-    part = device(project, "sm90-avx2", tmp_path / "lib")
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
 
 
 @needs_cuda
-def test_a_cpu_only_variant_holds_no_device_code(project: Project, tmp_path: Path) -> None:
+def test_a_cpu_only_variant_holds_no_device_code(tmp_path: Path) -> None:
     nvcc(tmp_path / "lib", sm("90"))
-    part = device(project, "cpu-avx2", tmp_path / "lib")
+    part = device("cpu-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
     assert "device code" in texts(part)
 
 
-def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(
-    project: Project, tmp_path: Path
-) -> None:
-    part = device(project, "sm90-avx2", tmp_path / "lib")
+def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: Path) -> None:
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
     assert "this PyTorch is CPU-only" in texts(part)
 
@@ -126,35 +124,54 @@ def without(tmp_path: Path, *missing: str) -> dict[str, str]:
 
 
 @needs_cuda
-def test_without_cuobjdump_nothing_is_proved(
-    project: Project, fleet: Matrix, tmp_path: Path
+def test_without_cuobjdump_the_part_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvcc(tmp_path / "lib", sm("90"))
-    compile_library(tmp_path / "lib", fleet.cpus["avx2"].flags)
-    env = without(tmp_path, "cuobjdump")
-    done = inspect(project, "sm90-avx2", "--path", str(tmp_path / "lib"), "--json", env=env)
-    part = part_of(done, "device-code")
+    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "skipped"
-    assert "cuobjdump: not found" in part["reason"]
-    assert json.loads(done.stdout)["variants"][0]["outcome"] != "passed"
+    assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
 
 
-def test_without_objdump_nothing_is_proved(project: Project, fleet: Matrix, tmp_path: Path) -> None:
-    compile_library(tmp_path / "lib", fleet.cpus["avx2"].flags)
-    (tmp_path / "version.py").write_text("__version__ = '2.10.0'\ncuda = None\n")
-    env = without(tmp_path, "objdump", "x86_64-linux-gnu-objdump")
-    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"), "--json", env=env)
+@needs_cuda
+def test_cuobjdump_is_found_where_pip_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages/nvidia/cu13/bin"
+    folder.mkdir(parents=True)
+    (folder / "cuobjdump").symlink_to(str(CUOBJDUMP))
+    nvcc(tmp_path / "lib", sm("90"))
+    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
+    part = device("sm90-avx2", tmp_path / "lib")
+    assert part["state"] == "passed"
+    assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90"}
+
+
+def test_without_objdump_arm_code_is_not_inspected(
+    project: Project, fleet: Matrix, tmp_path: Path
+) -> None:
+    flags = fleet.cpus["armv8_2"].flags
+    compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
+    env = without(tmp_path, "objdump", "aarch64-linux-gnu-objdump")
+    folder = str(tmp_path / "lib")
+    done = inspect(project, "sm110-armv8_2", "--path", folder, "--json", env=env)
     part = part_of(done, "instructions")
     assert part["state"] == "skipped"
     assert "install GNU binutils" in part["reason"]
-    assert done.returncode == 3
 
 
-# --- what PyTorch says of itself ---
+def test_x86_code_is_inspected_without_other_programs(
+    fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_library(tmp_path / "lib", fleet.cpus["avx2"].flags)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert looked("instructions", "cpu-avx2", tmp_path / "lib")["state"] == "passed"
 
 
-def config_of(project: Project, folder: Path) -> dict[str, Any]:
-    return part_of(inspect(project, "cpu-avx2", "--path", str(folder), "--json"), "config")
+# --- configuration ---
 
 
 def test_everything_passes_where_the_files_are_those_of_the_variant(
@@ -174,11 +191,11 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
         (["-mavx2", "-mfma"], "2.10.0+x", "None", "CXX_FLAGS without -mf16c"),
     ],
 )
-def test_what_the_files_say_is_compared(
-    project: Project, tmp_path: Path, flags: list[str], version: str, cuda: str, found: str
+def test_the_configuration_in_the_files_is_compared(
+    tmp_path: Path, flags: list[str], version: str, cuda: str, found: str
 ) -> None:
     with_config(tmp_path / "lib", flags, version, cuda)
-    part = config_of(project, tmp_path / "lib")
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
     assert found in texts(part)
 
@@ -199,7 +216,7 @@ def store(tmp_path: Path) -> dict[str, str]:
     }
 
 
-PYTHON_SAYS = """TORCH
+PRINTED = """TORCH
 2.10.0
 PyTorch built with:
   - GCC 14.3
@@ -260,14 +277,14 @@ def closure_part(
 
 
 @needs_nix
-def test_a_result_is_proved_and_recorded_with_the_digest_of_its_recipe(
+def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     from build_pytorch.base import digest
     from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    build(project, store, tmp_path / "lib", [], python=PRINTED)
     recipe = project.recipe("cpu-avx2")
     remember(project, digest.of_bytes(recipe.read_bytes()))
     remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
@@ -299,11 +316,11 @@ def remember(project: Project, digest: str) -> None:
 
 
 @needs_nix
-def test_a_result_of_unknown_origin_is_judged_and_not_recorded(
+def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    build(project, store, tmp_path / "lib", [], python=PRINTED)
     done = inspect(project, "cpu-avx2", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
@@ -317,12 +334,12 @@ def test_a_result_of_unknown_origin_is_judged_and_not_recorded(
 @pytest.mark.parametrize(
     ("said", "fails", "found"),
     [
-        (PYTHON_SAYS, "echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so"),
-        (PYTHON_SAYS.replace("TORCH", "/usr/lib/torch/__init__.py"), "", "another one: /usr/lib"),
-        (PYTHON_SAYS, "kill -ILL $$", "its Python cannot import it: it ended with -4"),
+        (PRINTED, "echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so"),
+        (PRINTED.replace("TORCH", "/usr/lib/torch/__init__.py"), "", "another torch: /usr/lib"),
+        (PRINTED, "kill -ILL $$", "its Python cannot import torch: exit code -4"),
     ],
 )
-def test_a_result_that_cannot_be_imported_is_none(
+def test_a_torch_that_cannot_be_imported_fails(
     project: Project, store: dict[str, str], tmp_path: Path, said: str, fails: str, found: str
 ) -> None:
     with_config(tmp_path / "lib", AVX2)
@@ -333,7 +350,7 @@ def test_a_result_that_cannot_be_imported_is_none(
 
 
 @needs_nix
-def test_a_result_without_a_python_is_no_proof(
+def test_a_result_without_a_python_is_skipped(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     with_config(tmp_path / "lib", AVX2)
@@ -346,21 +363,21 @@ def test_a_result_without_a_python_is_no_proof(
 
 @needs_nix
 @pytest.mark.parametrize(
-    ("old", "new", "unsaid"),
+    ("old", "new", "unknown"),
     [
-        ("CXX_FLAGS=", "OTHER_FLAGS=", "nothing says CXX_FLAGS"),
-        ("2.10.0\n", "\n", "nothing says the version"),
+        ("CXX_FLAGS=", "OTHER_FLAGS=", "CXX_FLAGS not found"),
+        ("2.10.0\n", "\n", "the version not found"),
     ],
 )
-def test_what_pytorch_does_not_say_is_not_taken_for_right(
-    project: Project, store: dict[str, str], tmp_path: Path, old: str, new: str, unsaid: str
+def test_an_unknown_setting_leaves_the_part_undecided(
+    project: Project, store: dict[str, str], tmp_path: Path, old: str, new: str, unknown: str
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS.replace(old, new, 1))
+    build(project, store, tmp_path / "lib", [], python=PRINTED.replace(old, new, 1))
     done = inspect(project, "cpu-avx2", "--json", env=store)
     assert done.returncode == 3
     assert part_of(done, "config")["state"] == "skipped"
-    assert unsaid in part_of(done, "config")["reason"]
+    assert unknown in part_of(done, "config")["reason"]
 
 
 @needs_nix
@@ -380,7 +397,7 @@ def test_flags_above_the_isa_are_found(
     project: Project, store: dict[str, str], tmp_path: Path, flag: str, fits: bool
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    said = PYTHON_SAYS.replace("-mfma", f"-mfma {flag}")
+    said = PRINTED.replace("-mfma", f"-mfma {flag}")
     build(project, store, tmp_path / "lib", [], python=said)
     part = part_of(inspect(project, "cpu-avx2", "--json", env=store), "config")
     assert part["state"] == ("passed" if fits else "failed")
@@ -388,11 +405,11 @@ def test_flags_above_the_isa_are_found(
 
 
 @needs_nix
-def test_one_bad_result_is_a_row_and_the_others_are_proved(
+def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
+    build(project, store, tmp_path / "lib", [], python=PRINTED)
     (tmp_path / "other/lib").mkdir(parents=True)
     build(project, store, tmp_path / "other/lib", [], "cpu-avx512")
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
@@ -413,11 +430,11 @@ def test_one_bad_result_is_a_row_and_the_others_are_proved(
 
 
 @needs_nix
-def test_the_variants_own_python_is_asked(
+def test_the_variants_own_python_is_run(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS.replace("2.10.0", "2.9.1"))
+    build(project, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
     done = inspect(project, "cpu-avx2", "--json", env=store)
     part = part_of(done, "config")
     assert done.returncode == 1
@@ -426,7 +443,7 @@ def test_the_variants_own_python_is_asked(
 
 
 @needs_nix
-def test_a_result_of_an_older_recipe_does_not_prove_the_new_one(
+def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     from build_pytorch.results.ledger import Ledger, Tested
@@ -495,8 +512,8 @@ def test_a_closure_above_its_budget_is_found(
         ("cudnn-9.13.0.50", None),
     ],
 )
-def test_a_store_path_tells_its_cuda(name: str, version: str | None) -> None:
-    found = closure.versions([f"/nix/store/{'0' * 32}-{name}"])
+def test_the_name_of_a_store_path_has_its_cuda_version(name: str, version: str | None) -> None:
+    found = closure.cuda_versions([f"/nix/store/{'0' * 32}-{name}"])
     assert list(found) == ([version] if version else [])
 
 
@@ -518,7 +535,7 @@ def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Proj
         (["cpu-avx2", "--path", "docs"], "no libtorch_cpu.so in it"),
         (["cpu-*", "--path", "docs"], "the files of one variant"),
         (["cpu-avx3"], 'did you mean "cpu-avx2"?'),
-        ([""], "which variant?"),
+        ([""], "no variant given"),
     ],
 )
 def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> None:
@@ -527,52 +544,3 @@ def test_bad_input_is_one_line(project: Project, argv: list[str], says: str) -> 
     assert done.returncode == 2
     assert says in error_line(done)
     assert project.snapshot() == before
-
-
-def garbage(path: Path, kind: str) -> None:
-    match kind:
-        case "text":
-            path.write_text("not ELF")
-        case "empty":
-            path.touch()
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "dangling":
-            path.symlink_to("nowhere")
-        case "loop":
-            path.symlink_to(path.name)
-        case "header alone":
-            path.write_bytes(compile_library(path.parent / "tmp", AVX2).read_bytes()[:40])
-        case _:
-            whole = compile_library(path.parent / "tmp", AVX2).read_bytes()
-            path.write_bytes(whole[: len(whole) // 2])
-
-
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("text", "it begins with other bytes"),
-        ("empty", "it is empty"),
-        ("folder", "not a regular file"),
-        ("pipe", "not a regular file"),
-        ("dangling", "No such file or directory"),
-        ("loop", "Too many levels of symbolic links"),
-        ("header alone", "its header is cut off"),
-        ("half", "its tables are cut off"),
-    ],
-)
-@pytest.mark.parametrize("name", ["libtorch_cpu.so", "libtorch_cuda.so", "libc10.so"])
-def test_what_is_no_whole_library_is_a_finding_and_no_hang(
-    project: Project, tmp_path: Path, name: str, kind: str, says: str
-) -> None:
-    folder = tmp_path / "lib"
-    with_config(folder, AVX2)
-    (folder / name).unlink(missing_ok=True)
-    garbage(folder / name, kind)
-    done = inspect(project, "cpu-avx2", "--path", str(folder), "--json")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert texts(part_of(done, "files")) == f"not a whole ELF file: {says}"
-    assert part_of(done, "instructions")["state"] == "skipped"

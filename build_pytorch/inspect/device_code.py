@@ -50,27 +50,21 @@ def look(run: PartRun) -> Findings:
         yield from _problems(library.name, code, run.target.variant.package, elf, ptx)
 
 
-def _cuobjdump() -> str:
-    """Return cuobjdump on PATH, or that of NVIDIA's package for pip, which installs it elsewhere.
-
-    Raises ToolError.
-    """
-    if process.which("cuobjdump"):
-        return "cuobjdump"
+def installed_with_pip() -> str:
+    """Return the cuobjdump of NVIDIA's package for pip, which is not on PATH, or ""."""
     site_packages = Path(sysconfig.get_path("purelib"))
-    if installed := sorted(site_packages.glob("nvidia/*/bin/cuobjdump")):
-        return str(installed[-1])
-    raise ToolError(f"cuobjdump: not found; {process.INSTALL['cuobjdump']}")
+    return str(max(site_packages.glob("nvidia/*/bin/cuobjdump"), default=""))
 
 
 def _listed(library: Path, kind: str) -> dict[str, int]:
     """Return how many files of a kind (elf, ptx) a library contains for each architecture.
 
-    Raises ToolError if cuobjdump cannot read the library.
+    Raises ToolError if cuobjdump is not installed or cannot read the library.
     """
+    program = "cuobjdump" if process.which("cuobjdump") else installed_with_pip()
     found: Counter[str] = Counter()
     try:
-        with process.piped([_cuobjdump(), f"--list-{kind}", str(library)]) as out:
+        with process.piped([program or "cuobjdump", f"--list-{kind}", str(library)]) as out:
             for line in out:
                 if match := re.search(rb"\.(sm_\d+[a-z]?)\.(?:cubin|ptx)", line):
                     found[match[1].decode()] += 1
