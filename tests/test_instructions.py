@@ -128,9 +128,7 @@ def test_an_x86_instruction_needs_what_the_manual_lists(tmp_path: Path) -> None:
 )
 def test_an_arm_instruction_needs(text: str, features: str) -> None:
     match = cpu_features.ARM_INSTRUCTION.search(f"\t{text}\n".encode())
-    found = (
-        cpu_features.arm_features(match[1].decode(), match[2].decode()) if match else frozenset()
-    )
+    found = cpu_features.arm_features(match[1], match[2]) if match else frozenset()
     assert found == set(features.split())
 
 
@@ -475,7 +473,9 @@ def test_every_arm_instruction_is_counted_for_its_function(
     lines = objdumped(library, "aarch64-linux-gnu-objdump")
     result = scan(library, key)
     assert result.instructions == len(lines)
-    needs = [cpu_features.arm_features(name, operands) for _, name, operands in lines]
+    needs = [
+        cpu_features.arm_features(name.encode(), operands.encode()) for _, name, operands in lines
+    ]
     expected = Counter(feature for needed in needs for feature in needed)
     found = Counter[str]()
     for counts in result.found.values():
@@ -510,13 +510,13 @@ import sys
 if "-f" in sys.argv:
     print("file format elf64-littleaarch64"); sys.exit()
 head = "\\n{address:016x} <_ZN3c104axpyEPfPKffl>:\\n"
-line = "    {address:x}:\\tfadd\\tz0.s, p0/m, z0.s, z1.s        // 1234 <_ZTV>\\n"
+line = "    {address:x}:\\tfadd\\tz0.s, p0/m, z0.s, z1.s{pad}// 1234 <_ZTV>\\n"
 for number in range({functions}):
     sys.stdout.write(head + line * {lines})
 """
 
 
-@pytest.mark.parametrize(("functions", "lines"), [(40, 100_000), (40_000, 100)])
+@pytest.mark.parametrize(("functions", "lines"), [(40, 50_000), (40_000, 50)])
 def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, lines: int) -> None:
     flags = MATRIX.cpus["armv9"].flags
     library = compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
@@ -524,7 +524,7 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     tools.mkdir()
     address = libraries.read_elf(library).code()[0].address
     program = tools / "aarch64-linux-gnu-objdump"
-    values = {"python": sys.executable, "functions": functions, "lines": lines}
+    values = {"python": sys.executable, "functions": functions, "lines": lines, "pad": " " * 150}
     program.write_text(FAKE_OBJDUMP.format(address=address, **values))
     program.chmod(0o755)
     code = f"""
@@ -548,7 +548,7 @@ print(result.instructions, peak)
     )
     instructions_read, kib = map(int, done.stdout.splitlines()[-1].split())
     assert instructions_read == functions * lines
-    assert kib < 120_000, "240 MB of text went through"
+    assert kib < 120_000, "400 MB of text went through"
 
 
 # --- a real wheel ---

@@ -12,11 +12,15 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from iced_x86 import Code, CpuidFeature, Instruction
 from msgspec import Struct
 
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import CpuIsa
+
+try:
+    from iced_x86 import Code, CpuidFeature, Instruction
+except ImportError:  # no wheel for ARM on macOS
+    raise ToolError("iced-x86: not installed; pip install iced-x86 (it may need Rust)") from None
 
 Features = frozenset[str]
 _NONE: Final[Features] = frozenset()
@@ -138,14 +142,17 @@ _UNPREDICATED_SVE2: Final = re.compile(r"mul|[su]mulh|mla|mls")
 """SVE has them with a predicate only."""
 
 
-def arm_features(mnemonic: str, operands: str) -> Features:
+@functools.lru_cache(maxsize=1 << 16)
+def arm_features(mnemonic: bytes, text: bytes) -> Features:
     """Return the features beyond baseline ARMv8-A that an instruction needs.
 
     Takes mnemonic and operands as objdump prints them.
     """
+    operands = text.decode("ascii", "replace")
     is_vector = re.search(r"\b(?:z[0-9]+\.|z[0-9]+[,}]|p[0-9]+[./,])", operands) is not None
     is_half = re.search(r"\bh[0-9]|\.[48]h", operands) is not None
-    return _arm_features(mnemonic, is_vector, is_half, re.search(r"\bp[0-9]+/", operands) is None)
+    is_unpredicated = re.search(r"\bp[0-9]+/", operands) is None
+    return _arm_features(mnemonic.decode(), is_vector, is_half, is_unpredicated)
 
 
 @functools.cache
