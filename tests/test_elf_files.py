@@ -12,6 +12,7 @@ from built_files import (
     AVX2,
     COMMON,
     COMMON_CODE,
+    MATRIX,
     compile_library,
     inspect,
     looked,
@@ -22,7 +23,9 @@ from built_files import (
 from conftest import Project
 
 from build_pytorch.base.errors import ToolError
+from build_pytorch.cli.inspect import PARTS
 from build_pytorch.inspect import libraries
+from build_pytorch.inspect.inspection import folder_target, inspect_target
 
 
 def garbage(path: Path, kind: str) -> None:
@@ -61,16 +64,31 @@ def garbage(path: Path, kind: str) -> None:
 )
 @pytest.mark.parametrize("name", ["libtorch_cpu.so", "libtorch_cuda.so", "libc10.so"])
 def test_what_is_no_complete_library_is_a_finding_and_no_hang(
-    project: Project, tmp_path: Path, name: str, kind: str, says: str
+    tmp_path: Path, name: str, kind: str, says: str
+) -> None:
+    folder = tmp_path / "lib"
+    compile_library(folder, AVX2)
+    (folder / name).unlink(missing_ok=True)
+    garbage(folder / name, kind)
+    variant = next(variant for variant in MATRIX.variants if variant.id == "cpu-avx2")
+    target = folder_target(variant, folder)
+    files, *others = inspect_target(PARTS, variant, target, lambda *_: None).parts
+    assert files.state == "failed"
+    assert texts(files.as_dict()) == f"not a complete ELF file: {says}"
+    assert {part.state for part in others} == {"skipped"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "half"])
+def test_the_command_reports_an_incomplete_library(
+    project: Project, tmp_path: Path, kind: str
 ) -> None:
     folder = tmp_path / "lib"
     with_config(folder, AVX2)
-    (folder / name).unlink(missing_ok=True)
-    garbage(folder / name, kind)
+    garbage(folder / "libc10.so", kind)
     done = inspect(project, "cpu-avx2", "--path", str(folder), "--json")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert texts(part_of(done, "files")) == f"not a complete ELF file: {says}"
+    assert "not a complete ELF file" in texts(part_of(done, "files"))
     assert part_of(done, "instructions")["state"] == "skipped"
 
 
