@@ -23,7 +23,7 @@ from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import lacks, public_version
+from build_pytorch.smoke.judge import cpu_mismatch, public_version
 
 _SECONDS: Final = 300.0
 _SHOW: Final = (
@@ -111,7 +111,7 @@ def _cannot_run(target: Target) -> str:
     here = f"{platform.machine()}-{platform.system().lower()}"
     if target.variant.cpu.platform != here:
         return f"{target.variant.cpu.platform} does not run on {here}"
-    return lacks(target.variant, platform.machine(), script.cpu_facts()["flags"])
+    return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
 
 
 def _shown(target: Target) -> tuple[str, tuple[str, str] | None]:
