@@ -23,7 +23,7 @@ from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import cpu_mismatch, public_version
+from build_pytorch.smoke.judge import cpu_mismatch
 
 _SECONDS: Final = 300.0
 _SHOW: Final = (
@@ -78,7 +78,7 @@ def look(run: PartRun) -> Findings:
 
 def _problems(variant: Variant, config: BuildConfig) -> Findings:
     release, own = variant.release, " ".join(variant.cpu.flags)
-    if config.version is not None and public_version(config.version) != release.torch.version:
+    if config.version is not None and config.version.partition("+")[0] != release.torch.version:
         yield error(config.origin, f"PyTorch {config.version}", release.torch.version)
     cuda = release.cuda.version if variant.gpu and release.cuda else ""
     if config.cuda is not None and minor_version(config.cuda) != minor_version(cuda):
