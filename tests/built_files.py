@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from conftest import PROJECT, Project
 
-from build_pytorch.cli.inspect import PARTS
-from build_pytorch.inspect.inspection import folder_target
+from build_pytorch.inspect import inspection
 from build_pytorch.matrix import matrix_reader
 
 COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
@@ -154,9 +153,9 @@ def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]
 def looked(part_id: str, variant_id: str, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
     variant = next(variant for variant in MATRIX.variants if variant.id == variant_id)
-    (part,) = [part for part in PARTS if part.id == part_id]
-    result = part.inspect(folder_target(variant, folder), lambda *_: None)
-    return dict(msgspec.json.decode(msgspec.json.encode(result.as_dict())))
+    (part,) = [part for part in inspection.PARTS if part.id == part_id]
+    result = part.inspect(inspection.folder_target(variant, folder), lambda *_: None)
+    return dict(msgspec.to_builtins(result))
 
 
 def texts(part: dict[str, Any], severity: str = "error") -> str:

@@ -7,6 +7,7 @@ import random
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 from built_files import (
     AVX2,
@@ -23,7 +24,6 @@ from built_files import (
 from conftest import Project
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.cli.inspect import PARTS
 from build_pytorch.inspect import libraries
 from build_pytorch.inspect.inspection import folder_target, inspect_target
 
@@ -72,9 +72,9 @@ def test_what_is_no_complete_library_is_a_finding_and_no_hang(
     garbage(folder / name, kind)
     variant = next(variant for variant in MATRIX.variants if variant.id == "cpu-avx2")
     target = folder_target(variant, folder)
-    files, *others = inspect_target(PARTS, variant, target, lambda *_: None).parts
+    files, *others = inspect_target(target, lambda *_: None).parts
     assert files.state == "failed"
-    assert texts(files.as_dict()) == f"not a complete ELF file: {says}"
+    assert texts(msgspec.to_builtins(files)) == f"not a complete ELF file: {says}"
     assert {part.state for part in others} == {"skipped"}
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from build_pytorch.inspect.inspection import Findings, PartRun, error, warning
+from build_pytorch.inspect.part import Findings, PartRun, error, warning
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 

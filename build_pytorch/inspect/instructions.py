@@ -23,8 +23,8 @@ from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import cpu_features, libraries
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
-from build_pytorch.inspect.inspection import Findings, PartRun, Progress, error, warning
 from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange, ElfFile
+from build_pytorch.inspect.part import Findings, PartRun, Progress, error, warning
 from build_pytorch.matrix.model import CpuIsa
 
 _ONE_IN: Final = 10_000
