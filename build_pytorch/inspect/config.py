@@ -137,9 +137,7 @@ def from_text(text: str) -> BuildConfig:
         origin=_ORIGIN,
         version=text.partition("\n")[0].strip() or None,
         cuda=_first(r"CUDA Runtime ([0-9.]+)", text) or "",
-        cxx_flags=_first(
-            r"Build settings: (?:.*, )?CXX_FLAGS=(.*?)(?:, [A-Z0-9_]+=|, *$)", text
-        ),
+        cxx_flags=_first(r"Build settings: (?:.*, )?CXX_FLAGS=(.*?)(?:, [A-Z0-9_]+=|, *$)", text),
         nvcc_flags=_first(r"NVCC architecture flags: (\S+)", text),
     )
 
