@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from built_files import AVX2, compile_library, inspect, looked, part_of, texts, with_config
+from built_files import (
+    AVX2,
+    compile_library,
+    inspect,
+    looked,
+    part_of,
+    texts,
+    variant_of,
+    with_config,
+)
 from conftest import Project, error_line, needs_nix
 
-from build_pytorch.inspect import closure, device_code
+from build_pytorch.inspect import closure, device_code, inspection
+from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix.model import Matrix
 
 CUOBJDUMP = shutil.which("cuobjdump") or device_code.installed_with_pip()
@@ -27,12 +40,18 @@ needs_cuda = pytest.mark.skipif(
 
 def nvcc(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    source = folder / "kernel.cu"
-    source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
-    flags = [flag for code in codes for flag in ("-gencode", code)]
-    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source), "-o", str(folder / name)]
-    subprocess.run(argv, check=True)
-    source.unlink()
+    (folder / name).write_bytes(device_library(codes))
+
+
+@functools.cache
+def device_library(codes: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.cu")
+        source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
+        flags = [flag for code in codes for flag in ("-gencode", code)]
+        argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source), "-o", "library"]
+        subprocess.run(argv, check=True, cwd=folder)
+        return Path(folder, "library").read_bytes()
 
 
 def sm(number: str) -> str:
@@ -203,17 +222,21 @@ def test_the_configuration_in_the_files_is_compared(
 # --- results of Nix ---
 
 
+def empty_store(folder: Path) -> dict[str, str]:
+    return {
+        "NIX_REMOTE": "local",
+        "NIX_STORE_DIR": f"{folder}/nix/store",
+        "NIX_STATE_DIR": f"{folder}/nix/state",
+        "NIX_LOG_DIR": f"{folder}/nix/log",
+        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+        "XDG_CACHE_HOME": f"{folder}/cache",
+    }
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> dict[str, str]:
     """An empty Nix store of its own."""
-    return {
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
-        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
-        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    return empty_store(tmp_path)
 
 
 PRINTED = """TORCH
@@ -226,26 +249,29 @@ PyTorch built with:
 """
 
 
+def say(folder: Path, printed: str, fails: str = "") -> Path:
+    """The program that stands in for a variant's Python: what it prints, or how it fails."""
+    (folder / "said").write_text(printed)
+    stand_in = folder / "stand-in.sh"
+    stand_in.write_text(
+        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
+        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {folder}/said\n"
+    )
+    return stand_in
+
+
 def build(
-    project: Project,
+    root: Path,
     store: dict[str, str],
     folder: Path,
     needs: list[str],
     variant: str = "cpu-avx2",
     python: str = "",
-    fails: str = "",
 ) -> None:
     """Build a result that holds a folder's libraries and refers to store paths of some names."""
-    package = next(path.stem for path in project.pkgs.glob("*.nix") if path.stem.endswith(variant))
     if python:
         needs = [*needs, "python3-3.13.9"]
-    said = folder.parent / "said"
-    said.write_text(python)
-    stand_in = folder.parent / "stand-in.sh"
-    stand_in.write_text(
-        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
-        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {said}\n"
-    )
+    stand_in = say(folder.parent, python)
     expression = f"""
 let
   make = name: script: derivation {{
@@ -261,7 +287,7 @@ in make "result" ''
   echo ${{toString needs}} > $out/needs
 ''
 """
-    link = project.root / f"result-{package}"
+    link = root / f"result-{variant_of(variant).package}"
     subprocess.run(
         ["nix-build", "-E", expression, "-o", str(link)],
         check=True,
@@ -270,10 +296,37 @@ in make "result" ''
     )
 
 
-def closure_part(
-    project: Project, store: dict[str, str], variant: str = "cpu-avx2"
-) -> dict[str, Any]:
-    return part_of(inspect(project, variant, "--json", env=store), "closure")
+def result_of(root: Path, store: dict[str, str], variant: str = "cpu-avx2") -> Inspection:
+    """The inspection of a built result, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.items():
+            patch.setenv(name, value)
+        return inspection.inspect_result(root, variant_of(variant), lambda *_: None)
+
+
+def named(result: Inspection, part_id: str) -> dict[str, Any]:
+    (part,) = [part for part in result.parts if part.id == part_id]
+    return dict(msgspec.to_builtins(part))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder with a result of cpu-avx2, and its store. `say` sets what its Python prints."""
+    folder = tmp_path_factory.mktemp("built")
+    store = empty_store(folder)
+    compile_library(folder / "lib", AVX2)
+    build(folder, store, folder / "lib", [], python=PRINTED)
+    return folder, store
+
+
+def printing(
+    built: tuple[Path, dict[str, str]], printed: str, fails: str = ""
+) -> tuple[Inspection, dict[str, Any]]:
+    """The inspection of the result, and its part for the configuration."""
+    folder, store = built
+    say(folder, printed, fails)
+    result = result_of(folder, store)
+    return result, named(result, "config")
 
 
 @needs_nix
@@ -284,7 +337,7 @@ def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     recipe = project.recipe("cpu-avx2")
     remember(project, digest.of_bytes(recipe.read_bytes()))
     remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
@@ -320,7 +373,7 @@ def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     done = inspect(project, "cpu-avx2", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
@@ -340,25 +393,21 @@ def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
     ],
 )
 def test_a_torch_that_cannot_be_imported_fails(
-    project: Project, store: dict[str, str], tmp_path: Path, said: str, fails: str, found: str
+    built: tuple[Path, dict[str, str]], said: str, fails: str, found: str
 ) -> None:
-    with_config(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=said, fails=fails)
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 1
-    assert found in texts(part_of(done, "config"))
+    result, part = printing(built, said, fails)
+    assert result.outcome == "failed"
+    assert found in texts(part)
 
 
 @needs_nix
-def test_a_result_without_a_python_is_skipped(
-    project: Project, store: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_result_without_a_python_is_skipped(store: dict[str, str], tmp_path: Path) -> None:
     with_config(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [])
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 3
-    assert part_of(done, "config")["state"] == "skipped"
-    assert "no Python 3.13" in part_of(done, "config")["reason"]
+    build(tmp_path, store, tmp_path / "lib", [])
+    result = result_of(tmp_path, store)
+    assert result.outcome == "skipped"
+    assert named(result, "config")["state"] == "skipped"
+    assert "no Python 3.13" in named(result, "config")["reason"]
 
 
 @needs_nix
@@ -370,14 +419,12 @@ def test_a_result_without_a_python_is_skipped(
     ],
 )
 def test_an_unknown_setting_leaves_the_part_undecided(
-    project: Project, store: dict[str, str], tmp_path: Path, old: str, new: str, unknown: str
+    built: tuple[Path, dict[str, str]], old: str, new: str, unknown: str
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED.replace(old, new, 1))
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 3
-    assert part_of(done, "config")["state"] == "skipped"
-    assert unknown in part_of(done, "config")["reason"]
+    result, part = printing(built, PRINTED.replace(old, new, 1))
+    assert result.outcome == "skipped"
+    assert part["state"] == "skipped"
+    assert unknown in part["reason"]
 
 
 @needs_nix
@@ -394,12 +441,9 @@ def test_an_unknown_setting_leaves_the_part_undecided(
     ],
 )
 def test_flags_above_the_isa_are_found(
-    project: Project, store: dict[str, str], tmp_path: Path, flag: str, fits: bool
+    built: tuple[Path, dict[str, str]], flag: str, fits: bool
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    said = PRINTED.replace("-mfma", f"-mfma {flag}")
-    build(project, store, tmp_path / "lib", [], python=said)
-    part = part_of(inspect(project, "cpu-avx2", "--json", env=store), "config")
+    _, part = printing(built, PRINTED.replace("-mfma", f"-mfma {flag}"))
     assert part["state"] == ("passed" if fits else "failed")
     assert texts(part) == ("" if fits else f"CXX_FLAGS with {flag}")
 
@@ -409,9 +453,9 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     (tmp_path / "other/lib").mkdir(parents=True)
-    build(project, store, tmp_path / "other/lib", [], "cpu-avx512")
+    build(project.root, store, tmp_path / "other/lib", [], "cpu-avx512")
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
     loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
     loop.symlink_to(loop.name)
@@ -434,7 +478,7 @@ def test_the_variants_own_python_is_run(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
     done = inspect(project, "cpu-avx2", "--json", env=store)
     part = part_of(done, "config")
     assert done.returncode == 1
@@ -449,7 +493,7 @@ def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
     from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [])
+    build(project.root, store, tmp_path / "lib", [])
     remember(project, "sha256:older")
     remember(project, "sha256:old")
     inspect(project, "cpu-avx2", env=store)
@@ -471,16 +515,11 @@ def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
     ],
 )
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
-    project: Project,
-    store: dict[str, str],
-    tmp_path: Path,
-    variant: str,
-    needs: list[str],
-    found: str,
+    store: dict[str, str], tmp_path: Path, variant: str, needs: list[str], found: str
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", needs, variant)
-    part = closure_part(project, store, variant)
+    build(tmp_path, store, tmp_path / "lib", needs, variant)
+    part = named(result_of(tmp_path, store, variant), "closure")
     assert part["state"] == ("failed" if found else "passed")
     assert found in texts(part)
 
@@ -493,8 +532,8 @@ def test_a_closure_above_its_budget_is_found(
     compile_library(tmp_path / "lib", AVX2)
     with (tmp_path / "lib/large.bin").open("wb") as file:
         file.truncate((1 << 30) + 1)
-    build(project, store, tmp_path / "lib", [])
-    part = closure_part(project, store)
+    build(project.root, store, tmp_path / "lib", [])
+    part = part_of(inspect(project, "cpu-avx2", "--json", env=store), "closure")
     assert part["state"] == "failed"
     assert "1.0 GiB; the largest: result 1.0" in texts(part)
 

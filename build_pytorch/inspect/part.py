@@ -68,17 +68,16 @@ def warning(path: str, found: str, expected: str, fix: str = "") -> PartFinding:
     return PartFinding(path, "warning", found, expected, fix)
 
 
-class PartRun:
+class PartRun(Struct):
     """The input of a part, and what it reports besides its findings."""
 
-    def __init__(self, target: Target, progress: Progress) -> None:
-        self.target = target
-        self.progress = progress
-        self.subjects: list[str] = []
-        """The files or other things that the part looks at."""
-        self.figures: dict[str, Any] = {}
-        self.undecided = ""
-        """What could not be decided; if not empty, the part does not pass."""
+    target: Target
+    progress: Progress
+    subjects: list[str] = []
+    """The files or other things that the part looks at."""
+    figures: dict[str, Any] = {}
+    undecided: str = ""
+    """What could not be decided; if not empty, the part does not pass."""
 
 
 class PartResult(Struct, frozen=True, kw_only=True):
@@ -101,8 +100,8 @@ class PartResult(Struct, frozen=True, kw_only=True):
         return f"{self.id}: {next(errors, self.reason)}"
 
 
-class Part(Struct, frozen=True, kw_only=True):
-    """One part of an inspection: a stable id, a title, why it matters, how to fix a violation.
+class Part(Struct, frozen=True):
+    """One part of an inspection: a stable id, a title, how to fix a violation, what looks.
 
     `look` yields findings and raises ToolError if it cannot look. `needs_result`: it looks at a
     store path, so a folder has nothing for it. `needs_files`: it reads the libraries.
@@ -110,7 +109,6 @@ class Part(Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    why: str
     fix: str
     look: Callable[[PartRun], Findings]
     needs_result: bool = False
