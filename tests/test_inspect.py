@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 from built_files import (
     AVX2,
+    COMPILERS,
     compile_library,
     inspect,
     looked,
@@ -32,30 +32,50 @@ from build_pytorch.matrix.model import Matrix
 
 CUOBJDUMP = shutil.which("cuobjdump") or device_code.installed_with_pip()
 needs_cuda = pytest.mark.skipif(
-    not (shutil.which("nvcc") and CUOBJDUMP), reason="no nvcc with cuobjdump"
+    not (CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary")))),
+    reason="no CUDA toolkit with cuobjdump",
 )
 
 # --- device code ---
 
 
-def nvcc(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
+def nvcc(folder: Path, *codes: str) -> None:
+    folder.mkdir(parents=True)
+    source = folder / "kernel.cu"
+    source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
+    flags = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes]
+    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source)]
+    subprocess.run([*argv, "-o", str(folder / "libtorch_cuda.so")], check=True)
+    source.unlink()
+
+
+PTX = ".version 8.0\n.target sm_{}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
+SECTION = """
+.section .nv_fatbin, "a"
+.incbin "fatbin"
+.section .note.GNU-stack, ""
+"""
+
+
+def device_library(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
+    """A library with device code for `90`, `90a` or `ptx90`, without nvcc, which takes seconds."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(device_library(codes))
-
-
-@functools.cache
-def device_library(codes: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.cu")
-        source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
-        flags = [flag for code in codes for flag in ("-gencode", code)]
-        argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source), "-o", "library"]
-        subprocess.run(argv, check=True, cwd=folder)
-        return Path(folder, "library").read_bytes()
-
-
-def sm(number: str) -> str:
-    return f"arch=compute_{number},code=sm_{number}"
+    with tempfile.TemporaryDirectory() as place:
+        images = []
+        for code in codes:
+            number, file = code.removeprefix("ptx"), Path(place, f"{code}.image")
+            kind = "ptx" if code.startswith("ptx") else "elf"
+            base = number if kind == "ptx" or number.endswith("a") else "80"
+            source = file if kind == "ptx" else file.with_suffix(".ptx")
+            source.write_text(PTX.format(base))
+            if kind == "elf":
+                argv = ["ptxas", f"-arch=sm_{number}", str(source), "-o", str(file)]
+                subprocess.run(argv, check=True)
+            images.append(f"--image3=kind={kind},sm={number},file={file}")
+        subprocess.run(["fatbinary", "--create=fatbin", "-64", *images], check=True, cwd=place)
+        argv = [COMPILERS["x86_64-linux"], "-shared", "-x", "assembler", "-", "-o"]
+        argv.append(str(folder.resolve() / name))
+        subprocess.run(argv, input=SECTION, text=True, check=True, cwd=place)
 
 
 def device(variant: str, folder: Path) -> dict[str, Any]:
@@ -65,7 +85,7 @@ def device(variant: str, folder: Path) -> dict[str, Any]:
 
 @needs_cuda
 def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"), sm("90a"))
+    nvcc(tmp_path / "lib", "90", "90a")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90", "sm_90a"}
@@ -73,7 +93,7 @@ def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
 
 @needs_cuda
 def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("86"), sm("89"))
+    device_library(tmp_path / "lib", "86", "89")
     assert device("sm86-avx2", tmp_path / "lib")["state"] == "passed"
 
 
@@ -90,7 +110,7 @@ def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
 def test_device_code_for_another_architecture_is_found(
     tmp_path: Path, variant: str, codes: tuple[str, ...], found: str
 ) -> None:
-    nvcc(tmp_path / "lib", *map(sm, codes))
+    device_library(tmp_path / "lib", *codes)
     part = device(variant, tmp_path / "lib")
     assert part["state"] == "failed"
     assert found in texts(part)
@@ -98,7 +118,7 @@ def test_device_code_for_another_architecture_is_found(
 
 @needs_cuda
 def test_ptx_is_a_warning(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"), "arch=compute_90,code=compute_90")
+    device_library(tmp_path / "lib", "90", "ptx90")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "PTX of sm_90" in texts(part, "warning")
@@ -106,19 +126,19 @@ def test_ptx_is_a_warning(tmp_path: Path) -> None:
 
 @needs_cuda
 def test_what_magma_brings_is_a_warning_and_what_it_lacks_an_error(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
-    nvcc(tmp_path / "lib", sm("80"), sm("90"), name="libtorch_cuda_linalg.so")
+    device_library(tmp_path / "lib", "90")
+    device_library(tmp_path / "lib", "80", "90", name="libtorch_cuda_linalg.so")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "sm_80" in texts(part, "warning")
-    nvcc(tmp_path / "lib", sm("80"), name="libtorch_cuda_linalg.so")
+    device_library(tmp_path / "lib", "80", name="libtorch_cuda_linalg.so")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
 
 
 @needs_cuda
 def test_a_cpu_only_variant_holds_no_device_code(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
+    device_library(tmp_path / "lib", "90")
     part = device("cpu-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
     assert "device code" in texts(part)
@@ -130,26 +150,15 @@ def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: 
     assert "this PyTorch is CPU-only" in texts(part)
 
 
-def without(tmp_path: Path, *missing: str) -> dict[str, str]:
-    """A PATH with every program but some."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for place in os.environ["PATH"].split(":"):
-        for program in Path(place).glob("*") if Path(place).is_dir() else ():
-            target = folder / program.name
-            if program.name not in missing and not target.is_symlink():
-                target.symlink_to(program)
-    return {"PATH": str(folder)}
-
-
 @needs_cuda
 def test_without_cuobjdump_the_part_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
-    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    device_library(tmp_path / "lib", "90")
+    compile_library(tmp_path / "lib", AVX2)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    part = device("sm90-avx2", tmp_path / "lib")
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
     assert part["state"] == "skipped"
     assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
 
@@ -161,10 +170,11 @@ def test_cuobjdump_is_found_where_pip_installs_it(
     folder = tmp_path / "site-packages/nvidia/cu13/bin"
     folder.mkdir(parents=True)
     (folder / "cuobjdump").symlink_to(str(CUOBJDUMP))
-    nvcc(tmp_path / "lib", sm("90"))
-    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    device_library(tmp_path / "lib", "90")
+    compile_library(tmp_path / "lib", AVX2)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
-    part = device("sm90-avx2", tmp_path / "lib")
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90"}
 
@@ -174,9 +184,8 @@ def test_without_objdump_arm_code_is_not_inspected(
 ) -> None:
     flags = fleet.cpus["armv8_2"].flags
     compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
-    env = without(tmp_path, "objdump", "aarch64-linux-gnu-objdump")
-    folder = str(tmp_path / "lib")
-    done = inspect(project, "sm110-armv8_2", "--path", folder, "--json", env=env)
+    argv = ["sm110-armv8_2", "--path", str(tmp_path / "lib"), "--json"]
+    done = inspect(project, *argv, env={"PATH": str(tmp_path)})
     part = part_of(done, "instructions")
     assert part["state"] == "skipped"
     assert "install GNU binutils" in part["reason"]
@@ -525,17 +534,25 @@ def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
 
 
 @needs_nix
-def test_a_closure_above_its_budget_is_found(
-    project: Project, store: dict[str, str], tmp_path: Path
-) -> None:
-    project.edit("matrix.toml", "cpu = 3", "cpu = 1")
+def test_a_closure_above_its_budget_is_found(store: dict[str, str], tmp_path: Path) -> None:
+    """nix-store adds 3 GiB to each size: files of that size take 15 s to build."""
     compile_library(tmp_path / "lib", AVX2)
-    with (tmp_path / "lib/large.bin").open("wb") as file:
-        file.truncate((1 << 30) + 1)
-    build(project.root, store, tmp_path / "lib", [])
-    part = part_of(inspect(project, "cpu-avx2", "--json", env=store), "closure")
+    build(tmp_path, store, tmp_path / "lib", [])
+    (tmp_path / "tools").mkdir()
+    program = tmp_path / "tools/nix-store"
+    program.write_text(
+        '#!/bin/sh\ncase $2 in --size) add=$((3 << 30)) ;; *) exec REAL "$@" ;; esac\n'
+        'REAL "$@" | while read -r size; do echo $((size + add)); done\n'.replace(
+            "REAL", str(shutil.which("nix-store"))
+        )
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    part = named(result_of(tmp_path, {**store, "PATH": path}), "closure")
     assert part["state"] == "failed"
-    assert "1.0 GiB; the largest: result 1.0" in texts(part)
+    assert "3.0 GiB; the largest: result 3.0" in texts(part)
+    own = sum(file.stat().st_size for file in (tmp_path / "lib").iterdir())
+    assert own < part["figures"]["bytes"] - (3 << 30) < 2 * own
 
 
 @pytest.mark.parametrize(
