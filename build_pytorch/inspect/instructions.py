@@ -46,7 +46,7 @@ _FIXES: Final = {
     COMMON: "this code runs on any CPU and ends with SIGILL on one of the variant's ISA: look at "
     "the flags in the recipe, or at the library it comes from",
     FOREIGN: "C code with flags of its own: find its library, and whether it checks the CPU first; "
-    "if it does, add it to build_pytorch/inspect/libraries.py",
+    "if it does, add it to build_pytorch/inspect/code_owners.toml",
     UNKNOWN: "the library is stripped, and nothing names the flags of this code: inspect files "
     "that are not, or run `invoke smoke` on a CPU of this ISA",
 }
