@@ -279,10 +279,9 @@ def build(
     asked = {name: value for name, value in locals().items() if name not in {"_", "root"}}
 
     def run() -> int:
-        from build_pytorch.build import build_options
         from build_pytorch.cli import build
 
-        return build.run(build_options.asked(_root(root), **asked))
+        return build.run(build.asked(_root(root), **asked))
 
     _hand_over(run)
 
@@ -459,11 +458,10 @@ def publish(
 
     def run() -> int:
         from build_pytorch.base.paths import checked_root
-        from build_pytorch.cli import cli_values
-        from build_pytorch.publish import publish_run
+        from build_pytorch.cli import cli_values, publish
 
-        return publish_run.run(
-            publish_run.PublishOptions(
+        return publish.run(
+            publish.PublishOptions(
                 patterns=tuple(variants.split()),
                 root=checked_root(_root(root)),
                 organization=cli_values.text("--org", org),

@@ -213,7 +213,7 @@ def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
     (hub.world.root / ".build-pytorch/ledger.jsonl").unlink()
     code, said = hub.publish("cpu-avx2", "--unproved")
     assert code == 1
-    assert "nothing tells which recipe it was built from; `invoke build cpu-avx2`" in said
+    assert "no record of the recipe it was built from; `invoke build cpu-avx2`" in said
     assert hub.world.build("cpu-avx2", "--backend", "nix").returncode == 0
     assert hub.publish("cpu-avx2", "--unproved")[0] == 0
 
@@ -239,7 +239,7 @@ def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
     hub.prove("cpu-avx2")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 0
-    assert "publish    cpu-avx2  built and proved" in said
+    assert "publish    cpu-avx2  built, with evidence" in said
     assert hub.calls == []
 
 

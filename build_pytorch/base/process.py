@@ -191,16 +191,24 @@ def _started(
     env: Mapping[str, str | None] | None = None,
     **how: Any,  # noqa: ANN401 - as subprocess takes it
 ) -> subprocess.Popen[bytes]:
-    """Start a program that speaks English, with `env` added to ours. Raises ToolError."""
-    wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
-    kept = {name: value for name, value in wanted.items() if value is not None}
+    """Start a program in English, with `env` added to ours. Raises ToolError."""
     try:
-        return subprocess.Popen(argv, env=kept, **how)
-    except FileNotFoundError:
-        hint = INSTALL.get(argv[0], "put it on PATH")
-        raise ToolError(f"{argv[0]}: not found; {hint}") from None
+        return subprocess.Popen(argv, env=environment(env), **how)
     except OSError as error:
-        raise ToolError(f"{argv[0]}: cannot be run: {error.strerror}") from None
+        raise start_error(argv[0], error) from None
+
+
+def environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:
+    """Return our environment in English with changes; None removes a variable."""
+    wanted = {**os.environ, "LC_ALL": "C", **(changes or {})}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def start_error(program: str, error: OSError) -> ToolError:
+    """Return the error for a program that cannot be started."""
+    if isinstance(error, FileNotFoundError):
+        return ToolError(f"{program}: not found; {INSTALL.get(program, 'put it on PATH')}")
+    return ToolError(f"{program}: cannot be run: {error.strerror}")
 
 
 def stream(

@@ -1,4 +1,4 @@
-"""The nox sessions `build(VARIANT)`: one variant each, with the options of `invoke build`."""
+"""The nox sessions `build(VARIANT)`: one variant each, with options of `invoke build`."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from build_pytorch.base.errors import EXIT_INTERRUPTED, BuildPytorchError
-from build_pytorch.build.build_options import BACKENDS, BuildOptions, NothingToBuildError
+from build_pytorch.build.backends import backend_registry
 from build_pytorch.cli import build
 from build_pytorch.matrix import matrix_reader
 
 
 class VariantSkipped(Exception):  # noqa: N818 - nox's word for it
-    """The variant is not for this machine, or for none; the text says why."""
+    """The variant cannot be built here; the text is the reason."""
 
 
 def run(package: str, arguments: Sequence[str], selected: int) -> int:
-    """Build one variant. `selected` is how many such sessions this run of nox has.
+    """Build one variant. `selected` is the number of such sessions in this run of nox.
 
-    Raises VariantSkipped for a variant that this machine does not build, and BuildPytorchError where
-    that is the whole fleet and nobody said --all: `nox -s build` is quickly typed.
+    Raises VariantSkipped for a variant that cannot be built here, and BuildPytorchError where all
+    variants are selected without --all, as by an accidental `nox -s build`.
     """
     parser = argparse.ArgumentParser(prog='nox -s "build(VARIANT)" --')
-    parser.add_argument("--backend", default="", choices=BACKENDS)
+    parser.add_argument("--backend", default="", choices=backend_registry.NAMES)
     parser.add_argument("--cores", type=int, default=0, metavar="N", help="compile jobs")
     parser.add_argument("--builders", default="", metavar="FILE", help="remote builders")
     parser.add_argument("--copy-to", "--store", default="", metavar="URL", help="binary cache")
     parser.add_argument("--secret-key", type=Path, metavar="FILE", help="sign what is pushed")
     parser.add_argument("--dry-run", action="store_true", help="show the plan")
     parser.add_argument("--fix-hashes", action="store_true", help="take hashes from the log")
-    parser.add_argument("--force", action="store_true", help="build against all advice")
+    parser.add_argument("--force", action="store_true", help="build against obstacles")
     parser.add_argument("--all", action="store_true", help="really all variants")
     given = parser.parse_args(arguments)
     if _is_accident(arguments, selected):
         raise BuildPytorchError(
             f'`nox -s build` would build all {selected}; name one as in -s "build(sm120-avx512)", '
-            "choose by tag as in -t sm120, or say -- --all"
+            "choose by tag as in -t sm120, or add -- --all"
         )
-    options = BuildOptions(
+    options = build.BuildOptions(
         patterns=(package,),
         backend=given.backend,
         cores=given.cores,
@@ -51,12 +51,12 @@ def run(package: str, arguments: Sequence[str], selected: int) -> int:
     )
     try:
         return build.run(options)
-    except NothingToBuildError as reason:
+    except build.NothingToBuildError as reason:
         raise VariantSkipped(str(reason)) from None
 
 
 def ends_all(code: int, arguments: Sequence[str], selected: int) -> bool:
-    """Whether a session that failed ends the run of nox, or the next variant has its turn."""
+    """Whether a failed session ends the run of nox; if not, the next variant is built."""
     return selected == 1 or code >= EXIT_INTERRUPTED or _is_accident(arguments, selected)
 
 

@@ -10,26 +10,26 @@ from typing import Any, Final
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build import push
+from build_pytorch.build.push import in_cache
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.nix import derivations
 
 MOST: Final = 256
-"""Jobs that one matrix of GitHub Actions may have (its documentation, "Usage limits")."""
+"""Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
 
 _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.04-arm"}
-"""GitHub's own runners, too small to build PyTorch: --runner names others."""
+"""GitHub's own runners. They are too small for PyTorch; --runner names others."""
 
 
 def run(
     patterns: Sequence[str], root: Path, *, size: int, store: str, runners: Sequence[str]
 ) -> int:
-    """Print the matrix on one line: `include`, with a job for at most `size` variants of a group.
+    """Print the matrix on one line: `include`, with jobs of at most `size` variants of a group.
 
-    Variants that no machine runs are left out, and those that the cache `store` has.
-    Raises BuildPytorchError for arguments that cannot be meant.
+    Variants without a real machine are left out, and those that the cache `store` has.
+    Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
     if size < 1:
         raise BuildPytorchError("--size takes a number from 1")
@@ -53,12 +53,12 @@ def run(
 
 
 def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Variant]:
-    """Those that a cache does not have yet."""
+    """Return the variants that a cache does not have."""
     evaluated = derivations.evaluate(root, variants)
     for package, why in evaluated.failures.items():
         raise BuildPytorchError(f"{package}: {why}")
     outputs = {package: d.output for package, d in evaluated.derivations.items()}
-    there = push.has(list(outputs.values()), store)
+    there = in_cache(list(outputs.values()), store)
     return [v for v in variants if outputs[v.package] not in there]
 
 

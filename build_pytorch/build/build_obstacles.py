@@ -1,0 +1,152 @@
+"""What prevents builds, each with what to do, and what this machine has for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from build_pytorch.build.backends.base_backend import BuildBackend, Step
+from build_pytorch.matrix.model import Build, Matrix, Variant
+from build_pytorch.results import result_lookup
+from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.verify import verification
+
+_GIB: Final = 1 << 30
+
+_CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield recipes in which verification finds errors."""
+    if not variants:
+        return
+    bad: dict[str, list[str]] = {}
+    for finding in verification.verify(matrix, root, variants=variants).findings:
+        if finding.problem.severity == "error":
+            bad.setdefault(finding.problem.path, []).append(finding.check.id)
+    for variant in variants:
+        if ids := bad.get(variant.path):
+            yield (
+                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
+                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
+            )
+
+
+def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield result links whose name is taken by something else."""
+    for variant in variants:
+        link = result_lookup.link(root, variant)
+        if link.exists() and not link.is_symlink():
+            yield f"{link.name}: not a link; move it away, the result link needs this name"
+
+
+def condemned(
+    steps: Sequence[Step], results: Mapping[str, VariantResult], there: set[str]
+) -> Iterator[str]:
+    """Yield results in the store whose build was stopped by a log rule."""
+    for step in steps:
+        cause = results[step.variant.package].condemned
+        output = step.derivation.output if step.derivation else ""
+        if cause and output in there:
+            yield (
+                f"{step.variant.id}: its build was stopped ({cause}), but the store has the "
+                f"result: nix-store --delete {output}"
+            )
+
+
+def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
+    """Yield system features that recipes need and no machine has."""
+    here = backend.host.features
+    missing: dict[str, list[str]] = {}
+    for step in steps:
+        if not step.derivation or here is None:
+            continue
+        if not backend.builder(step.derivation.system, step.derivation.features):
+            for feature in step.derivation.features:
+                if feature not in here:
+                    missing.setdefault(feature, []).append(step.variant.id)
+    for feature, ids in missing.items():
+        yield (
+            f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
+            "nix.conf, or a builder that has it with --builders"
+        )
+
+
+def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """Yield memory and disks that are too small for so many builds at once."""
+    jobs, cores = min(jobs, len(steps)), max(1, cores)
+    for build in needs(steps):
+        needed = (build.reserved_memory + build.job_memory * cores) * jobs
+        free = min(psutil.virtual_memory().available / _GIB, memory())
+        if free < needed:
+            yield (
+                f"memory: {jobs} at once with {cores} compile jobs each need {needed:.0f} GiB, "
+                f"{free:.0f} of {memory():.0f} are free; end other programs, use fewer --jobs "
+                "or --cores, a larger machine with --builders, or --force"
+            )
+        for place in dict.fromkeys((result_lookup.store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+            free = _free_disk(place)
+            if free < build.disk * jobs:
+                yield (
+                    f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
+                    f"{build.disk * jobs:.0f}; `nix-collect-garbage`, fewer --jobs, or --force"
+                )
+
+
+def few_cores(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
+    share = cpus() // max(1, min(jobs, len(steps)))
+    for build in needs(steps):
+        if cores < min(share, build.max_jobs):
+            yield (
+                f"memory: {memory():.0f} GiB allow {cores} compile jobs of {share}; "
+                f"one needs up to {build.job_memory:g} GiB"
+            )
+
+
+def needs(steps: Sequence[Step]) -> list[Build]:
+    """Return what builds need, once for each release that differs."""
+    found: list[Build] = []
+    for step in steps:
+        if step.variant.release.build not in found:
+            found.append(step.variant.release.build)
+    return found
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others."""
+    rest = len(names) - most
+    return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def memory() -> float:
+    """Return GiB of memory that builds may use: of the machine, or of the container if less."""
+    total: int = psutil.virtual_memory().total
+    for limit in _CGROUP_LIMITS:
+        try:
+            total = min(total, int(limit.read_text()))
+        except (OSError, ValueError):  # no such limit, or "max"
+            continue
+    return total / _GIB
+
+
+def cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _free_disk(path: Path) -> float:
+    """Return the free GiB where a path is or would be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free / _GIB

@@ -1,0 +1,119 @@
+"""`invoke publish`: publish built variants with Flox, one after the other."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from build_pytorch.base import paths
+from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildPytorchError,
+)
+from build_pytorch.build.build_record import only_run
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.selection import select
+from build_pytorch.publish import preconditions
+from build_pytorch.publish.publication import Publication, carry_out, decide
+from build_pytorch.results import result_lookup
+
+_ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+_COLOURS: Final = {"publish": "green", "refused": "red"}
+
+
+class PublishOptions(Struct, frozen=True, kw_only=True):
+    """The options of `invoke publish`."""
+
+    patterns: tuple[str, ...]
+    root: Path = paths.PROJECT
+    organization: str = ""
+    unproved: bool = False
+    dry_run: bool = False
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise BuildPytorchError for a missing selection or a wrong name."""
+        if not self.patterns:
+            raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
+        if self.organization and not _ORGANIZATION.fullmatch(self.organization):
+            raise BuildPytorchError(
+                f'--org: found "{self.organization}"; allowed: letters, digits, - and _'
+            )
+
+
+def run(options: PublishOptions) -> int:
+    """Publish variants that are built and have evidence. Return the exit code.
+
+    Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
+    in, not clean, not pushed.
+    """
+    variants = select(matrix_reader.load(), options.patterns)
+    screen = Screen(sys.stderr if options.json else sys.stdout)
+
+    def say(text: str) -> None:
+        screen.line(visible(text))
+
+    def decisions() -> list[Publication]:
+        known = result_lookup.look(options.root, variants)
+        return [
+            decide(known[v.package], options.organization, unproved=options.unproved)
+            for v in variants
+        ]
+
+    rows = decisions()
+    width = max(len(row.variant) for row in rows)
+    for row in rows:
+        action = screen.paint(f"{row.action:<9}", _COLOURS.get(row.action, "dim"))
+        screen.line(f"  {action}  {row.variant:<{width}}  {visible(row.reason)}")
+    obstacles = list(preconditions.unmet(options.root, variants))
+    lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
+    if options.dry_run:
+        number = sum(row.action == "publish" for row in rows)
+        would = f"dry run: {number} would be published"
+        screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
+    elif not obstacles:
+        with only_run(options.root):  # another run may have published meanwhile
+            known = result_lookup.look(options.root, variants)
+            rows = [
+                carry_out(row, known[row.package], options.root, options.organization, say)
+                for row in decisions()
+            ]
+        screen.line(_total(rows))
+    bad = any(row.action in {"refused", "failed"} for row in rows)
+    code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if bad else EXIT_OK
+    if obstacles and not options.dry_run:
+        rows = [
+            msgspec.structs.replace(row, action="refused", reason=obstacles[0])
+            if row.action == "publish"
+            else row
+            for row in rows
+        ]
+    if options.json:
+        variants_json = [msgspec.structs.asdict(row) for row in rows]
+        document = {"variants": variants_json, "obstacles": obstacles, "exit_code": code}
+        print_json(document, sys.stdout)
+    if obstacles and not options.dry_run:
+        raise BuildPytorchError(f"nothing was published:\n{lines}")
+    return code
+
+
+def _total(rows: Sequence[Publication]) -> str:
+    """Return what this run did: `1 published, 2 already, 1 not`."""
+    count = Counter(row.action for row in rows)
+    parts = [f"{count['published']} published"]
+    if count["already"]:
+        parts.append(f"{count['already']} already")
+    if bad := count["refused"] + count["failed"]:
+        parts.append(f"{bad} not")
+    return ", ".join(parts)
