@@ -13,23 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Project
-from world import Site, World, programs, served
+from world import Site, World, programs
 
-from build_pytorch.build.backends.remote_backend import parse_machines
+from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.backends.remote_backend import RemoteBackend
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix import derivations
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
-
-
-@pytest.fixture
-def world(project: Project, site: Site, tmp_path: Path) -> World:
-    return World(project, site, tmp_path)
 
 
 # --- remote builders ---
@@ -228,17 +219,22 @@ def test_builders_that_do_not_fit_are_told_before_anything_begins(
     ],
 )
 def test_a_machines_file_is_read_as_nix_reads_it(
-    line: str, system: str, features: list[str], takes: bool
+    fleet: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
 ) -> None:
-    machines = parse_machines(line + "\n", "machines")
-    assert any(machine.takes(system, features, "x86_64-linux") for machine in machines) is takes
+    path = tmp_path / "machines"
+    path.write_text(line + "\n")
+    for value in (str(path), f"@{path}"):
+        settings = BuildSettings(root=tmp_path, builders=value)
+        backend = RemoteBackend(settings, fleet, derivations.Settings(("x86_64-linux",), ()))
+        assert bool(backend.builder(system, features)) is takes
+        assert backend.command([], 1, 1).argv[-2:] == ["--builders", f"@{path}"]
 
 
 def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
     machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
     world.env["NIX_CONFIG"] += "\nmax-jobs = 8"
-    world.scenario("default", "phases; sleep 1; finish")
+    world.scenario("default", "phases; sleep 0.5; finish")
     done = world.built("cpu-*", "--builders", str(machines))
     assert done["returncode"] == 0, done["stderr"]
     assert "--max-jobs 1" in done["stderr"]

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 import pytest
-from conftest import Project
+from conftest import Project, copied_project
 from world import Site, World, programs, served
 
 from build_pytorch.results import ledger
@@ -30,29 +30,21 @@ esac
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
-
-
 class Hub:
-    """A world with Flox, a Git remote, and two built variants."""
+    """A world with Flox, a Git remote, and two built variants: a copy of a built checkout."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.folder = world.folder
-        (self.folder / "logged_in").touch()
-        project = world.project
-        project.commit()
-        project.git("init", "-q", "--bare", str(self.folder / "remote.git"))
-        project.git("remote", "add", "origin", str(self.folder / "remote.git"))
-        project.git("push", "-q", "-u", "origin", "HEAD")
-        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
+    def __init__(self, built: World, folder: Path) -> None:
+        self.folder = folder
+        for name in ("project", "remote.git"):
+            shutil.copytree(built.folder / name, folder / name, symlinks=True)
+        project = Project(folder / "project")
+        self.world = World(project, built.site, folder, is_built=True)
+        project.git("remote", "set-url", "origin", str(folder / "remote.git"))
+        (folder / "logged_in").touch()
         text = FLOX
         for name in ("calls", "logged_in", "broken"):
-            text = text.replace("{" + name + "}", str(self.folder / name))
-        world.program("flox", text)
+            text = text.replace("{" + name + "}", str(folder / name))
+        self.world.program("flox", text)
 
     def prove(
         self,
@@ -89,9 +81,25 @@ class Hub:
         return [line for line in lines if line.startswith("publish")]
 
 
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A committed and pushed checkout with two built variants, on a site of its own."""
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "site").mkdir()
+    with served(Site(folder / "site")) as site:
+        world = World(copied_project(folder / "project"), site, folder)
+        git = world.project.git
+        world.project.commit()
+        git("init", "-q", "--bare", str(folder / "remote.git"))
+        git("remote", "add", "origin", str(folder / "remote.git"))
+        git("push", "-q", "-u", "origin", "HEAD")
+        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
+        yield world
+
+
 @pytest.fixture
-def hub(project: Project, site: Site, tmp_path: Path) -> Hub:
-    return Hub(World(project, site, tmp_path))
+def hub(built: World, tmp_path: Path) -> Hub:
+    return Hub(built, tmp_path)
 
 
 def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
