@@ -66,9 +66,11 @@ class StreamedProcess:
                 start_new_session=True,
                 preexec_fn=_terminated_with_parent(),
             )
-        except OSError as error:
+        except BaseException as error:
             transport.close()
-            raise process.start_error(argv[0], error) from None
+            if isinstance(error, OSError):
+                raise process.start_error(argv[0], error) from None
+            raise
         finally:
             os.close(write_end)
         return cls(child, output, transport.close)
