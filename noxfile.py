@@ -1,4 +1,4 @@
-"""The menu of `nox`. `verify` needs no virtualenv, so it starts at once."""
+"""The nox sessions. Those that need no virtualenv are commands of build_pytorch/cli/commands.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ nox.options.sessions = ["lint", "verify", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
-sys.path.insert(0, str(ROOT))  # so that `verify` finds the package of this checkout
+sys.path.insert(0, str(ROOT))  # the sessions without a virtualenv use the package of this checkout
 
 
 def _install(session: nox.Session, group: str) -> None:
@@ -29,91 +29,65 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
 
 
+def _run(name: str, session: nox.Session) -> int:
+    from build_pytorch.base.errors import reporting_missing_packages
+
+    with reporting_missing_packages():
+        from build_pytorch.cli.entry import run_arguments
+
+    return run_arguments(name, session.posargs)
+
+
 @nox.session(venv_backend="none")
 def verify(session: nox.Session) -> None:
-    """Run every check on recipes and docs; arguments after --, for instance -- --json."""
-    from build_pytorch.base.errors import EXIT_FINDINGS
-    from build_pytorch.cli.entry import guarded
-
-    def run() -> int:
-        from build_pytorch.cli import verify
-
-        return verify.main(session.posargs)
-
-    code = guarded(run)
-    if code == EXIT_FINDINGS:
+    """Check recipes and docs; the options of `invoke verify` after --, such as -- --json."""
+    code = _run("verify", session)
+    if code == 1:
         session.error("verification found errors")
     if code:
-        raise SystemExit(code)  # bad input is no finding: the exit code says so
+        raise SystemExit(code)
 
 
 @nox.session(venv_backend="none")
 def prefetch(session: nox.Session) -> None:
     """Take the hashes of all sources, write matrix.toml and generate again."""
-    from build_pytorch.cli.entry import guarded
+    if code := _run("prefetch", session):
+        raise SystemExit(code)
 
-    def run() -> int:
-        from build_pytorch.cli import prefetch
 
-        return prefetch.main(session.posargs)
-
-    if code := guarded(run):
+@nox.session(venv_backend="none")
+def smoke(session: nox.Session) -> None:
+    """Run built variants; exit 1 if one fails, 3 if one could not be tested."""
+    if code := _run("smoke", session):
         raise SystemExit(code)
 
 
 def _variants() -> list[nox.param]:
-    """A parameter for each variant, with its id and tags. None where matrix.toml is wrong."""
+    """A parameter for each variant, with its id and tags. None if matrix.toml is wrong."""
     from build_pytorch.base.errors import BuildPytorchError
 
     try:
-        from build_pytorch.matrix import matrix_reader
+        from build_pytorch.matrix.matrix_reader import load
         from build_pytorch.matrix.selection import session_ids
 
-        return [
-            nox.param(v.package, id=id_, tags=tags)
-            for v, id_, tags in session_ids(matrix_reader.load())
-        ]
+        return [nox.param(v.package, id=id_, tags=tags) for v, id_, tags in session_ids(load())]
     except (BuildPytorchError, ModuleNotFoundError):
-        return []  # the sessions that need the matrix say what is wrong with it
+        return []  # the sessions that need the matrix report what is wrong
 
 
 @nox.session(venv_backend="none")
 @nox.parametrize("package", _variants())
 def build(session: nox.Session, package: str) -> None:
-    """Build one variant, or those of a tag (-t sm120); arguments after --, such as -- --force."""
-    from build_pytorch.cli.build_session import VariantSkipped, ends_all, run
-    from build_pytorch.cli.entry import guarded
+    """Build one variant, or those of a tag (-t sm120); options of `invoke build` after --."""
+    from build_pytorch.cli.build_session import ends_nox, run_session
 
-    selected = _selected(session)
-    try:
-        code = guarded(lambda: run(package, session.posargs, selected))
-    except VariantSkipped as reason:
-        session.skip(str(reason))
-    if code and ends_all(code, session.posargs, selected):
+    code, skipped = run_session(package, session.posargs)
+    if skipped:
+        session.skip(skipped)
+    if code and ends_nox(code):
         raise SystemExit(code)
     if code:
-        session.error(f"exit code {code}")  # the other variants go on
-
-
-def _selected(session: nox.Session) -> int:
-    """How many builds this run of nox was asked for; nox itself tells nobody."""
-    manifest = session._runner.manifest  # noqa: SLF001 - there is no public way
-    runners = [*manifest._queue, *manifest._consumed]  # noqa: SLF001 - the same
-    return sum(runner.name == "build" for runner in runners)
-
-
-@nox.session(venv_backend="none")
-def smoke(session: nox.Session) -> None:
-    """Prove built variants by real work; exit 1 when one fails, 3 when one is not proved."""
-    from build_pytorch.cli.entry import guarded
-
-    def run() -> int:
-        from build_pytorch.cli import smoke
-
-        return smoke.main(session.posargs)
-
-    if code := guarded(run):
-        raise SystemExit(code)
+        session.error(f"exit code {code}")
 
 
 @nox.session

@@ -13,7 +13,7 @@ from build_pytorch.build.log_reader import BuildProgress, PlainReader
 from build_pytorch.build.log_rules import RULES, first_match
 from build_pytorch.build.schedule import next_of, ordered
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix.log_format import Line, NixReader
+from build_pytorch.nix.log_format import LogLine, NixLogReader
 
 # PyTorch's summary of a good build for SM90, and what stands around it in its log.
 GOOD = """\
@@ -196,7 +196,7 @@ def record(**values: object) -> bytes:
 
 
 def test_nixs_own_log_tells_whose_line_it_is() -> None:
-    reader = NixReader()
+    reader = NixLogReader()
     drv = "/nix/store/abc-torch.drv"
     lines = [
         record(action="start", id=7, level=3, type=105, text="", fields=[drv, "ssh://thor", 1, 1]),
@@ -284,7 +284,7 @@ def test_a_mark_far_above_the_end_does_not_name_the_failure(sm90: Variant, early
 def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: Variant) -> None:
     progress = BuildProgress(sm90)
     for text in ["error: unable to download 'https://x': HTTP error 404", *["later"] * 300]:
-        progress.see(Line("", text), 0.0, own=False)
+        progress.see(LogLine("", text), 0.0, own=False)
     found = progress.cause()
     assert found
     assert found[0].id == "not-there"

@@ -20,7 +20,7 @@ from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.schedule import Schedule
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix.log_format import Line
+from build_pytorch.nix.log_format import LogLine
 
 needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -142,7 +142,7 @@ def attempt(fleet: Matrix, tmp_path: Path) -> Iterator[Attempt]:
 
 def see(attempt: Attempt, *lines: str) -> None:
     for line in lines:
-        attempt.progress.see(Line("x", line), 1.0, own=True)
+        attempt.progress.see(LogLine("x", line), 1.0, own=True)
 
 
 def test_a_plain_stream_gets_a_line_for_each_phase_and_tenth(attempt: Attempt) -> None:

@@ -752,7 +752,7 @@ def test_a_tag_goes_on_behind_variants_that_are_skipped_or_fail(world: World) ->
 def test_nox_does_not_build_the_whole_fleet_by_accident(world: World) -> None:
     done = world.project.run("nox", "-s", "build", env=world.env)
     assert done.returncode == 2
-    assert "would build all 44" in done.stderr
+    assert "`nox -s build` builds every variant" in done.stderr
     assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
 
 

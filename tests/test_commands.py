@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from conftest import PROJECT, Project, error_line
+from invoke.parser.parser import ParseMachine, Parser
 
 from build_pytorch.base.console import Screen
+from build_pytorch.cli.commands import COMMANDS
+from build_pytorch.cli.declaration import Command, option_specs
+from build_pytorch.cli.invoke_tasks import collection
 
 BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 
@@ -66,6 +74,46 @@ def test_verify_is_the_same_by_both_names(project: Project) -> None:
     assert json.loads(by_nox.stdout) == json.loads(by_invoke.stdout)
 
 
+@pytest.mark.parametrize("name", ["verify", "prefetch", "smoke", "build"])
+def test_invoke_and_nox_offer_the_same_options(project: Project, name: str) -> None:
+    session = "build(cpu-avx2)" if name == "build" else name
+    by_nox = project.nox("-s", session, "--", "--help").stdout
+    by_invoke = project.invoke("--help", name).stdout
+    offered = set(re.findall(r"--[a-z][a-z-]+", by_nox.partition("options:")[2])) - {"--help"}
+    assert offered == set(re.findall(r"(?m)^  (--[a-z][a-z-]+)", by_invoke)) - {"--variants"}
+    assert {f"--{spec.name}" for spec in option_specs(COMMANDS[name].options)} == offered | {
+        "--variants" for spec in option_specs(COMMANDS[name].options) if spec.is_positional
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_every_command_names_a_function_that_takes_its_options(command: Command) -> None:
+    module, _, name = command.function.partition(":")
+    function = getattr(import_module(f"build_pytorch.cli.{module}"), name)
+    hints = get_type_hints(getattr(function, "func", function))
+    assert command.options in hints.values()
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("verify sm90-* cpu-avx2", {"variants": ["sm90-*", "cpu-avx2"]}),
+        (
+            "verify --only text a --only syntax b",
+            {"variants": ["a", "b"], "only": ["text", "syntax"]},
+        ),
+        ("verify --root x a", {"variants": ["a"], "root": "x"}),
+        ("verify a --json", {"variants": ["a"], "json": True}),
+    ],
+)
+def test_a_task_takes_any_number_of_variants(words: str, given: dict[str, object]) -> None:
+    """Fails if a new version of Invoke changes the parser method that invoke_tasks replaces."""
+    (context,) = Parser(contexts=collection().to_contexts()).parse_argv(words.split())
+    values = {argument.name: argument.value for argument in context.args.values()}
+    assert {name: value for name, value in values.items() if value} == given
+    assert list(inspect.signature(ParseMachine.handle).parameters) == ["machine", "token"]
+
+
 def test_verify_works_on_another_root(project: Project, legacy: Path) -> None:
     done = project.nox("-s", "verify", "--", "--root", str(legacy))
     assert done.returncode == 1
@@ -81,9 +129,9 @@ def test_wrong_arguments_after_the_dashes_exit_with_2(project: Project) -> None:
 
 def test_a_missing_dependency_is_one_line(project: Project) -> None:
     (project.root / "msgspec.py").write_text("raise ModuleNotFoundError(name='msgspec')")
-    done = project.invoke("all")
-    assert done.returncode == 2
-    assert "msgspec is missing; run `pip install -e .`" in error_line(done)
+    for done in (project.invoke("all"), project.nox("-s", "verify")):
+        assert done.returncode == 2
+        assert "msgspec is missing; run `pip install -e .`" in error_line(done)
 
 
 def test_a_missing_template_is_one_line(project: Project) -> None:
@@ -154,7 +202,7 @@ def test_an_option_that_is_no_number_is_one_line(
     "argv",
     [
         ["invoke", "smoke", "--python", ""],
-        ["invoke", "prove", "cpu-avx2", "--path", ""],
+        ["invoke", "inspect", "cpu-avx2", "--path", ""],
         ["invoke", "publish", "cpu-avx2", "--org", ""],
         ["invoke", "status", "--root", ""],
         ["nox", "-s", "smoke", "--", "--root", ""],
@@ -166,4 +214,4 @@ def test_an_empty_option_is_a_variable_that_was_not_set(project: Project, argv: 
     done = project.run(*argv)
     assert done.returncode == 2
     option = argv[-2]
-    assert f"{option}: found nothing, as from a variable that was not set" in error_line(done)
+    assert f"{option}: found an empty value, as from a variable that is not set" in error_line(done)

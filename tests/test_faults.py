@@ -213,10 +213,10 @@ def test_a_file_that_changes_under_a_run_is_not_overwritten(tmp_path: Path) -> N
 def test_ctrl_c_ends_with_one_line(project: Project) -> None:
     (project.root / "slow.py").write_text(
         "import os, signal, sys\n"
-        "from build_pytorch.base import file_apply\nfrom build_pytorch.cli import phases\n"
+        "from build_pytorch.base import files\nfrom build_pytorch.cli import phases\n"
         "from build_pytorch.cli.entry import guarded\n"
         "from build_pytorch.matrix.model import Phase\n"
-        "file_apply.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
+        "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.exit(guarded(lambda: phases.run(list(Phase), phases.PhaseOptions())))\n"
     )
     change_everything(project)

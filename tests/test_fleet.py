@@ -18,7 +18,7 @@ from world import Site, World, programs
 from build_pytorch.build.backends.base_backend import BuildSettings
 from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix import derivations
+from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -225,7 +225,7 @@ def test_a_machines_file_is_read_as_nix_reads_it(
     path.write_text(line + "\n")
     for value in (str(path), f"@{path}"):
         settings = BuildSettings(root=tmp_path, builders=value)
-        backend = RemoteBackend(settings, fleet, derivations.Settings(("x86_64-linux",), ()))
+        backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
         assert bool(backend.builder(system, features)) is takes
         assert backend.command([], 1, 1).argv[-2:] == ["--builders", f"@{path}"]
 

@@ -20,7 +20,7 @@ from conftest import PROJECT, Project, error_line, needs_nix
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.nix import hashes
-from build_pytorch.nix.hash_mismatch import Mismatch, mismatches
+from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -131,7 +131,7 @@ def log_of(kind: str, old: str, new: str) -> str:
 @pytest.mark.parametrize("kind", LOGS)
 def test_every_wording_of_a_mismatch_is_understood(kind: str) -> None:
     log = "unpacking\n" * 100 + log_of(kind, TORCH, OTHER) + "more\n" * 100
-    assert mismatches(log) == [Mismatch(TORCH, OTHER)]
+    assert hash_mismatches(log) == [HashMismatch(TORCH, OTHER)]
 
 
 @needs_nix

@@ -137,7 +137,7 @@ def compile_library(
 def prove(
     project: Project, *argv: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return project.run("invoke", "prove", *argv, env=env)
+    return project.run("invoke", "inspect", *argv, env=env)
 
 
 def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]:
@@ -892,7 +892,7 @@ def test_a_result_is_proved_and_recorded_with_the_digest_of_its_recipe(
     assert done.returncode == 0, done.stdout + done.stderr
     *_, event = Ledger(project.root).events()
     assert isinstance(event, Tested)
-    assert (event.by, event.outcome, event.variant) == ("binary", "passed", "cpu-avx2")
+    assert (event.by, event.outcome, event.variant) == ("inspect", "passed", "cpu-avx2")
     assert event.digest == digest.of_bytes(recipe.read_bytes())
     assert Path(event.output) == (project.root / f"result-{recipe.stem}").resolve()
     report = json.loads((project.root / event.report).read_text())
@@ -923,8 +923,8 @@ def test_a_result_of_unknown_origin_is_judged_and_not_recorded(
     build(project, store, tmp_path / "lib", [], python=PYTHON_SAYS)
     done = prove(project, "cpu-avx2", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not recorded: nothing tells which recipe" in done.stdout
-    assert "`invoke build cpu-avx2` recognises" in done.stdout
+    assert "not recorded: the ledger has no recipe for this result" in done.stdout
+    assert "run `invoke build cpu-avx2`, which records" in done.stdout
     assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
     status = project.run("invoke", "status", "cpu-avx2", "--json", env=store)
     assert json.loads(status.stdout)["variants"][0]["built"] == "unknown"
@@ -1123,7 +1123,7 @@ def test_a_store_path_tells_its_cuda(name: str, version: str | None) -> None:
 def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Project) -> None:
     done = prove(project, "cpu-avx2")
     assert done.returncode == 3
-    assert "`invoke build cpu-avx2` makes it" in done.stdout
+    assert "run `invoke build cpu-avx2`" in done.stdout
     assert "cpu-avx2  not run" in done.stdout
     assert "passed" not in done.stdout
 

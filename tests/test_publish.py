@@ -1,8 +1,9 @@
-"""Publishing: only what is built and proved, only where Flox would take it, one by one."""
+"""Publishing: built variants with evidence, if Flox takes them, one after the other."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from conftest import Project, copied_project
 from world import Site, World, programs, served
 
+from build_pytorch.base.errors import WriteError
 from build_pytorch.results import ledger
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -46,11 +48,11 @@ class Hub:
             text = text.replace("{" + name + "}", str(folder / name))
         self.world.program("flox", text)
 
-    def prove(
+    def add_evidence(
         self,
         variant: str,
         outcome: Literal["passed", "failed", "skipped", "compatible"] = "passed",
-        by: Literal["smoke", "binary"] = "smoke",
+        by: Literal["smoke", "inspect"] = "smoke",
     ) -> None:
         built = [
             event
@@ -102,9 +104,31 @@ def hub(built: World, tmp_path: Path) -> Hub:
     return Hub(built, tmp_path)
 
 
-def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
-    hub.prove("cpu-avx512", by="binary")
+def test_a_ledger_of_an_older_version_is_read_with_its_words(tmp_path: Path) -> None:
+    line = {"at": "now", "release": "r", "variant": "v", "digest": "d"}
+    tested = line | {"event": "tested", "by": "binary", "outcome": "passed", "output": "o"}
+    published = line | {"event": "published", "unproved": True}
+    book = tmp_path / ".build-pytorch/ledger.jsonl"
+    book.parent.mkdir()
+    book.write_text(f"{json.dumps(tested)}\n{json.dumps(published)}\n")
+    first, second = ledger.Ledger(tmp_path).events()
+    assert isinstance(first, ledger.Tested)
+    assert first.by == "inspect"
+    assert isinstance(second, ledger.Published)
+    assert second.without_evidence
+
+
+def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_path: Path) -> None:
+    book = tmp_path / ".build-pytorch/ledger.jsonl"
+    book.parent.mkdir()
+    os.mkfifo(book)
+    with pytest.raises(WriteError, match="not a regular file"):
+        list(ledger.Ledger(tmp_path).events())
+
+
+def test_what_is_built_and_has_evidence_is_published_and_recorded(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2")
+    hub.add_evidence("cpu-avx512", by="inspect")
     code, said = hub.publish("cpu-avx2", "cpu-avx512", "--org", "acme")
     assert code == 0, said
     assert hub.calls == [
@@ -113,13 +137,13 @@ def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
     ]
     event = hub.world.ledger()[-1]
     assert (event["event"], event["organization"]) == ("published", "acme")
-    assert "unproved" not in event
+    assert "without_evidence" not in event
     done = hub.world.project.run("invoke", "status", "cpu-avx2", "--json", env=hub.world.env)
     assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
 
 
 def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     assert "1 published\n" in hub.publish("cpu-avx2")[1]
     code, said = hub.publish("cpu-avx2")
     assert code == 0
@@ -128,7 +152,7 @@ def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
 
 
 def test_each_organization_gets_its_own(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     for organization in ("acme", "other", "acme"):
         assert hub.publish("cpu-avx2", "--org", organization)[0] == 0
     assert hub.publish("cpu-avx2")[0] == 0
@@ -141,7 +165,7 @@ def test_each_organization_gets_its_own(hub: Hub) -> None:
 
 
 def test_two_runs_at_once_publish_once(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     # What another run does between our look and our lock: the last thing asked before it.
     event = ledger.Published(
         at=ledger.now(),
@@ -164,8 +188,8 @@ def test_two_runs_at_once_publish_once(hub: Hub) -> None:
 
 
 def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
-    hub.prove("cpu-avx512")
+    hub.add_evidence("cpu-avx2")
+    hub.add_evidence("cpu-avx512")
     (hub.folder / "broken-pytorch-python313-cpu-avx2").touch()
     code, said = hub.publish("cpu-avx2", "cpu-avx512")
     assert code == 1
@@ -177,14 +201,15 @@ def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     assert hub.calls[2:] == ["publish pytorch-python313-cpu-avx2"]
 
 
-def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
+@pytest.mark.parametrize("option", ["--without-evidence", "--unproved"])
+def test_what_has_no_evidence_is_refused_unless_it_is_allowed(hub: Hub, option: str) -> None:
     code, said = hub.publish("cpu-avx2")
     assert code == 1
-    assert "nothing has proved it yet" in said
+    assert "no smoke test or inspection passed yet" in said
     assert hub.calls == []
-    code, _ = hub.publish("cpu-avx2", "--unproved")
+    code, _ = hub.publish("cpu-avx2", option)
     assert code == 0
-    assert hub.world.ledger()[-1]["unproved"] is True
+    assert hub.world.ledger()[-1]["without_evidence"] is True
 
 
 @pytest.mark.parametrize(
@@ -192,8 +217,8 @@ def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
     [
         (["failed"], "its smoke test failed"),
         (["passed", "failed"], "its smoke test failed"),
-        (["compatible"], "it ran only on another GPU"),
-        (["skipped"], "nothing has proved it yet"),
+        (["compatible"], "it ran only on a GPU of another architecture"),
+        (["skipped"], "no smoke test or inspection passed yet"),
         (["failed", "passed"], ""),
         (["passed", "skipped"], ""),
     ],
@@ -202,38 +227,40 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
     hub: Hub, outcomes: list[Literal["passed", "failed", "skipped", "compatible"]], says: str
 ) -> None:
     for outcome in outcomes:
-        hub.prove("cpu-avx2", outcome)
+        hub.add_evidence("cpu-avx2", outcome)
     code, said = hub.publish("cpu-avx2")
     assert code == (1 if says else 0)
     assert says in said
 
 
-@pytest.mark.parametrize("by", ["smoke", "binary"])
-def test_what_a_test_disproved_is_never_published(hub: Hub, by: Literal["smoke", "binary"]) -> None:
-    hub.prove("cpu-avx2", "failed", by)
-    code, said = hub.publish("cpu-avx2", "--unproved")
+@pytest.mark.parametrize(("by", "name"), [("smoke", "smoke test"), ("inspect", "inspection")])
+def test_a_result_with_a_failed_test_is_never_published(
+    hub: Hub, by: Literal["smoke", "inspect"], name: str
+) -> None:
+    hub.add_evidence("cpu-avx2", "failed", by)
+    code, said = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 1
-    assert f"its {by} test failed" in said
+    assert f"its {name} failed" in said
     assert hub.calls == []
 
 
 def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
     (hub.world.root / ".build-pytorch/ledger.jsonl").unlink()
-    code, said = hub.publish("cpu-avx2", "--unproved")
+    code, said = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 1
     assert "no record of the recipe it was built from; `invoke build cpu-avx2`" in said
     assert hub.world.build("cpu-avx2", "--backend", "nix").returncode == 0
-    assert hub.publish("cpu-avx2", "--unproved")[0] == 0
+    assert hub.publish("cpu-avx2", "--without-evidence")[0] == 0
 
 
-def test_a_failed_smoke_test_outweighs_a_binary_proof(hub: Hub) -> None:
-    hub.prove("cpu-avx2", "passed", "binary")
-    hub.prove("cpu-avx2", "failed", "smoke")
+def test_a_failed_smoke_test_outweighs_a_passed_inspection(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2", "passed", "inspect")
+    hub.add_evidence("cpu-avx2", "failed", "smoke")
     assert hub.publish("cpu-avx2")[0] == 1
 
 
 def test_what_is_not_built_for_the_current_recipe_is_refused(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     hub.world.project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 30")
     hub.world.project.invoke("phase4")
     hub.world.project.commit()
@@ -244,7 +271,7 @@ def test_what_is_not_built_for_the_current_recipe_is_refused(hub: Hub) -> None:
 
 
 def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 0
     assert "publish    cpu-avx2  built, with evidence" in said
@@ -252,7 +279,7 @@ def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
 
 
 def test_a_dry_run_says_that_all_would_be_refused(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     spoil(hub, "unpushed")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 2
@@ -297,7 +324,7 @@ def spoil(hub: Hub, fault: str) -> None:
 def test_what_flox_would_refuse_is_told_before_anything_is_published(
     hub: Hub, fault: str, says: str
 ) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     spoil(hub, fault)
     code, said = hub.publish("cpu-avx2")
     assert code == 2

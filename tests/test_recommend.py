@@ -27,7 +27,7 @@ from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import ledger
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results.evidence import VariantResult
 
 MACHINES = PROJECT / "tests/machines"
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
@@ -182,9 +182,10 @@ def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
 @pytest.mark.parametrize("name", REAL)
 def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from build_pytorch.cli import recommend
+    from build_pytorch.cli.commands import RecommendOptions
 
     expected = REAL[name]
-    code = recommend.recommend(recommend.RecommendOptions(machine=str(MACHINES / f"{name}.json")))
+    code = recommend.run(RecommendOptions(machine=MACHINES / f"{name}.json"))
     shown = capsys.readouterr().out
     assert code == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)

@@ -189,9 +189,9 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     output = str((two.root / f"result-{name}").resolve())
     assert row("status")["built"] == "yes"
     assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
-    proved = row("prove")
+    proved = row("inspect")
     assert (proved["output"], proved["outcome"], proved["recorded"]) == (output, "failed", True)
-    assert row("status")["binary"] == "failed"
+    assert row("status")["inspect"] == "failed"
     two.commit()
     two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
     two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
@@ -200,4 +200,4 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     published = row("publish", "--unproved")
     assert published["output"] == output
     assert published["action"] == "refused"
-    assert published["reason"].startswith("its binary test failed: files: libtorch_cpu.so")
+    assert published["reason"].startswith("its inspection failed: files: libtorch_cpu.so")

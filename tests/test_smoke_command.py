@@ -181,7 +181,7 @@ def test_a_variant_that_was_not_built_is_not_run_and_how_to_build_it_is_said(
 ) -> None:
     done = smoke(project, ID)
     assert done.returncode == 3
-    assert f"{ID}: not run: no {LINK} here; `invoke build {ID}` makes it" in done.stdout
+    assert f"{ID}: not run: {LINK} does not exist; run `invoke build {ID}`" in done.stdout
 
 
 def test_all_variants_end_in_a_state(project: Project, fleet: Matrix) -> None:
@@ -447,8 +447,8 @@ def test_a_result_of_unknown_origin_is_judged_and_not_recorded(store: Store, fle
     done = store.smoke("--json")
     assert result(done)["outcome"] == "passed"
     assert result(done)["recorded"] is False
-    assert "nothing tells which recipe the result was built from" in done.stderr
-    assert f"`invoke build {ID}` recognises" in done.stderr
+    assert "the ledger has no recipe for this result" in done.stderr
+    assert f"run `invoke build {ID}`, which records" in done.stderr
     assert records(store.project) == []
 
 

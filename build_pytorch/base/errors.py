@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
-"""Findings, refused files, or (with --check) something that would change."""
 EXIT_BAD_INPUT: Final = 2
-"""Wrong arguments, a wrong matrix.toml, a missing program, a folder that cannot be written."""
-EXIT_UNPROVED: Final = 3
-"""Nothing failed, and nothing was proved either: skipped, not run, or run on another GPU only."""
+EXIT_UNDECIDED: Final = 3
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C, as shells count it: 128 + SIGINT."""
+
+EXIT_CODES: Final = {
+    EXIT_OK: "Done.",
+    EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
+    "`build`: the number of variants that failed, at most 100.",
+    EXIT_BAD_INPUT: "Bad input: wrong arguments, a wrong matrix.toml, a missing program, a folder "
+    "that cannot be written. Nothing was changed.",
+    EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
+    EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM).",
+}
+"""The meaning of each exit code, as the reference page lists them."""
 
 
 class BuildPytorchError(Exception):
@@ -44,3 +53,18 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+@contextlib.contextmanager
+def reporting_missing_packages() -> Iterator[None]:
+    """End with one line and exit code 2 if a Python package that is imported here is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "build_pytorch":
+            raise
+        sys.stderr.write(
+            f"error: the Python package {error.name} is missing; run `pip install -e .` as "
+            "README.md describes\n"
+        )
+        raise SystemExit(EXIT_BAD_INPUT) from None

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.base import digest, paths, process
+from build_pytorch.base import digest, files, process
 from build_pytorch.base.errors import ToolError, WriteError
 
 
@@ -78,7 +78,7 @@ class Tree:
     def read(self, path: str) -> bytes | None:
         """The bytes of a file, or None where there is none. Raises OSError for what is no file."""
         try:
-            return paths.read_file(self.root / path)
+            return files.read_regular_file(self.root / path)
         except FileNotFoundError:
             return None
 

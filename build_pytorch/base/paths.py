@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -21,20 +18,11 @@ STATE: Final = ".build-pytorch"
 
 README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
+COMMANDS_DOC: Final = "docs/reference/commands.md"
 CHOOSING_DOC: Final = "docs/choosing.md"
 VARIANTS_DOC: Final = "docs/variants.md"
 SCHEMA_DOC: Final = "docs/matrix.schema.json"
 RELEASE: Final = "release.nix"
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a regular file. Raises OSError, also for what would block or never end."""
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path.read_bytes()
 
 
 def checked_root(root: Path) -> Path:
@@ -42,11 +30,3 @@ def checked_root(root: Path) -> Path:
     if not root.is_dir():
         raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
     return root.resolve()
-
-
-def make_state(folder: Path) -> None:
-    """Make the state folder, which Git never sees. Raises OSError."""
-    folder.mkdir(exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")  # so that another checkout stays clean as well

@@ -46,6 +46,11 @@ class ProcessResult:
         """The last lines of what it said on stderr, for error messages."""
         return "\n".join(self.stderr.strip().splitlines()[-_KEPT_LINES:])
 
+    @property
+    def last_line(self) -> str:
+        """The last line that it wrote to stderr, for errors of one line."""
+        return (self.tail.splitlines() or ["no error output"])[-1]
+
 
 _GRACE: Final = 3.0
 """Seconds that what a program left behind has to end by itself."""

@@ -12,8 +12,9 @@ import psutil
 
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
 from build_pytorch.matrix.model import Build, Matrix, Variant
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.nix import store
+from build_pytorch.results import artefacts
+from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
 
 _GIB: Final = 1 << 30
@@ -43,22 +44,22 @@ def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Itera
 def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
     """Yield result links whose name is taken by something else."""
     for variant in variants:
-        link = result_lookup.link(root, variant)
+        link = artefacts.link(root, variant)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
 
 
-def condemned(
+def stopped_results(
     steps: Sequence[Step], results: Mapping[str, VariantResult], there: set[str]
 ) -> Iterator[str]:
     """Yield results in the store whose build was stopped by a log rule."""
     for step in steps:
-        cause = results[step.variant.package].condemned
+        cause = results[step.variant.package].stopped_by
         output = step.derivation.output if step.derivation else ""
         if cause and output in there:
             yield (
                 f"{step.variant.id}: its build was stopped ({cause}), but the store has the "
-                f"result: nix-store --delete {output}"
+                f"result: {store.delete_command(output)}"
             )
 
 
@@ -92,7 +93,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{free:.0f} of {memory():.0f} are free; end other programs, use fewer --jobs "
                 "or --cores, a larger machine with --builders, or --force"
             )
-        for place in dict.fromkeys((result_lookup.store(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+        for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
             free = _free_disk(place)
             if free < build.disk * jobs:
                 yield (

@@ -1,15 +1,19 @@
-"""What became of one build: the decision and the message."""
+"""What became of one build: the decision, the record in the ledger, the message."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base.errors import WriteError
 from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.matrix.model import Variant
+from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
 BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
@@ -104,3 +108,74 @@ def _ending(step: Step, code: int) -> str:
         return f"exit code {code}"
     name = f"result-{step.variant.package}"
     return f"no error, and no new {name}; remove that link and run again"
+
+
+class BuildRecord:
+    """Writes what happens to builds into the ledger.
+
+    A ledger that cannot be written ends no build: the store has the result.
+    """
+
+    def __init__(self, root: Path, backend: str, say: Callable[[str], None]) -> None:
+        self.ledger = Ledger(root)
+        self.backend = backend
+        self.say = say
+
+    def started(self, attempt: Attempt, cores: int) -> None:
+        """Record that an attempt begins."""
+        step = attempt.step
+        event = Started(
+            at=now(),
+            release=step.variant.release_name,
+            variant=step.variant.id,
+            digest=step.digest,
+            attempt=attempt.id,
+            backend=self.backend,
+            derivation=step.derivation.drv_path if step.derivation else "",
+            log=str(attempt.log),
+            cores=cores,
+        )
+        self._append(event)
+
+    def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
+        """Record what became of an attempt."""
+        if attempt.lost_log:
+            self.say(f"{outcome.variant.id}: its log is incomplete: {attempt.lost_log}")
+        event = Ended(
+            at=now(),
+            release=outcome.variant.release_name,
+            variant=outcome.variant.id,
+            digest=attempt.step.digest,
+            attempt=attempt.id,
+            outcome=outcome.state if outcome.state != "not started" else "failed",
+            seconds=round(outcome.seconds, 3),
+            outputs=outcome.outputs,
+            cause=outcome.rule.id if outcome.rule else "",
+            message=outcome.message[:500],
+            steps=attempt.progress.total,
+            peak_memory=peak_memory,
+            where=outcome.where,
+        )
+        self._append(event)
+
+    def _append(self, event: Started | Ended) -> None:
+        try:
+            self.ledger.append(event)
+        except WriteError as error:
+            self.say(f"{event.variant}: not recorded: {error}")
+
+
+def earlier_seconds(root: Path, variants: Sequence[Variant]) -> dict[str, float]:
+    """Return the seconds of the last build by package: of the variant, else of its group."""
+    own: dict[str, float] = {}
+    of_group: dict[str, float] = {}
+    known = {(v.release_name, v.id): v for v in variants}
+    for event in Ledger(root).events():
+        variant = known.get(event.subject)
+        if variant and isinstance(event, Ended) and event.outcome == "built" and event.steps:
+            own[variant.package] = of_group[variant.group.title] = event.seconds
+    return {
+        v.package: own.get(v.package, of_group[v.group.title])
+        for v in variants
+        if v.group.title in of_group
+    }

@@ -12,10 +12,10 @@ from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.schedule import ordered
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix import derivations
+from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 
 
 class BuildPlan(Struct, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
 
     Raises BuildPytorchError where there is no backend or the store does not answer.
     """
-    host = derivations.settings()
+    host = store.settings()
     backend = backend_registry.choose(settings, matrix, host)
-    results = result_lookup.look(settings.root, variants)
+    results = evidence.look(settings.root, variants)
     steps: dict[str, Step] = {}
     for result in results.values():
         variant = result.variant
@@ -66,11 +66,11 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     if not settings.force:
         obstacles += build_obstacles.unverified(matrix, settings.root, rest)
     evaluated = DerivationSet({}, {})
-    if rest and not obstacles and process.which("nix-instantiate"):
+    if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.needs_derivations and not settings.dry_run
         evaluated = derivations.evaluate(settings.root, rest, write=write)
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
-    there = derivations.valid(sorted(d.output for d in evaluated.derivations.values()))
+    there = store.valid_paths(sorted(d.output for d in evaluated.derivations.values()))
     for variant in rest:
         derivation = evaluated.derivations.get(variant.package)
         steps[variant.package] = _step(results[variant.package], derivation, there, backend)
@@ -100,7 +100,7 @@ def _obstacles(
     settings = backend.settings
     found = [*build_obstacles.missing_features(building, backend), *backend.obstacles(building)]
     if not settings.force:
-        found += build_obstacles.condemned(building, results, there)
+        found += build_obstacles.stopped_results(building, results, there)
         found += build_obstacles.too_small(local, settings.jobs, settings.cores)
     return found
 

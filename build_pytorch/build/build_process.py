@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
 
-from build_pytorch.base import paths
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base import files, paths
 from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.log_reader import BuildProgress, named
@@ -186,8 +185,6 @@ class BuildProcess:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    try:
+    with files.write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("wb")
-    except OSError as error:
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None

@@ -12,8 +12,7 @@ from typing import Final
 
 from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule, first_match
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.hash_mismatch import mismatches
-from build_pytorch.nix.log_format import Line, without_colour
+from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
 TAIL: Final = 30
 """Lines shown of a failure that no rule names."""
@@ -51,27 +50,27 @@ class PlainReader:
         self._current = package
         """The owner of lines without a prefix: the last derivation that began."""
 
-    def read(self, line: bytes) -> Iterator[Line]:
+    def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
-        text = without_colour(line.decode("utf-8", errors="replace"))
+        text = plain_text(line.decode("utf-8", errors="replace"))
         if built := _BUILDING.match(text):
             self._current = self._owner(built[1])
-            yield Line("", text)
+            yield LogLine("", text)
         elif prefix := _PREFIX.match(text):
             self._current = ""  # this program writes prefixes: a line without one is its own
-            yield Line(self._owner(prefix[1]), text[prefix.end() :])
+            yield LogLine(self._owner(prefix[1]), text[prefix.end() :])
         else:
-            yield Line(self._current, text)
+            yield LogLine(self._current, text)
 
     def _owner(self, name: str) -> str:
         return self.package if self._suffix in name else name
 
 
-def named(line: Line) -> Line:
+def named(line: LogLine) -> LogLine:
     """Return the line of a dependency as the log of a variant shows it: with its name."""
     name = re.sub(r"^.*/[a-z0-9]{32}-|\.drv$", "", line.derivation)
     text = f"{name}> {line.text}" if line.text else f"building {name}" * line.began
-    return Line(line.derivation, text)
+    return LogLine(line.derivation, text)
 
 
 class BuildProgress:
@@ -96,7 +95,7 @@ class BuildProgress:
         self._mismatches: list[str] = []
         self._after_mismatch = 0
 
-    def see(self, line: Line, now: float, *, own: bool) -> LogRule | None:
+    def see(self, line: LogLine, now: float, *, own: bool) -> LogRule | None:
         """Take in a line. Return the rule for which the build has to be stopped, or None.
 
         `own`: the variant's own build wrote it, not a dependency or Nix.
@@ -119,7 +118,7 @@ class BuildProgress:
         self._keep_mismatch(text)
         return self._match(line, text, own=own)
 
-    def _match(self, line: Line, text: str, *, own: bool) -> LogRule | None:
+    def _match(self, line: LogLine, text: str, *, own: bool) -> LogRule | None:
         rule = first_match(text if own else _PREFIX.sub("", text), self.variant)
         if rule is None or (rule.stops and not own):
             return None
@@ -160,7 +159,7 @@ class BuildProgress:
         """Return the rule that names the failure, with the line it matched, or None."""
         for rule in RULES:
             is_recent = self.lines - self._at.get(rule.id, -RECENT) < RECENT
-            is_sure = rule.id != HASH_MISMATCH or mismatches(self.mismatch)
+            is_sure = rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch)
             if rule.id in self.found and (rule.stops or (is_recent and is_sure)):
                 return self.found[rule.id]
         return None

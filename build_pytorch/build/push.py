@@ -11,8 +11,7 @@ from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Variant
-
-_NIX: Final = ("nix", "--extra-experimental-features", "nix-command")
+from build_pytorch.nix import store
 
 _AT_ONCE: Final = 4
 """Results that are signed and copied at the same time."""
@@ -22,7 +21,7 @@ def check_cache(url: str, key: Path | None) -> None:
     """Raise BuildPytorchError for a cache or a key that cannot work, before hours are spent."""
     if not url:
         return
-    if not process.which("nix"):
+    if not process.which(store.NIX):
         raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
     if "://" not in url:
         raise BuildPytorchError(
@@ -70,10 +69,11 @@ class Pushes:
             self._fail(variant, str(error or "the run was ended"))
 
     async def _push(self, variant: Variant, outputs: Sequence[str]) -> None:
-        sign = [*_NIX, "store", "sign", "--recursive", "--key-file", str(self.key), *outputs]
-        copy = [*_NIX, "copy", "--to", self.url, *outputs]
+        programs = [("", store.copy_argv(outputs, self.url))]
+        if self.key:
+            programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
         async with self._places:
-            for what, argv in (("signing: ", sign), ("", copy))[0 if self.key else 1 :]:
+            for what, argv in programs:
                 code, tail = await run_tail(argv)
                 if code:
                     self._fail(variant, what + "".join(tail or ["Nix prints no reason"]))
@@ -90,16 +90,3 @@ class Pushes:
     def _fail(self, variant: Variant, why: str) -> None:
         self.failed[variant.package] = why
         self.say(f"{variant.id}: built, but not pushed: {why}")
-
-
-def in_cache(outputs: Sequence[str], url: str) -> set[str]:
-    """Return the store paths that a cache has. Raises ToolError where it does not answer."""
-    found = set()
-    for output in outputs:
-        answer = process.capture([*_NIX, "path-info", "--store", url, output], check=False)
-        if answer.code == 0:
-            found.add(output)
-        elif "is not valid" not in answer.stderr:
-            reason = (answer.tail.splitlines() or ["Nix prints no reason"])[-1]
-            raise ToolError(f"{url}: cannot be queried: {reason}")
-    return found

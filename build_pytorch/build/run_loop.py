@@ -19,14 +19,13 @@ from typing import Final
 from build_pytorch.build import schedule
 from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_outcome import BuildOutcome, decide, sentence
+from build_pytorch.build.build_outcome import BuildOutcome, BuildRecord, decide, sentence
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess
-from build_pytorch.build.build_record import BuildRecord
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.push import Pushes
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results import result_lookup
+from build_pytorch.results import artefacts, evidence
 
 _RETRY_SECONDS: Final = "BUILD_PYTORCH_RETRY_SECONDS"
 """Environment variable: seconds before the first retry of a download."""
@@ -81,8 +80,8 @@ class BuildRun:
             try:
                 for step in self.plan.steps:
                     if step.action == "up to date":
-                        link = result_lookup.link(self.settings.root, step.variant)
-                        self._push(step.variant, [result_lookup.target(link)])
+                        link = artefacts.link(self.settings.root, step.variant)
+                        self._push(step.variant, [artefacts.target(link)])
                 while self._schedule.waiting or self._tasks or self.pushes.running:
                     self._begin()
                     with contextlib.suppress(TimeoutError):
@@ -143,7 +142,7 @@ class BuildRun:
 
     def _is_as_planned(self, step: Step) -> bool:
         """Whether the recipe is still the planned one; if not, the step is not started."""
-        if result_lookup.recipe_digest(self.settings.root, step.variant) == step.digest:
+        if evidence.recipe_digest(self.settings.root, step.variant) == step.digest:
             return True
         self._put_off(step, "its recipe has changed since the plan; run again")
         self.display.say(sentence(self.outcomes[step.variant.package]))

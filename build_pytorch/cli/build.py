@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
-
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildSettings
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_outcome import BuildOutcome, clock
+from build_pytorch.build.build_outcome import BuildOutcome, clock, earlier_seconds
 from build_pytorch.build.build_plan import BuildPlan, make_plan
-from build_pytorch.build.build_record import earlier_seconds, only_run
 from build_pytorch.build.push import check_cache
 from build_pytorch.build.run_loop import BuildRun
-from build_pytorch.cli import cli_values, prefetch
+from build_pytorch.cli import prefetch
+from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select
@@ -41,83 +39,38 @@ class NothingToBuildError(BuildPytorchError):
     """Every variant that was selected is skipped."""
 
 
-class BuildOptions(Struct, frozen=True, kw_only=True):
-    """The options of `invoke build`. Zero and empty values are decided by the machine."""
-
-    patterns: tuple[str, ...] = ()
-    gpu: tuple[str, ...] = ()
-    isa: tuple[str, ...] = ()
-    all: bool = False
-    root: Path = paths.PROJECT
-    backend: str = ""
-    jobs: int = 1
-    cores: int = 0
-    builders: str = ""
-    copy_to: str = ""
-    secret_key: Path | None = None
-    dry_run: bool = False
-    fail_fast: bool = False
-    fix_hashes: bool = False
-    force: bool = False
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise BuildPytorchError for options that contradict each other or are out of range."""
-        if self.jobs < 1 or self.cores < 0:
-            raise BuildPytorchError("--jobs takes a number from 1, --cores one from 0 (decide)")
-        backend_registry.fitting(self.backend, is_remote=bool(self.builders))
-        if self.secret_key and not self.copy_to:
-            raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
-        if self.fix_hashes and self.root.resolve() != paths.PROJECT:
-            raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
-
-    @property
-    def settings(self) -> BuildSettings:
-        """The options that decide how to build."""
-        names = BuildSettings.__struct_fields__
-        return BuildSettings(**{name: getattr(self, name) for name in names})
-
-
-def asked(  # noqa: PLR0913 - one for each option that is converted
-    root: Path,
-    *,
-    variants: str,
-    gpu: Sequence[str] | None,
-    isa: Sequence[str] | None,
-    copy_to: str,
-    store: str,
-    secret_key: str,
-    keep_going: bool,
-    fail_fast: bool,
-    jobs: str = "1",
-    cores: str = "0",
-    **others: Any,  # noqa: ANN401 - the rest of BuildOptions
-) -> BuildOptions:
-    """Return the options for the arguments of `invoke build`. Raises BuildPytorchError."""
-    if keep_going and fail_fast:
+def _settings(options: BuildCommandOptions) -> BuildSettings:
+    """Return how to build. Raises BuildPytorchError for options that contradict each other."""
+    copy_to = options.copy_to or options.store
+    if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    return BuildOptions(
-        patterns=tuple(variants.split()),
-        gpu=tuple(gpu or ()),
-        isa=tuple(isa or ()),
-        copy_to=copy_to or store,
-        secret_key=Path(secret_key) if secret_key else None,
-        fail_fast=fail_fast,
-        jobs=cli_values.integer("--jobs", jobs),
-        cores=cli_values.integer("--cores", cores),
-        root=paths.checked_root(root),
-        **others,
+    backend_registry.fitting(options.backend, is_remote=bool(options.builders))
+    if options.secret_key and not copy_to:
+        raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
+    if options.fix_hashes and options.root.resolve() != paths.PROJECT:
+        raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
+    check_cache(copy_to, options.secret_key)
+    return BuildSettings(
+        root=options.root,
+        backend=options.backend,
+        jobs=options.jobs,
+        cores=options.cores,
+        builders=options.builders,
+        copy_to=copy_to,
+        secret_key=options.secret_key,
+        dry_run=options.dry_run,
+        fail_fast=options.fail_fast,
+        force=options.force,
     )
 
 
-def run(options: BuildOptions) -> int:
+def run(options: BuildCommandOptions) -> int:
     """Build what is selected. Return the number of variants that failed.
 
     Raises BuildPytorchError where nothing can begin: a wrong name, an obstacle, another run.
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    settings = options.settings
-    check_cache(options.copy_to, options.secret_key)
+    settings = _settings(options)
     outcomes: dict[str, BuildOutcome] = {}
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load()
@@ -132,7 +85,8 @@ def run(options: BuildOptions) -> int:
             return EXIT_OK
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
         history = earlier_seconds(options.root, [step.variant for step in plan.steps])
-        with only_run(options.root), BuildDisplay(screen, history) as display:
+        lock = files.exclusive_lock(options.root, "builds.lock", "builds or publishes")
+        with lock, BuildDisplay(screen, history) as display:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
         # After a fix a variant may be the same build as another one.
@@ -153,13 +107,13 @@ def run(options: BuildOptions) -> int:
     return code
 
 
-def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Variant, ...]:
+def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ...]:
     """Return the selected variants in matrix order.
 
     Raises BuildPytorchError for a name that matches nothing, and without any selection: the whole
     fleet takes days.
     """
-    if not (options.patterns or options.gpu or options.isa or options.all):
+    if not (options.variants or options.gpu or options.isa or options.all):
         raise BuildPytorchError(
             f"name what to build, such as {matrix.variants[0].id} or --gpu sm90; "
             f"--all builds all {len(matrix.variants)}"
@@ -174,12 +128,12 @@ def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Variant, ...]:
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
     found = tuple(
         variant
-        for variant in select(matrix, options.patterns)
+        for variant in select(matrix, options.variants)
         if (not options.gpu or (variant.gpu_key or "cpu") in options.gpu)
         and (not options.isa or variant.cpu_key in options.isa)
     )
     if not found:
-        wanted = ", ".join([*options.patterns, *options.gpu, *options.isa])
+        wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
         raise BuildPytorchError(f"no variant is all of {wanted}; docs/variants.md has all")
     return found
 
@@ -201,7 +155,7 @@ def _fix(logs: Sequence[Path], screen: Screen) -> bool:
     for log in logs:
         try:
             with contextlib.redirect_stdout(screen.stream):
-                prefetch.run(prefetch.PrefetchOptions(from_log=log))
+                prefetch.run(PrefetchOptions(from_log=log))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
     return paths.MATRIX.read_bytes() != before

@@ -10,40 +10,37 @@ from typing import Any, Final
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build.push import in_cache
+from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.nix import derivations
+from build_pytorch.nix.store import in_cache
 
 MOST: Final = 256
-"""Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
+"""Jobs that one matrix of GitHub Actions may have (its documentation, "Usage limits")."""
 
 _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.04-arm"}
-"""GitHub's own runners. They are too small for PyTorch; --runner names others."""
+"""GitHub's own runners, too small to build PyTorch: --runner names others."""
 
 
-def run(
-    patterns: Sequence[str], root: Path, *, size: int, store: str, runners: Sequence[str]
-) -> int:
-    """Print the matrix on one line: `include`, with jobs of at most `size` variants of a group.
+def run(options: CiMatrixOptions) -> int:
+    """Print the matrix on one line: `include`, with a job for at most `size` variants of a group.
 
-    Variants without a real machine are left out, and those that the cache `store` has.
-    Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
+    Variants that no machine runs are left out, and those that the cache `store` has.
+    Raises BuildPytorchError for arguments that cannot be meant.
     """
-    if size < 1:
-        raise BuildPytorchError("--size takes a number from 1")
     labels = dict(_RUNNERS)
-    for runner in runners:
+    for runner in options.runner:
         platform, found, label = runner.partition("=")
         if not found or platform not in labels:
             raise BuildPytorchError(f"--runner {runner}: say PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()
-    wanted = [v for v in select(fleet, patterns) if not v.impossible]
-    if store:
-        wanted = _missing(root, wanted, store)
-    jobs = list(_jobs(wanted, size, labels))
+    wanted = [v for v in select(fleet, options.variants) if not v.impossible]
+    if options.store:
+        wanted = _missing(options.root, wanted, options.store)
+    jobs = list(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
         raise BuildPytorchError(
             f"{len(jobs)} jobs are more than GitHub takes ({MOST}); raise --size"
@@ -53,7 +50,7 @@ def run(
 
 
 def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Variant]:
-    """Return the variants that a cache does not have."""
+    """Those that a cache does not have yet."""
     evaluated = derivations.evaluate(root, variants)
     for package, why in evaluated.failures.items():
         raise BuildPytorchError(f"{package}: {why}")

@@ -1,4 +1,4 @@
-"""The one place where errors become a line on stderr and an exit code."""
+"""The entry of every command: runs it and turns errors into one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,40 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, BuildPytorchError
+from build_pytorch.base.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    BuildPytorchError,
+    reporting_missing_packages,
+)
+from build_pytorch.cli.commands import COMMANDS
+from build_pytorch.cli.declaration import Command, Given, options_from, parsed
+
+
+def run_command(command: Command, given: Given) -> int:
+    """Run a command with the arguments that were given. Returns the exit code."""
+
+    def run() -> int:
+        module, _, function = command.function.partition(":")
+        options = options_from(command.options, given)
+        code: int = getattr(import_module(f"build_pytorch.cli.{module}"), function)(options)
+        return code
+
+    return guarded(run)
+
+
+def run_arguments(name: str, argv: Sequence[str], **given: str | bool | list[str]) -> int:
+    """Run a command with the arguments after `--` of a nox session. Returns the exit code.
+
+    `given` are arguments that the session sets itself. Exits with code 2 for wrong arguments.
+    """
+    command = COMMANDS[name]
+    return run_command(command, {**parsed(command, argv, f"nox -s {name} --"), **given})
 
 
 class _Terminated(KeyboardInterrupt):
@@ -39,14 +68,10 @@ def guarded(run: Callable[[], int]) -> int:
 
 def _run(run: Callable[[], int]) -> int:
     try:
-        code = run()
+        with reporting_missing_packages():
+            code = run()
     except BuildPytorchError as error:
         return _complain(str(error), error.exit_code)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "build_pytorch":
-            raise
-        what = f"the Python package {error.name} is missing"
-        return _complain(f"{what}; run `pip install -e .` as README says", EXIT_BAD_INPUT)
     except _Terminated:
         return _complain("terminated; every file is whole, run again to go on", 128 + 15)
     except KeyboardInterrupt:

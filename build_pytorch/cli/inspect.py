@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
-    EXIT_UNPROVED,
+    EXIT_UNDECIDED,
     BuildPytorchError,
     ToolError,
 )
+from build_pytorch.cli.commands import InspectOptions
 from build_pytorch.inspect import closure, config, device_code, instructions, libraries
 from build_pytorch.inspect.inspection import Part, Proof, Target, built, named
 from build_pytorch.inspect.inspection_report import Proved, record, show
@@ -76,26 +76,20 @@ PARTS: Final = (
 )
 
 
-def run(
-    *,
-    variants: Sequence[str],
-    path: Path | None = None,
-    root: Path | None = None,
-    json: bool = False,
-) -> int:
-    """Prove the built files of variants, print the result, return the exit code.
+def run(options: InspectOptions) -> int:
+    """Inspect the built files of variants, print the result, return the exit code.
 
-    0: everything passed; 1: something failed; 3: nothing failed, yet not all could be proved.
-    Raises BuildPytorchError for bad input and WriteError where ledger or report cannot be written.
+    0: all passed; 1: one failed; 3: none failed and not all could be decided. Raises
+    BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
     fleet = matrix_reader.load()
-    base = paths.checked_root(root or paths.PROJECT)
-    if not variants:
-        raise BuildPytorchError("which variant? for instance: invoke prove sm120-avx512")
-    chosen = select(fleet, variants)
+    base, path, json = options.root, options.path, options.json
+    if not options.variants:
+        raise BuildPytorchError("no variant given; for example: invoke inspect sm120-avx512")
+    chosen = select(fleet, options.variants)
     if path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
-        raise BuildPytorchError(f"--path is the files of one variant, not of {names}")
+        raise BuildPytorchError(f"--path holds the files of one variant, not of {names}")
     screen = Screen(sys.stderr if json else sys.stdout)
     results = []
     for variant in chosen:
@@ -112,7 +106,7 @@ def _exit_code(results: Sequence[Proved]) -> int:
     states = {result.state for result in results}
     if "failed" in states:
         return EXIT_FINDINGS
-    return EXIT_OK if states == {"passed"} else EXIT_UNPROVED
+    return EXIT_OK if states == {"passed"} else EXIT_UNDECIDED
 
 
 def _looked(variant: Variant, target: Target | None, root: Path) -> Proved:

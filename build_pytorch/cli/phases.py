@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
-from build_pytorch.base import file_apply, paths
+from build_pytorch.base import file_apply
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
+from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Phase
-
-
-class PhaseOptions(Struct, frozen=True, kw_only=True):
-    """What a person may ask of a phase."""
-
-    root: Path = paths.PROJECT
-    dry_run: bool = False
-    check: bool = False
-    diff: bool = False
-    force: bool = False
-    json: bool = False
-
-    @property
-    def only_looks(self) -> bool:
-        """Whether nothing may be written."""
-        return self.dry_run or self.check
 
 
 def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False) -> int:
@@ -41,7 +24,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
     fleet = matrix_reader.load()
-    root = paths.checked_root(options.root)
+    root = options.root
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     planned: dict[Phase, list[Change]] = {}
@@ -51,9 +34,9 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
         if screen:
             _print_plan(screen, phase, planned[phase], options)
     everything = [change for changes in planned.values() for change in changes]
-    if not options.only_looks:
+    if not options.is_read_only:
         file_apply.apply(root, everything)
-    pending = options.only_looks and any(change.action.writes for change in everything)
+    pending = options.is_read_only and any(change.action.writes for change in everything)
     refused = any(change.action is Action.REFUSED for change in everything)
     code = EXIT_FINDINGS if refused or (pending and options.check) else EXIT_OK
     if screen:
@@ -71,7 +54,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     if not screen:
         document = {
             "root": str(root),
-            "written": not options.only_looks,
+            "written": not options.is_read_only,
             "phases": [_report(phase, changes, options) for phase, changes in planned.items()],
             "totals": totals(everything),
             "verification": result.as_dict() if result else None,
@@ -79,6 +62,10 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
         }
         print_json(document, sys.stdout)
     return code
+
+
+phase1, phase2, phase3, phase4, phase5 = (partial(run, [phase]) for phase in Phase)
+all_phases = partial(run, list(Phase), verify=True)
 
 
 def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: PhaseOptions) -> None:
@@ -92,7 +79,7 @@ def _total_line(everything: list[Change], options: PhaseOptions) -> str:
     counts = totals(everything)
     parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
     total = f"Total: {parts or 'nothing to do'}"
-    return f"{total} (nothing written)" if options.only_looks else total
+    return f"{total} (nothing written)" if options.is_read_only else total
 
 
 def _report(phase: Phase, planned: list[Change], options: PhaseOptions) -> dict[str, Any]:

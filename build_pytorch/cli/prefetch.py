@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
-from typing import Final, TextIO
-
-from msgspec import Struct
+from typing import TextIO
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.cli import cli_values, phases
+from build_pytorch.cli import phases
+from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Phase
-from build_pytorch.sources.source_fetch import TIMEOUT, Fetched, fetch_all, from_log, new_values
+from build_pytorch.sources.source_fetch import Fetched, fetch_all, from_log, new_values
 from build_pytorch.sources.source_list import sources
-
-
-class PrefetchOptions(Struct, frozen=True, kw_only=True):
-    """What a person may ask."""
-
-    only: tuple[str, ...] = ()
-    check: bool = False
-    accept: bool = False
-    json: bool = False
-    timeout: int = TIMEOUT
-    from_log: Path | None = None
 
 
 def run(options: PrefetchOptions) -> int:
@@ -69,34 +54,8 @@ def run(options: PrefetchOptions) -> int:
 
 def generate(stream: TextIO) -> int:
     """Write the recipes and docs that depend on matrix.toml, which was just changed."""
-
     with redirect_stdout(stream):
-        return phases.run(list(Phase), phases.PhaseOptions())
-
-
-HELP: Final = {
-    "only": "this source only (torch, nixpkgs, magma_patch); may be given again",
-    "check": "write nothing and exit 1 where a hash differs",
-    "accept": "take the new hash of a rev that has another one than it had",
-    "json": "print the result as JSON",
-    "timeout": f"minutes that one download may take (default: {TIMEOUT})",
-    "from-log": "take the hashes from the log of a failed build (- reads standard input)",
-}
-
-
-def main(argv: Sequence[str]) -> int:
-    """Parse the arguments after `--` and run. Exits with 2 where they are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="nox -s prefetch --", description="Take the hashes of all sources."
-    )
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=HELP["only"])
-    for option in ("check", "accept", "json"):
-        parser.add_argument(f"--{option}", action="store_true", help=HELP[option])
-    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
-    parser.add_argument("--from-log", type=Path, metavar="FILE", help=HELP["from-log"])
-    values = vars(parser.parse_args(argv))
-    values["timeout"] = cli_values.integer("--timeout", values["timeout"])
-    return run(PrefetchOptions(**{**values, "only": tuple(values["only"])}))
+        return phases.run(list(Phase), PhaseOptions())
 
 
 def _print(screen: Screen, fetched: list[Fetched], diff: str) -> None:

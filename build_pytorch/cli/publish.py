@@ -6,13 +6,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
-from build_pytorch.base import paths
+from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
@@ -20,54 +18,39 @@ from build_pytorch.base.errors import (
     EXIT_OK,
     BuildPytorchError,
 )
-from build_pytorch.build.build_record import only_run
+from build_pytorch.cli.commands import PublishCommandOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 from build_pytorch.publish import preconditions
 from build_pytorch.publish.publication import Publication, carry_out, decide
-from build_pytorch.results import result_lookup
+from build_pytorch.results import evidence
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _COLOURS: Final = {"publish": "green", "refused": "red"}
 
 
-class PublishOptions(Struct, frozen=True, kw_only=True):
-    """The options of `invoke publish`."""
-
-    patterns: tuple[str, ...]
-    root: Path = paths.PROJECT
-    organization: str = ""
-    unproved: bool = False
-    dry_run: bool = False
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise BuildPytorchError for a missing selection or a wrong name."""
-        if not self.patterns:
-            raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
-        if self.organization and not _ORGANIZATION.fullmatch(self.organization):
-            raise BuildPytorchError(
-                f'--org: found "{self.organization}"; allowed: letters, digits, - and _'
-            )
-
-
-def run(options: PublishOptions) -> int:
+def run(options: PublishCommandOptions) -> int:
     """Publish variants that are built and have evidence. Return the exit code.
 
     Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
-    in, not clean, not pushed.
+    in, not clean, not pushed; and for a missing selection.
     """
-    variants = select(matrix_reader.load(), options.patterns)
+    if not options.variants:
+        raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
+    if options.org and not _ORGANIZATION.fullmatch(options.org):
+        raise BuildPytorchError(f'--org: found "{options.org}"; allowed: letters, digits, - and _')
+    without_evidence = options.without_evidence or options.unproved
+    variants = select(matrix_reader.load(), options.variants)
     screen = Screen(sys.stderr if options.json else sys.stdout)
 
     def say(text: str) -> None:
         screen.line(visible(text))
 
     def decisions() -> list[Publication]:
-        known = result_lookup.look(options.root, variants)
+        known = evidence.look(options.root, variants)
         return [
-            decide(known[v.package], options.organization, unproved=options.unproved)
+            decide(known[v.package], options.org, without_evidence=without_evidence)
             for v in variants
         ]
 
@@ -83,10 +66,11 @@ def run(options: PublishOptions) -> int:
         would = f"dry run: {number} would be published"
         screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
     elif not obstacles:
-        with only_run(options.root):  # another run may have published meanwhile
-            known = result_lookup.look(options.root, variants)
+        with files.exclusive_lock(options.root, "builds.lock", "builds or publishes"):
+            # Another run may have published meanwhile.
+            known = evidence.look(options.root, variants)
             rows = [
-                carry_out(row, known[row.package], options.root, options.organization, say)
+                carry_out(row, known[row.package], options.root, options.org, say)
                 for row in decisions()
             ]
         screen.line(_total(rows))

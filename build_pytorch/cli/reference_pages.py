@@ -1,12 +1,57 @@
-"""The generated reference pages that describe the program itself: checks and commands."""
+"""The generated reference pages that describe the program itself: checks, commands, exit codes."""
 
 from __future__ import annotations
 
-from build_pytorch.base import paths
+from collections.abc import Iterator, Sequence
+
+from build_pytorch.base import digest, paths
+from build_pytorch.base.errors import EXIT_CODES
+from build_pytorch.cli.commands import COMMANDS
+from build_pytorch.cli.declaration import Command, CommandOptions, OptionSpec, option_specs
+from build_pytorch.verify import checks_page
 
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each reference page by its path below the root."""
-    from build_pytorch.verify import checks_page
+    return {paths.CHECKS_DOC: checks_page.page(), paths.COMMANDS_DOC: commands_page()}
 
-    return {paths.CHECKS_DOC: checks_page.page()}
+
+def commands_page() -> str:
+    """Return the reference page of commands, options and exit codes, with its digest."""
+    lines = [
+        "# Commands",
+        "",
+        "<!-- Generated from build_pytorch/cli/commands.py by `invoke phase5`.",
+        f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
+        "",
+        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` shows its options.",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch` and `smoke`;",
+        '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
+        "",
+    ]
+    by_options: dict[type[CommandOptions], list[Command]] = {}
+    for command in COMMANDS.values():
+        by_options.setdefault(command.options, []).append(command)
+    for commands in by_options.values():
+        lines += _section(commands)
+    lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return digest.seal("\n".join(lines) + "\n")
+
+
+def _section(commands: Sequence[Command]) -> Iterator[str]:
+    """Describe commands that share their options."""
+    yield f"## {', '.join(command.name for command in commands)}"
+    yield ""
+    for command in commands:
+        yield f"- `invoke {command.name}`: {command.summary}"
+    yield from ("", "| option | meaning |", "|---|---|")
+    for spec in option_specs(commands[0].options):
+        yield f"| `{_usage(spec)}` | {spec.help.replace('|', chr(92) + '|')} |"
+    yield ""
+
+
+def _usage(spec: OptionSpec) -> str:
+    if spec.is_positional:
+        return f"{spec.metavar} ..."
+    return f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"

@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import ProgressLine, Screen, print_json
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
-    EXIT_UNPROVED,
+    EXIT_UNDECIDED,
     BuildPytorchError,
     ToolError,
 )
-from build_pytorch.cli import cli_values
+from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import Ledger, Tested, now
 from build_pytorch.smoke import runner, script, smoke_view
 from build_pytorch.smoke.judge import Judgement, judge, lacks
 from build_pytorch.smoke.runner import Ran
-
-TIMEOUT: Final = 15.0
-"""Minutes that one variant may take. The first CUDA start of a machine can take one of them."""
-
-HELP: Final = {
-    "variants": "which variants, as patterns (sm120-* cpu-avx2); default: all",
-    "python": "the Python to test in place of the built one; it must have torch",
-    "device": "which GPU, as CUDA counts them (default: 0)",
-    "timeout": f"minutes that one variant may take (default: {TIMEOUT:g})",
-    "json": "print the result as JSON",
-    "root": "another checkout to look for results in, with this matrix.toml",
-}
-
-
-class SmokeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person may ask."""
-
-    variants: tuple[str, ...] = ()
-    python: str = ""
-    device: int = 0
-    timeout: float = TIMEOUT
-    json: bool = False
-    root: Path = paths.PROJECT
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,29 +58,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse the arguments after `--` and run. Exits with 2 where they are wrong."""
-    parser = argparse.ArgumentParser(
-        prog="nox -s smoke --", description="Prove built variants by real work."
-    )
-    parser.add_argument("variants", nargs="*", metavar="VARIANT", help=HELP["variants"])
-    parser.add_argument("--python", metavar="PATH", help=HELP["python"])
-    parser.add_argument("--device", default="0", metavar="INDEX", help=HELP["device"])
-    parser.add_argument("--timeout", default=f"{TIMEOUT}", help=HELP["timeout"])
-    parser.add_argument("--json", action="store_true", help=HELP["json"])
-    parser.add_argument("--root", metavar="DIR", help=HELP["root"])
-    asked = parser.parse_args(argv)
-    options = SmokeOptions(
-        variants=tuple(asked.variants),
-        python=cli_values.text("--python", asked.python),
-        device=cli_values.integer("--device", asked.device),
-        timeout=cli_values.number("--timeout", asked.timeout),
-        json=asked.json,
-        root=cli_values.root(asked.root),
-    )
-    return run(options)
-
-
 def run(options: SmokeOptions) -> int:
     """Test every variant chosen, record what was proved, print it, return the exit code.
 
@@ -116,7 +67,7 @@ def run(options: SmokeOptions) -> int:
     fleet = matrix_reader.load()
     _check(options)
     variants = select(fleet, options.variants)
-    root = paths.checked_root(options.root)
+    root = options.root
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases = []
@@ -138,7 +89,7 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
     outcomes = {judgement.outcome for judgement in judgements}
     if "failed" in outcomes:
         return EXIT_FINDINGS
-    return EXIT_OK if outcomes == {"passed"} else EXIT_UNPROVED
+    return EXIT_OK if outcomes == {"passed"} else EXIT_UNDECIDED
 
 
 def _test(root: Path, variant: Variant, python: Path | None, options: SmokeOptions) -> Case:
@@ -201,36 +152,25 @@ def _judged(ran: Ran, variant: Variant, built: Artefact | None) -> Judgement:
 
 
 def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
-    """Keep the report, and a line of the ledger where the artefact itself (`built`) was tested.
-
-    The line needs the recipe that it was built from: it must not claim a proof of another.
-    """
-    digest = artefacts.origin(root, case.variant, built) if built else None
-    name = artefacts.report_name("smoke", case.variant)
-    case = msgspec.structs.replace(case, recorded=digest is not None, report=name)
-    artefacts.save_report(root, name, {**case.as_dict(), "digest": digest})
-    outcome = case.judgement.outcome
-    if digest and outcome != "not run":
-        event = Tested(
-            at=now(),
-            release=case.variant.release_name,
-            variant=case.variant.id,
-            digest=digest,
-            by="smoke",
-            outcome=outcome,
-            output=case.output,
-            reason="; ".join(case.judgement.reasons),
-            report=name,
-        )
-        Ledger(root).append(event)
-    return case
+    """Save the report, and record the test where the artefact itself (`built`) was tested."""
+    judgement = case.judgement
+    report, recorded = evidence.record_evidence(
+        root,
+        case.variant,
+        built,
+        test="smoke",
+        outcome=judgement.outcome,
+        reasons=judgement.reasons,
+        document=case.as_dict(),
+    )
+    return msgspec.structs.replace(case, recorded=recorded, report=report)
 
 
 def _kept(case: Case) -> str:
     """Where the report is, and why there is no record."""
     if not case.report or case.recorded:
         return f"report: {case.report}\n" if case.report else ""
-    why = artefacts.unrecorded(case.variant) if case.output else "this is not the built variant"
+    why = evidence.unknown_recipe(case.variant) if case.output else "this is not the built variant"
     return f"report: {case.report}; not recorded: {why}\n"
 
 

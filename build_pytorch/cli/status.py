@@ -13,13 +13,14 @@ from msgspec import Struct
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
+from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import result_lookup
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
 
 _COLOURS: Final = {
@@ -30,7 +31,7 @@ _COLOURS: Final = {
     "no": "dim",
     "-": "dim",
 }
-_COLUMNS: Final = ("recipe", "verified", "built", "smoke", "binary", "published")
+_COLUMNS: Final = ("recipe", "verified", "built", "smoke", "inspect", "published")
 
 
 class StatusRow(Struct, frozen=True, kw_only=True):
@@ -47,18 +48,18 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     """yes; stale: the link leads to the result of another recipe; unknown: nothing tells of which
     (`invoke build` finds out at once); else what came of the last attempt, or no"""
     smoke: str
-    binary: str
+    inspect: str
     published: str
     output: str
     log: str
 
 
-def run(patterns: Sequence[str], root: Path, *, as_json: bool) -> int:
+def run(options: StatusOptions) -> int:
     """Print the state of variants and totals. Raises BuildPytorchError for a wrong pattern."""
     fleet = matrix_reader.load()
-    variants = select(fleet, patterns)
-    rows = look(fleet, root, variants)
-    if as_json:
+    variants = select(fleet, options.variants)
+    rows = look(fleet, options.root, variants)
+    if options.json:
         print_json(
             {"variants": [_as_dict(row) for row in rows], "totals": totals(rows)}, sys.stdout
         )
@@ -86,7 +87,7 @@ def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[StatusR
     )
     texts = rendering.texts(fleet)
     tree = Tree(root)
-    known = result_lookup.look(root, variants)
+    known = evidence.look(root, variants)
     return [
         _row(known[v.package], _recipe(tree, v, texts[v.path]), errors[v.path]) for v in variants
     ]
@@ -99,7 +100,7 @@ def totals(rows: Sequence[StatusRow]) -> dict[str, int]:
         "verified": sum(row.verified == "yes" for row in rows),
         "built": sum(row.built == "yes" for row in rows),
         "smoke-tested": sum(row.smoke == "passed" for row in rows),
-        "binary-proved": sum(row.binary == "passed" for row in rows),
+        "inspected": sum(row.inspect == "passed" for row in rows),
         "published": sum(row.published == "yes" for row in rows),
     }
 
@@ -138,8 +139,10 @@ def _row(result: VariantResult, recipe: str, errors: int) -> StatusRow:
         verified=("yes" if not errors else f"{errors} errors") if present else "-",
         built=built,
         smoke=result.smoke.outcome if result.smoke else "-",
-        binary=result.binary.outcome if result.binary else "-",
-        published=("unproved" if result.published.unproved else "yes") if result.published else "-",
+        inspect=result.inspect.outcome if result.inspect else "-",
+        published=("no evidence" if result.published.without_evidence else "yes")
+        if result.published
+        else "-",
         output=result.output,
         log=_log(result),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from build_pytorch.base import file_apply, paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text
 from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix.model import Cleanup, Matrix, Phase, Variant
@@ -72,7 +72,7 @@ def _files_below(root: Path, folder: str) -> list[str]:
     return [
         path.relative_to(root).as_posix()
         for path in (root / folder).rglob("*")
-        if not file_apply.is_temporary(path.name) and (path.is_symlink() or not path.is_dir())
+        if not path.name.endswith(files.TEMPORARY) and (path.is_symlink() or not path.is_dir())
     ]
 
 

@@ -11,14 +11,14 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
+from build_pytorch.base.errors import WriteError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix.model import Matrix
 
@@ -41,7 +41,9 @@ def texts(matrix: Matrix) -> dict[str, str]:
             return memory.texts
     rendered = recipes.render(matrix)
     rendered |= docs.render(matrix, rendered)
-    with contextlib.suppress(OSError):  # a read-only checkout has no memory, and needs none
+    with contextlib.suppress(
+        OSError, WriteError
+    ):  # a read-only checkout has no memory, and needs none
         _remember(_Memory(key, rendered, _digest(rendered)))
     return rendered
 
@@ -68,7 +70,5 @@ def _digest(remembered: dict[str, str]) -> str:
 
 
 def _remember(memory: _Memory) -> None:
-    MEMORY.parent.mkdir(exist_ok=True)
-    temporary = MEMORY.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(msgspec.json.encode(memory))
-    temporary.replace(MEMORY)
+    files.make_state(MEMORY.parent)
+    files.write_atomically(MEMORY, msgspec.json.encode(memory))

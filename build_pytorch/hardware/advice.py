@@ -5,7 +5,7 @@ from __future__ import annotations
 from build_pytorch.hardware.fit import Fit
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results.evidence import VariantResult
 
 
 def commands(matrix: Matrix, variant: Variant, result: VariantResult) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from build_pytorch.hardware.fit import Fit, Obstacle
 from build_pytorch.hardware.machine_model import Machine, MachineGpu
 from build_pytorch.hardware.resolver import Answer, Recommendation
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.results.result_lookup import VariantResult
+from build_pytorch.results.evidence import VariantResult
 
 History = Callable[[Variant], VariantResult]
 """What the checkout knows of a variant."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.hardware.machine_model import Machine
 
@@ -27,7 +25,7 @@ def load(path: Path) -> Machine:
     """
     name = "standard input" if str(path) == "-" else str(path)
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else paths.read_file(path)
+        data = sys.stdin.buffer.read() if str(path) == "-" else files.read_regular_file(path)
     except OSError as error:
         raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
     return parse(data, name)
@@ -70,12 +68,4 @@ def save(machine: Machine, path: Path) -> None:
             raise WriteError(
                 f"{path}: exists and describes no machine; name another file"
             ) from None
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.build-pytorch-tmp")
-    try:
-        temporary.write_text(text_of(machine), encoding="utf-8")
-        temporary.replace(place)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
+    files.write_atomically(path, text_of(machine).encode(), follow_link=True)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from build_pytorch.base import process
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results.artefacts import requisites
+from build_pytorch.nix import store
 from build_pytorch.verify.check import Problem
 
 _GIB: Final = 1 << 30
@@ -58,15 +57,15 @@ def _name(path: str) -> str:
 def look(part: Part, target: Target, tell: Tell) -> Proof:
     """Ask the store what the result needs, how large it is, and which CUDA it belongs to."""
     tell("closure", 0, 0)
-    paths = requisites(target.output)
-    sizes = process.capture(["nix-store", "--query", "--size", *paths]).stdout.split()
-    size = sum(map(int, sizes))
+    paths = store.requisites(target.output)
+    sizes = store.sizes(paths)
+    size = sum(sizes)
     told = versions(paths)
-    largest = sorted(zip(map(int, sizes), paths, strict=True), reverse=True)[:10]
+    largest = sorted(zip(sizes, paths, strict=True), reverse=True)[:10]
     figures: dict[str, Any] = {
         "paths": len(paths),
         "bytes": size,
-        "own_bytes": dict(zip(paths, map(int, sizes), strict=True)).get(target.output, 0),
+        "own_bytes": dict(zip(paths, sizes, strict=True)).get(target.output, 0),
         "cuda": told,
         "largest": {_name(path): number for number, path in largest},
     }

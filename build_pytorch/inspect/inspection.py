@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results.artefacts import Artefact, requisites
+from build_pytorch.nix.store import requisites
+from build_pytorch.results.artefacts import Artefact
 from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding, Problem
 
 _OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")

@@ -10,8 +10,7 @@ import msgspec
 from build_pytorch.base.console import Screen, counted, visible
 from build_pytorch.inspect.inspection import Proof, State, Target, state_of
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results import artefacts
-from build_pytorch.results.ledger import Ledger, Tested, now
+from build_pytorch.results import evidence
 from build_pytorch.verify.check import Finding
 
 _COLOURS: Final = {"failed": "red", "warning": "yellow", "skipped": "yellow", "passed": "green"}
@@ -55,33 +54,19 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record(root: Path, result: Proved) -> Proved:
-    """Write the report, and a line of the ledger where the recipe of the result is known.
-
-    The line must not claim a proof of a recipe that the result was not built from.
-    """
-    variant, target = result.variant, result.target
-    if target is None or target.artefact is None:
+    """Save the report and record the inspection of a built result. Raises WriteError."""
+    if result.target is None or result.target.artefact is None:
         return result
-    digest = artefacts.origin(root, variant, target.artefact)
-    moment = now()
-    name = artefacts.report_name("prove", variant)
-    result = msgspec.structs.replace(result, report=name, recorded=digest is not None)
-    artefacts.save_report(root, name, {"at": moment, **result.as_dict(), "digest": digest})
-    if digest:
-        Ledger(root).append(
-            Tested(
-                at=moment,
-                release=variant.release_name,
-                variant=variant.id,
-                digest=digest,
-                by="binary",
-                outcome=result.state,
-                output=target.output,
-                reason="; ".join(result.reasons),
-                report=name,
-            )
-        )
-    return result
+    report, recorded = evidence.record_evidence(
+        root,
+        result.variant,
+        result.target.artefact,
+        test="inspect",
+        outcome=result.state,
+        reasons=result.reasons,
+        document=result.as_dict(),
+    )
+    return msgspec.structs.replace(result, report=report, recorded=recorded)
 
 
 def _part(proof: Proof) -> dict[str, Any]:
@@ -131,7 +116,7 @@ def show(screen: Screen, result: Proved) -> None:
         + (f"; report: {result.report}" if result.report else "")
     )
     if result.report and not result.recorded:
-        screen.line(f"  not recorded: {artefacts.unrecorded(result.variant)}")
+        screen.line(f"  not recorded: {evidence.unknown_recipe(result.variant)}")
 
 
 def _finding(screen: Screen, finding: Finding) -> None:

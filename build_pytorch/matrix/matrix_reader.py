@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
@@ -21,7 +21,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     Raises MatrixError with file, line, TOML path, what was found and what is allowed.
     """
     try:
-        text = paths.read_file(path).decode("utf-8")
+        text = files.read_regular_file(path).decode("utf-8")
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -107,50 +106,3 @@ in builtins.listToAttrs [ {" ".join(items)} ]"""
         progress.at(running.said().count("trace: evaluating "))
     progress.end()
     return running.finish()
-
-
-def valid(paths: Sequence[str]) -> set[str]:
-    """Those of the store paths that the store really has. Without Nix: those that exist."""
-    present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
-    if not present or not process.which("nix-store"):
-        return set(present)
-    answer = process.capture(
-        ["nix-store", "--check-validity", "--print-invalid", *present], check=False
-    )
-    if answer.code:
-        raise ToolError(f"the Nix store cannot be asked: {message_of(answer.stderr)}")
-    return set(present) - set(answer.stdout.split())
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What Nix is set to here: what it can build itself, and how."""
-
-    systems: tuple[str, ...]
-    features: tuple[str, ...] | None
-    """None where nobody could be asked."""
-
-
-def settings() -> Settings:
-    """Ask Nix; where it is not installed (Flox brings its own), go by the machine.
-
-    Raises ToolError where Nix does not answer.
-    """
-    if not process.which("nix"):
-        import platform
-
-        return Settings((f"{platform.machine()}-{platform.system().lower()}",), None)
-    nix_command = ["nix", "--extra-experimental-features", "nix-command"]
-    answer = process.capture([*nix_command, "config", "show", "--json"], check=False)
-    if answer.code:  # Nix before 2.20
-        answer = process.capture([*nix_command, "show-config", "--json"])
-    try:
-        found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
-    except msgspec.DecodeError:
-        raise ToolError("nix show-config: answers something else than JSON") from None
-
-    def listed(name: str) -> list[str]:
-        value = found.get(name, {}).get("value")
-        return [str(item) for item in value] if isinstance(value, list) else []
-
-    system = str(found.get("system", {}).get("value"))
-    return Settings((system, *listed("extra-platforms")), tuple(listed("system-features")))

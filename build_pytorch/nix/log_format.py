@@ -1,36 +1,38 @@
-"""The structured log that Nix writes with --log-format internal-json."""
+"""The log of Nix: its JSON format, and the hash mismatches that it reports."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+from build_pytorch.nix.hashes import to_sri
 
-# The numbers of activities and results, from Nix's source: src/libutil/logging.hh.
-_ACT_BUILD: Final = 105
+_ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+# Activities and results of --log-format internal-json (Nix source, libutil/logging.hh).
+_BUILD: Final = 105
 _LOG_LINES: Final = {101, 107}
-"""A line of a build and of its post-build hook."""
+"""Lines of a build and of the post-build hook."""
 _SET_PHASE: Final = 104
 _DOWNLOADS: Final = {100, 101, 108}
-"""Copying a path, downloading a file, fetching a path from a cache."""
+"""Copy of a path, download of a file, fetch of a path from a cache."""
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One line of a build's output.
-
-    `derivation` is what wrote it, empty for Nix itself. A line without text reports an event:
-    the derivation entered `phase`, or it `began` on the machine `where` (empty: this one).
-    """
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of a build log."""
 
     derivation: str
+    """The derivation that wrote the line; empty for Nix itself."""
     text: str
     phase: str = ""
+    """The phase that the derivation entered; the text is empty then."""
     began: bool = False
+    """The derivation began to build; the text is empty then."""
     where: str = ""
+    """The remote builder on which it began; empty for this machine."""
 
 
 class _Record(msgspec.Struct):
@@ -42,41 +44,79 @@ class _Record(msgspec.Struct):
     text: str = ""
 
 
-class NixReader:
-    """Reads the structured log, in which each line names its derivation."""
+def with_json_log(argv: Sequence[str]) -> list[str]:
+    """Return a Nix command that writes the log that `NixLogReader` reads."""
+    return [*argv, "--log-format", "internal-json"]
+
+
+class NixLogReader:
+    """Read `--log-format internal-json` line by line."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Record)
         self._building: dict[int, str] = {}
 
-    def read(self, line: bytes) -> Iterator[Line]:
-        """Return the lines that one line of Nix's output stands for."""
+    def read(self, line: bytes) -> Iterator[LogLine]:
+        """Yield the log lines of one line of output; other output is passed on as Nix's own."""
         if not line.startswith(b"@nix "):
-            yield Line("", without_colour(line.decode("utf-8", errors="replace")))
+            yield LogLine("", plain_text(line.decode("utf-8", errors="replace")))
             return
         try:
             record = self._decoder.decode(line[5:])
         except msgspec.DecodeError:
             return
+        fields = [str(field) for field in record.fields]
+        derivation = self._building.get(record.id, "")
         match record.action:
-            case "start" if record.type == _ACT_BUILD and record.fields:
-                self._building[record.id] = str(record.fields[0])
-                where = str(record.fields[1]) if len(record.fields) > 1 else ""
-                yield Line(str(record.fields[0]), "", began=True, where=where)
+            case "start" if record.type == _BUILD and fields:
+                self._building[record.id] = fields[0]
+                where = fields[1] if len(fields) > 1 else ""
+                yield LogLine(fields[0], "", began=True, where=where)
             case "start" if record.type in _DOWNLOADS and record.text:
-                yield Line("", without_colour(record.text))
+                yield LogLine("", plain_text(record.text))
             case "stop":
                 self._building.pop(record.id, None)
-            case "result" if record.type in _LOG_LINES and record.fields:
-                text = without_colour(str(record.fields[0]))
-                yield Line(self._building.get(record.id, ""), text)
-            case "result" if record.type == _SET_PHASE and record.fields:
-                yield Line(self._building.get(record.id, ""), "", phase=str(record.fields[0]))
+            case "result" if record.type in _LOG_LINES and fields:
+                yield LogLine(derivation, plain_text(fields[0]))
+            case "result" if record.type == _SET_PHASE and fields:
+                yield LogLine(derivation, "", phase=fields[0])
             case "msg":
-                for text in without_colour(record.msg).split("\n"):
-                    yield Line("", text)
+                for text in plain_text(record.msg).split("\n"):
+                    yield LogLine("", text)
 
 
-def without_colour(text: str) -> str:
-    """Return a line without terminal colours, and what a carriage return left of it."""
-    return _COLOUR.sub("", text).rstrip("\r\n").rpartition("\r")[2]
+def plain_text(text: str) -> str:
+    """Return what a terminal shows of a line: no escape sequences, no overwritten start."""
+    return _ESCAPE.sub("", text).rstrip("\r\n").rpartition("\r")[2]
+
+
+class HashMismatch(msgspec.Struct, frozen=True):
+    """The specified and the actual hash of a source, both as SRI."""
+
+    specified: str
+    got: str
+
+
+_HASH: Final = r"['\"\u2018\u2019]?((?:sha256[-:])?[A-Za-z0-9+/]{43,64}=?)['\"\u2018\u2019]?"
+
+# Nix since 2.0 writes two lines ("wanted" until 2.3, "specified" since 2.4), earlier versions one
+# sentence. The second line may begin with the prefix of the program that shows the log.
+_PAIR: Final = re.compile(rf"(?:specified|wanted|expected):\s*{_HASH}\s*\n[^\n]*?got:\s*{_HASH}")
+_SENTENCES: Final = (
+    re.compile(rf"has \w+ hash {_HASH} when {_HASH} was expected"),
+    re.compile(rf"with sha256 hash {_HASH} instead of the expected hash {_HASH}"),
+)
+
+
+def hash_mismatches(log: str) -> list[HashMismatch]:
+    """Return every hash mismatch of a log once, in the order of the log."""
+    text = _ESCAPE.sub("", log).replace("\r\n", "\n").replace("\r", "\n")
+    found = [(match.start(), match[1], match[2]) for match in _PAIR.finditer(text)]
+    for pattern in _SENTENCES:
+        found += [(match.start(), match[2], match[1]) for match in pattern.finditer(text)]
+    pairs = []
+    for _, specified, got in sorted(found):
+        old, new = to_sri(specified), to_sri(got)
+        if old and new and old != new:
+            pairs.append(HashMismatch(old, new))
+    return list(dict.fromkeys(pairs))

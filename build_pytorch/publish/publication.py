@@ -17,8 +17,8 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.results import ledger
+from build_pytorch.results.evidence import VariantResult
 from build_pytorch.results.ledger import Ledger, Published
-from build_pytorch.results.result_lookup import VariantResult
 
 _TAIL: Final = 10
 """Lines of the output that are shown of a failure."""
@@ -34,9 +34,9 @@ class Publication(Struct, frozen=True, kw_only=True):
     output: str = ""
 
 
-def decide(result: VariantResult, organization: str, *, unproved: bool) -> Publication:
-    """Decide what becomes of a variant. `unproved` allows results without evidence."""
-    variant = result.variant
+def decide(result: VariantResult, organization: str, *, without_evidence: bool) -> Publication:
+    """Decide what becomes of a variant. `without_evidence` allows results without a passed test."""
+    variant, missing = result.variant, result.missing_evidence
     action: Literal["publish", "already", "refused"] = "refused"
     if result.unknown:
         reason = f"no record of the recipe it was built from; `invoke build {variant.id}`"
@@ -44,13 +44,13 @@ def decide(result: VariantResult, organization: str, *, unproved: bool) -> Publi
         reason = f"not built for this recipe; `invoke build {variant.id}`"
     elif organization in result.organizations:
         action, reason = "already", f"published to {organization or 'yourself'}"
-    elif result.disproof:
-        reason = f"{result.disproof}; fix that, `invoke build {variant.id}` and test again"
-    elif result.doubt and not unproved:
-        reason = f"{result.doubt}; `invoke smoke {variant.id}` on its hardware or `invoke inspect`"
+    elif result.failed_test:
+        reason = f"{result.failed_test}; fix that, `invoke build {variant.id}` and test again"
+    elif missing and not without_evidence:
+        reason = f"{missing}; `invoke smoke {variant.id}` on its hardware or `invoke inspect`"
     else:
         action = "publish"
-        reason = f"unproved: {result.doubt}" if result.doubt else "built, with evidence"
+        reason = f"without evidence: {missing}" if missing else "built, with evidence"
     return Publication(
         variant=variant.id,
         package=variant.package,
@@ -88,7 +88,7 @@ def carry_out(
             digest=result.digest,
             organization=organization,
             output=result.output,
-            unproved=bool(result.doubt),
+            without_evidence=bool(result.missing_evidence),
         )
     )
     say(f"{row.variant}: published")

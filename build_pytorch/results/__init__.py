@@ -1,1 +1,1 @@
-"""TODO results."""
+"""What is built and what is known of it: the ledger, result links, evidence."""

@@ -1,78 +1,68 @@
-"""A built variant on the disk: its store path, what it needs, and the Python that runs it."""
+"""Built variants on disk: result links, store paths, closures, and the Python that runs them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import paths, process
-from build_pytorch.base.errors import ToolError, WriteError
+from build_pytorch.base import process
+from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
-from build_pytorch.results import result_lookup
-from build_pytorch.results.ledger import REPORTS, Ledger, now
+from build_pytorch.nix import store
 
 
 class Artefact(Struct, frozen=True, kw_only=True):
-    """What a result link leads to."""
+    """A result link and its store path."""
 
     link: Path
     output: Path
-    """The store path."""
 
     def holds(self, file: str) -> bool:
-        """Whether a file, such as the one that torch was imported from, belongs to it."""
+        """Whether a file, such as the one that torch was imported from, is inside the output."""
         return bool(file) and Path(file).resolve().is_relative_to(self.output)
 
 
 def find(root: Path, variant: Variant) -> Artefact | None:
-    """The result of a variant, or None where it was not built or was collected as garbage."""
-    link = result_lookup.link(root, variant)
-    output = result_lookup.target(link)
-    return Artefact(link=link, output=Path(output)) if output else None
+    """Return the result of a variant, or None if its link does not lead to a store path."""
+    path = link(root, variant)
+    output = target(path)
+    return Artefact(link=path, output=Path(output)) if output else None
 
 
 def absence(root: Path, variant: Variant) -> str:
-    """Why there is no result to look at, and what makes one."""
-    link = result_lookup.link(root, variant)
-    what = f"no {link.name} here"
-    if link.is_symlink() or link.exists():
-        what = f"{link.name} does not lead into the Nix store"
-    return f"{what}; `invoke build {variant.id}` makes it"
+    """Return the reason why `find` returned None, and what to do."""
+    path = link(root, variant)
+    exists = path.is_symlink() or path.exists()
+    what = "does not lead into the Nix store" if exists else "does not exist"
+    return f"{path.name} {what}; run `invoke build {variant.id}`"
 
 
-def origin(root: Path, variant: Variant, artefact: Artefact) -> str | None:
-    """The digest of the recipe that a result was built from, or None where nothing tells.
-
-    Raises WriteError where the ledger cannot be read.
-    """
-    events = Ledger(root).of(variant)
-    return result_lookup.origin(
-        events, result_lookup.recipe_digest(root, variant), str(artefact.output)
-    )
+def link(root: Path, variant: Variant) -> Path:
+    """Return the path of a variant's result link."""
+    return root / f"result-{variant.package}"
 
 
-def unrecorded(variant: Variant) -> str:
-    """Why a verdict on a result of unknown origin is not recorded, and what mends that."""
-    return (
-        "nothing tells which recipe the result was built from; "
-        f"`invoke build {variant.id}` recognises what the store has at once"
-    )
+def target(path: Path) -> str:
+    """Return the store path that a result link leads to, or "" if it leads elsewhere."""
+    try:
+        found = os.path.realpath(path, strict=True) if path.is_symlink() else ""
+    except OSError:
+        return ""
+    return found if found.startswith(f"{store.folder()}/") else ""
 
 
 def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str | None]]:
-    """The Python of an artefact's closure, and the environment in which it imports the artefact.
+    """Return the Python of an artefact's closure and the environment to import the artefact in.
 
-    `version` is that of Python, as `3.13`. Raises ToolError where the closure has none.
+    `version` is the Python version, such as `3.13`. Raises ToolError if the closure has no Python.
     """
     closure = list(_propagated([artefact.output], set()))
-    if process.which("nix-store"):
-        closure += [Path(path) for path in sorted(requisites(str(artefact.output)))]
+    if process.which(store.NIX_STORE):
+        closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
     closure = list(dict.fromkeys(closure))
     name = re.compile(rf"[a-z0-9]+-python3-{re.escape(version)}[a-z0-9.]*")
     pythons = [path / "bin" / f"python{version}" for path in closure if name.fullmatch(path.name)]
@@ -90,23 +80,17 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
     ]
     return python, {
         "PYTHONPATH": ":".join(search),
-        "PYTHONNOUSERSITE": "1",  # no torch of the person's own
-        "PYTHONSAFEPATH": "1",  # nor one of the folder that this runs in; as -P, from 3.11 on
+        "PYTHONNOUSERSITE": "1",  # ignore a torch in the user's site-packages
+        "PYTHONSAFEPATH": "1",  # ignore the working directory; as -P, Python 3.11 and later
         "PYTHONHOME": None,
     }
 
 
-def requisites(output: str) -> list[str]:
-    """Everything that a store path needs at run time, itself included. Raises ToolError."""
-    return process.capture(["nix-store", "--query", "--requisites", output]).stdout.split()
-
-
 def _propagated(paths: Iterable[Path], seen: set[Path]) -> Iterable[Path]:
-    """The paths and what they propagate, in that order.
+    """Yield the paths and, after each, what it propagates.
 
-    nixpkgs lists what a Python package needs in nix-support/propagated-build-inputs. A package
-    with several outputs has the list in its `dev`, so the rest of the closure counts as well:
-    the wrapped programs of a Python package name all of it.
+    nixpkgs lists a Python package's dependencies in nix-support/propagated-build-inputs. A package
+    with several outputs has that file in `dev` only; `interpreter` adds the whole closure for it.
     """
     for path in paths:
         if path in seen:
@@ -118,27 +102,3 @@ def _propagated(paths: Iterable[Path], seen: set[Path]) -> Iterable[Path]:
         except OSError:
             continue
         yield from _propagated([Path(word) for word in text.split()], seen)
-
-
-def report_name(test: str, variant: Variant) -> str:
-    """Where the report of a test that ends now is kept, below the root."""
-    stamp = now().partition("+")[0].replace(":", "").replace(".", "-")
-    return f"{paths.STATE}/{REPORTS}/{test}-{variant.package}-{stamp}Z.json"
-
-
-def save_report(root: Path, name: str, document: object) -> None:
-    """Write a report whole or not at all, below the root. Raises WriteError."""
-    path = root / name
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        paths.make_state(root / paths.STATE)
-        path.parent.mkdir(exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,6 +1,6 @@
-"""What happened to each variant: an append-only file of JSON lines in the state folder.
+"""The ledger: an append-only file of JSON lines, one for each event of a variant.
 
-Every line is synced before anything is told. A line that a power cut tore is passed over.
+Every line is synced to disk before `append` returns. Torn and unknown lines are skipped.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.errors import WriteError
-from build_pytorch.matrix.model import Variant
 
 FILE: Final = "ledger.jsonl"
 LOGS: Final = "logs"
 REPORTS: Final = "reports"
 
+TestKind = Literal["smoke", "inspect"]
+TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
+"""compatible: passed on a GPU of another architecture than the variant's."""
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """One line: what happened to which variant, with the digest of its recipe at that time."""
+    """One line of the ledger. `digest` is that of the recipe at that time."""
 
     at: str
     """UTC, ISO 8601."""
@@ -35,52 +38,57 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     @property
     def subject(self) -> tuple[str, str]:
-        """The release and the variant that it is about."""
+        """The release and the variant."""
         return self.release, self.variant
 
 
 class Started(Event, tag="started", frozen=True, kw_only=True, omit_defaults=True):
-    """A build began. `attempt` is the same in the line that ends it."""
+    """A build started. The line that ends it has the same `attempt`."""
 
     attempt: str
     backend: str
     derivation: str = ""
     log: str = ""
-    """Below the root."""
+    """Path below the root."""
     cores: int = 0
 
 
 class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
-    """A build ended. Without this line it was killed."""
+    """A build ended. A killed run leaves no such line."""
 
     attempt: str
     outcome: Literal["built", "failed", "stopped", "interrupted"]
-    """stopped: ended by us, because it could only end badly."""
+    """stopped: a log rule ended the build because it could only fail."""
     seconds: float
     outputs: tuple[str, ...] = ()
     """Store paths."""
     cause: str = ""
-    """The id of the rule that names the failure."""
+    """Id of the log rule that names the failure."""
     message: str = ""
     steps: int = 0
-    """What ninja counted."""
+    """Number of ninja steps."""
     peak_memory: int = 0
-    """Bytes, where it is known."""
+    """Bytes; 0 if unknown."""
     where: str = ""
-    """The machine that built it, where it was not this one."""
+    """The remote builder; empty for this machine."""
 
 
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
-    """A built variant was put to the proof."""
+    """A built variant was smoke-tested or inspected."""
 
-    by: Literal["smoke", "binary"]
-    outcome: Literal["passed", "failed", "skipped", "compatible"]
-    """compatible: it ran on another GPU than the one it is for."""
+    by: Literal[TestKind, "binary"]
+    """Older versions wrote "binary" for "inspect"; it is read as "inspect"."""
+    outcome: TestOutcome
     output: str
     """The store path that was tested."""
     reason: str = ""
     report: str = ""
-    """Below the root."""
+    """Path below the root."""
+
+    def __post_init__(self) -> None:
+        """Read the old name of an inspection."""
+        if self.by == "binary":
+            msgspec.structs.force_setattr(self, "by", "inspect")
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):
@@ -88,8 +96,15 @@ class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults
 
     organization: str = ""
     output: str = ""
+    without_evidence: bool = False
+    """No passed smoke test or inspection was recorded for it."""
     unproved: bool = False
-    """It was published although nothing had proved it."""
+    """The name of `without_evidence` in older versions; read as `without_evidence`."""
+
+    def __post_init__(self) -> None:
+        """Read the old name of the field."""
+        if self.unproved:
+            msgspec.structs.force_setattr(self, "without_evidence", self.unproved)
 
 
 AnyEvent = Started | Ended | Tested | Published
@@ -105,43 +120,36 @@ class Ledger:
         self.path = self.folder / FILE
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line and wait until it lies on the disk. Raises WriteError."""
+        """Add one line and sync it to disk. Raises WriteError."""
         line = msgspec.json.encode(event) + b"\n"
-        try:
-            paths.make_state(self.folder)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with files.write_errors(self.path):
+            files.make_state(self.folder)
             with os.fdopen(os.open(self.path, flags, 0o666), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    line = b"\n" + line  # the line before was torn; it keeps its place
-                while line:  # a disk that fills up takes a part of it
+                    line = b"\n" + line  # a power cut tore the last line
+                while line:  # a full disk may take a part of it
                     line = line[file.write(line) or 0 :]
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def events(self) -> Iterator[AnyEvent]:
-        """Every whole line, oldest first. What newer versions wrote and we do not know is left out.
+        """Yield every valid line, oldest first.
 
-        Raises WriteError where the file is there and cannot be read.
+        Raises WriteError if the file exists and cannot be read.
         """
         try:
-            with self.path.open("rb") as file:
-                for line in file:
-                    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                        yield _DECODER.decode(line)
+            data = files.read_regular_file(self.path)
         except FileNotFoundError:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
-
-    def of(self, variant: Variant) -> list[AnyEvent]:
-        """What happened to one variant, oldest first."""
-        subject = (variant.release_name, variant.id)
-        return [event for event in self.events() if event.subject == subject]
+        for line in data.split(b"\n"):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                yield _DECODER.decode(line)
 
 
 def now() -> str:
-    """The time as the ledger writes it."""
+    """Return the current time in the format of the ledger."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

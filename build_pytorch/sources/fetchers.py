@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.nix import quoting
-from build_pytorch.nix.hash_mismatch import mismatches
+from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
+from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.sources.source_list import Source
 
 FAKE: Final = "sha256-" + "A" * 43 + "="
@@ -112,18 +112,19 @@ class Nix:
     def can(self, source: Source) -> bool:
         """Everything, where Nix is."""
         del source
-        return process.which("nix-instantiate") is not None
+        return process.which(store.NIX_INSTANTIATE) is not None
 
     def fetch(self, source: Source, run: Run) -> str:
         """Take the way that gives the hash the fetcher wants."""
         match source.fetcher:
             case "fetchTarball":
-                return _hash(source, run(_unpack(source.url)))
+                return _hash(source, run(store.prefetch_tarball_argv(source.url)))
             case "fetchpatch":
                 return self._patch(source, run)
             case "fetchFromGitHub":
                 if not source.submodules:
-                    return _hash(source, run(_unpack(f"{source.url}/archive/{source.rev}.tar.gz")))
+                    archive = f"{source.url}/archive/{source.rev}.tar.gz"
+                    return _hash(source, run(store.prefetch_tarball_argv(archive)))
                 return self._tree(source, run)
 
     def _tree(self, source: Source, run: Run) -> str:
@@ -133,7 +134,7 @@ class Nix:
         ref = ref or f"ref = {quoting.literal(f'refs/tags/{source.rev}')};"
         url = quoting.literal(source.url)
         expression = f"(builtins.fetchGit {{ url = {url}; {ref} submodules = true; }}).narHash"
-        return _hash(source, run(["nix-instantiate", "--eval", "--json", "-E", expression]))
+        return _hash(source, run(store.evaluate_argv(expression)))
 
     def _patch(self, source: Source, run: Run) -> str:
         """Build nixpkgs' own fetchpatch with a fake hash, which fails and tells the right one."""
@@ -142,8 +143,8 @@ class Nix:
             f"fetchpatch {{ name = {quoting.literal(source.patch_name)}; "
             f"url = {quoting.literal(source.url)}; hash = {quoting.literal(FAKE)}; }}"
         )
-        result = run(["nix-build", "--no-out-link", "-E", expression])
-        for pair in mismatches(result.stderr):
+        result = run(store.build_expression_argv(expression))
+        for pair in hash_mismatches(result.stderr):
             if pair.specified == FAKE:
                 return pair.got
         raise ToolError(explain(source, result))
@@ -183,10 +184,6 @@ def explain(source: Source, result: process.ProcessResult) -> str:
     errors += [line for line in lines if line.startswith("fatal")]  # Git's own word comes last
     said = (errors or lines or ["nothing said"])[-1]
     return f"{source.label}: {said}"
-
-
-def _unpack(url: str) -> list[str]:
-    return ["nix-prefetch-url", "--unpack", "--type", "sha256", url]
 
 
 def _is_full(rev: str) -> bool:

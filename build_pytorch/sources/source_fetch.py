@@ -13,7 +13,7 @@ from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Trail
-from build_pytorch.nix.hash_mismatch import mismatches
+from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.sources.fetchers import backends_for
 from build_pytorch.sources.source_list import Source
 
@@ -85,7 +85,7 @@ def from_log(path: Path, wanted: list[Source]) -> list[Fetched]:
         log = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
-    pairs = mismatches(log.decode("utf-8", errors="replace"))
+    pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
         raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
     fetched = [

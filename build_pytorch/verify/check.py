@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.base import paths, process
+from build_pytorch.base import files, process
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.comments import without_comments
 
@@ -92,7 +92,7 @@ class Context:
             if path.stat().st_size > _LARGEST:
                 self.unreadable[name] = f"larger than {_LARGEST >> 20} MiB"
                 return
-            self.recipes[name] = Recipe(name, paths.read_file(path).decode("utf-8"))
+            self.recipes[name] = Recipe(name, files.read_regular_file(path).decode("utf-8"))
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:
@@ -112,7 +112,7 @@ class Context:
     def read(self, path: str) -> str | None:
         """The text of another file below the root, or None where there is none to read."""
         try:
-            return paths.read_file(self.root / path).decode("utf-8", errors="replace")
+            return files.read_regular_file(self.root / path).decode("utf-8", errors="replace")
         except OSError:
             return None
 

@@ -11,7 +11,7 @@ from build_pytorch.build.backends.flox_backend import FloxBackend
 from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix import derivations
+from build_pytorch.nix.store import NixSettings
 
 BACKENDS: Final[tuple[type[BuildBackend], ...]] = (
     FloxBackend,
@@ -38,7 +38,7 @@ def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
     return found
 
 
-def choose(settings: BuildSettings, matrix: Matrix, host: derivations.Settings) -> BuildBackend:
+def choose(settings: BuildSettings, matrix: Matrix, host: NixSettings) -> BuildBackend:
     """Return the first fitting backend whose program is installed. Raises ToolError."""
     candidates = fitting(settings.backend, is_remote=bool(settings.builders))
     for backend in candidates:

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from build_pytorch.build.log_reader import PlainReader
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix import derivations
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.nix.log_format import Line
-from build_pytorch.results import result_lookup
+from build_pytorch.nix.log_format import LogLine
+from build_pytorch.nix.store import NixSettings, valid_paths
+from build_pytorch.results import artefacts
 
 _CLOCK_SKEW: Final = 0.1
 """Seconds by which the time stamps of files may be behind our clock."""
@@ -60,7 +60,7 @@ class BuildCommand(Struct, frozen=True):
 class LogReader(Protocol):
     """Turns the output of a program into lines with their derivations."""
 
-    def read(self, line: bytes) -> Iterator[Line]:
+    def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the lines that one line of output stands for."""
 
 
@@ -88,7 +88,7 @@ class BuildBackend:
     summary: str = ""
     """Where it builds, for the head of the plan; empty for this machine."""
 
-    def __init__(self, settings: BuildSettings, matrix: Matrix, host: derivations.Settings) -> None:
+    def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
         self.settings = settings
         self.matrix = matrix
         self.host = host
@@ -118,7 +118,7 @@ class BuildBackend:
     def finished(self, steps: Sequence[Step]) -> list[Step]:
         """Return the steps whose result is in the store, also while their process still runs."""
         outputs = [step.derivation.output for step in steps if step.derivation]
-        there = derivations.valid(outputs)
+        there = valid_paths(outputs)
         return [s for s in steps if s.derivation and s.derivation.output in there]
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
@@ -130,10 +130,10 @@ class BuildBackend:
         return () if code else self._linked(step, began)
 
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:
-        link = result_lookup.link(self.settings.root, step.variant)
-        target = result_lookup.target(link)
+        link = artefacts.link(self.settings.root, step.variant)
+        target = artefacts.target(link)
         is_ours = step.derivation is not None and target in step.derivation.outputs.values()
         # Without a derivation to compare with, only a link that this build made is believed.
         if not is_ours and (self.wraps_derivation or step.derivation is None):
             is_ours = link.is_symlink() and link.lstat().st_ctime >= began - _CLOCK_SKEW
-        return (target,) if is_ours and derivations.valid([target]) else ()
+        return (target,) if is_ours and valid_paths([target]) else ()

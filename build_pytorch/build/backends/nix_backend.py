@@ -10,30 +10,29 @@ from build_pytorch.build.backends.base_backend import (
     LogReader,
     Step,
 )
-from build_pytorch.nix.log_format import NixReader
-from build_pytorch.results import result_lookup
-
-LOG_FORMAT = ("--log-format", "internal-json")
+from build_pytorch.nix import store
+from build_pytorch.nix.log_format import NixLogReader, with_json_log
+from build_pytorch.results import artefacts
 
 
 class NixBackend(BuildBackend):
     """Builds on this machine, or where nix.conf sends builds."""
 
     name = "nix"
-    program = "nix-build"
+    program = store.NIX_BUILD
 
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
         """Return `nix-build` with the result link."""
         del jobs
         variant = steps[0].variant
-        link = result_lookup.link(self.settings.root, variant).name
-        argv = ["nix-build", variant.path, "--out-link", link, "--cores", str(cores)]
-        return BuildCommand(argv, hidden=LOG_FORMAT)
+        link = artefacts.link(self.settings.root, variant).name
+        argv = store.build_argv(variant.path, link, cores)
+        return BuildCommand(argv, hidden=with_json_log(()))
 
     def reader(self, steps: Sequence[Step]) -> LogReader:
         """Return a reader of Nix's structured log."""
         del steps
-        return NixReader()
+        return NixLogReader()
 
     def owner(self, step: Step) -> str:
         """Return the path of the derivation, which Nix's log names."""

@@ -8,14 +8,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import paths, process
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import counted
-from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends.base_backend import BuildCommand, BuildSettings, Step
-from build_pytorch.build.backends.nix_backend import LOG_FORMAT, NixBackend
+from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix import derivations
-from build_pytorch.results import result_lookup
+from build_pytorch.nix import store
+from build_pytorch.nix.log_format import with_json_log
+from build_pytorch.nix.store import NixSettings
+from build_pytorch.results import artefacts
 
 FROM_MATRIX: Final = "matrix"
 """The value of --builders for those of matrix.toml."""
@@ -48,13 +50,13 @@ class RemoteBackend(NixBackend):
     Raises BuildPytorchError for a machines file that cannot be read or is empty.
     """
 
-    program = "nix-store"
+    program = store.NIX_STORE
     is_remote = True
     shares_process = True
     needs_derivations = True
     no_builder = "no builder of --builders takes it"
 
-    def __init__(self, settings: BuildSettings, matrix: Matrix, host: derivations.Settings) -> None:
+    def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
         super().__init__(settings, matrix, host)
         self.file, text = _machines_file(settings, matrix)
         name = "matrix.toml" if settings.builders == FROM_MATRIX else str(self.file)
@@ -69,18 +71,16 @@ class RemoteBackend(NixBackend):
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
         """Return one `nix-store --realise` for all steps; `jobs` and `cores` are the local ones."""
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
-        limits = ["--max-jobs", str(jobs), "--cores", str(cores)]
-        argv = ["nix-store", "--realise", *drvs, "--keep-going", *limits]
-        return BuildCommand([*argv, "--builders", f"@{self.file}"], hidden=LOG_FORMAT)
+        argv = store.realise_argv(drvs, jobs=jobs, cores=cores, builders=f"@{self.file}")
+        return BuildCommand(argv, hidden=with_json_log(()))
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
         """Return the output of a step, whatever became of the others, and make its result link."""
         del code
         if not (step.derivation and self.finished([step])):
             return ()
-        link = result_lookup.link(self.settings.root, step.variant)
-        argv = ["nix-store", "--realise", step.derivation.output, "--add-root", str(link)]
-        process.capture([*argv, "--indirect"])
+        link = artefacts.link(self.settings.root, step.variant)
+        store.add_root(step.derivation.output, link)
         return self._linked(step, began)
 
 
@@ -119,9 +119,7 @@ def _machines_file(settings: BuildSettings, matrix: Matrix) -> tuple[Path, str]:
     text = "".join(f"{builder.line}\n" for builder in matrix.builders)
     path = settings.root / paths.STATE / "machines"
     if not settings.dry_run:
-        try:
-            paths.make_state(path.parent)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
+        with files.write_errors(path):
+            files.make_state(path.parent)
+        files.write_atomically(path, text.encode())
     return path, text

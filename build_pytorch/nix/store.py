@@ -1,0 +1,145 @@
+"""Nix commands other than evaluation: argument lists, and queries of the store."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from build_pytorch.base import process
+from build_pytorch.base.errors import ToolError
+from build_pytorch.nix.nix_evaluation import message_of
+
+# Programs of Nix, for `process.which`.
+NIX: Final = "nix"
+NIX_BUILD: Final = "nix-build"
+NIX_INSTANTIATE: Final = "nix-instantiate"
+NIX_STORE: Final = "nix-store"
+
+_NIX_COMMAND: Final = (NIX, "--extra-experimental-features", "nix-command")
+
+
+def folder() -> Path:
+    """Return the folder of the Nix store. Nix manual, "Common Environment Variables"."""
+    return Path(os.environ.get("NIX_STORE_DIR", "/nix/store"))
+
+
+class NixSettings(msgspec.Struct, frozen=True):
+    """Settings of the Nix installed here: what this machine can build."""
+
+    systems: tuple[str, ...]
+    features: tuple[str, ...] | None
+    """None if Nix is not installed."""
+
+
+def settings() -> NixSettings:
+    """Return the settings of Nix; without Nix (Flox brings its own), those of the machine.
+
+    Raises ToolError if Nix fails.
+    """
+    if not process.which(NIX):
+        return NixSettings((f"{platform.machine()}-{platform.system().lower()}",), None)
+    answer = process.capture([*_NIX_COMMAND, "config", "show", "--json"], check=False)
+    if answer.code:  # Nix before 2.20
+        answer = process.capture([*_NIX_COMMAND, "show-config", "--json"])
+    try:
+        found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
+    except msgspec.DecodeError:
+        raise ToolError("nix show-config: the output is not JSON") from None
+
+    def listed(name: str) -> list[str]:
+        value = found.get(name, {}).get("value")
+        return [str(item) for item in value] if isinstance(value, list) else []
+
+    system = str(found.get("system", {}).get("value"))
+    return NixSettings((system, *listed("extra-platforms")), tuple(listed("system-features")))
+
+
+def valid_paths(paths: Sequence[str]) -> set[str]:
+    """Return the store paths that are valid; without Nix, those that exist.
+
+    Raises ToolError if the store cannot be read.
+    """
+    present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
+    if not present or not process.which(NIX_STORE):
+        return set(present)
+    answer = process.capture(
+        [NIX_STORE, "--check-validity", "--print-invalid", *present], check=False
+    )
+    if answer.code:
+        raise ToolError(f"the Nix store cannot be read: {message_of(answer.stderr)}")
+    return set(present) - set(answer.stdout.split())
+
+
+def requisites(output: str) -> list[str]:
+    """Return the runtime closure of a store path, itself included. Raises ToolError."""
+    return process.capture([NIX_STORE, "--query", "--requisites", output]).stdout.split()
+
+
+def sizes(paths: Sequence[str]) -> list[int]:
+    """Return the size of each store path in bytes. Raises ToolError."""
+    answer = process.capture([NIX_STORE, "--query", "--size", *paths])
+    return [int(size) for size in answer.stdout.split()]
+
+
+def in_cache(outputs: Sequence[str], url: str) -> set[str]:
+    """Return the store paths that a binary cache has. Raises ToolError if it cannot be read."""
+    found = set()
+    for output in outputs:
+        argv = [*_NIX_COMMAND, "path-info", "--store", url, output]
+        answer = process.capture(argv, check=False)
+        if answer.code == 0:
+            found.add(output)
+        elif "is not valid" not in answer.stderr:
+            raise ToolError(f"{url}: cannot be read: {answer.last_line}")
+    return found
+
+
+def add_root(output: str, link: Path) -> None:
+    """Link a valid store path and protect it from garbage collection. Raises ToolError."""
+    process.capture([NIX_STORE, "--realise", output, "--add-root", str(link), "--indirect"])
+
+
+def build_argv(recipe: str, link: str, cores: int) -> list[str]:
+    """Return the command that builds a recipe; both paths are relative to its folder."""
+    return [NIX_BUILD, recipe, "--out-link", link, "--cores", str(cores)]
+
+
+def realise_argv(drvs: Sequence[str], *, jobs: int, cores: int, builders: str) -> list[str]:
+    """Return the command that builds derivations on `builders` (syntax of nix.conf)."""
+    limits = ["--max-jobs", str(jobs), "--cores", str(cores)]
+    return [NIX_STORE, "--realise", *drvs, "--keep-going", *limits, "--builders", builders]
+
+
+def sign_argv(outputs: Sequence[str], key: Path) -> list[str]:
+    """Return the command that signs the closures of store paths with a secret key file."""
+    return [*_NIX_COMMAND, "store", "sign", "--recursive", "--key-file", str(key), *outputs]
+
+
+def copy_argv(outputs: Sequence[str], url: str) -> list[str]:
+    """Return the command that copies the closures of store paths to a binary cache."""
+    return [*_NIX_COMMAND, "copy", "--to", url, *outputs]
+
+
+def evaluate_argv(expression: str) -> list[str]:
+    """Return the command that prints the value of an expression as JSON."""
+    return [NIX_INSTANTIATE, "--eval", "--json", "-E", expression]
+
+
+def build_expression_argv(expression: str) -> list[str]:
+    """Return the command that builds an expression without a result link."""
+    return [NIX_BUILD, "--no-out-link", "-E", expression]
+
+
+def prefetch_tarball_argv(url: str) -> list[str]:
+    """Return the command that prints the SHA-256 hash of an unpacked tarball."""
+    return ["nix-prefetch-url", "--unpack", "--type", "sha256", url]
+
+
+def delete_command(output: str) -> str:
+    """Return the command, for messages, that deletes a store path."""
+    return f"{NIX_STORE} --delete {output}"

@@ -1,0 +1,215 @@
+"""What is known of a variant: built, tested, published. Records tests with their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from build_pytorch.base import digest, files, paths
+from build_pytorch.matrix.model import Variant
+from build_pytorch.nix.store import valid_paths
+from build_pytorch.results import artefacts
+from build_pytorch.results.artefacts import Artefact
+from build_pytorch.results.ledger import (
+    REPORTS,
+    AnyEvent,
+    Ended,
+    Ledger,
+    Published,
+    Tested,
+    TestKind,
+    TestOutcome,
+    now,
+)
+
+_Event = TypeVar("_Event", bound=AnyEvent)
+
+
+class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one variant and its current recipe."""
+
+    variant: Variant
+    digest: str
+    """Of the recipe file; empty if it cannot be read."""
+    output: str = ""
+    """Store path of the current recipe's result, if the result link leads to it."""
+    stale: str = ""
+    """Store path behind the link, if it was built from another recipe."""
+    unknown: str = ""
+    """Store path behind the link, if the ledger has no recipe for it."""
+    last: Ended | None = None
+    """The last build of any recipe."""
+    stopped_by: str = ""
+    """Id of the log rule that stopped the last build of the current recipe."""
+    smoke: Tested | None = None
+    inspect: Tested | None = None
+    published: Published | None = None
+    organizations: tuple[str, ...] = ()
+    """Where `output` is published; an empty name is the user's own account."""
+
+    @property
+    def failed_test(self) -> str:
+        """The test that this result failed, with its reason; empty if it failed none."""
+        for test, name in ((self.smoke, "smoke test"), (self.inspect, "inspection")):
+            if test and test.outcome == "failed":
+                return f"its {name} failed: {test.reason or 'see its report'}"
+        return ""
+
+    @property
+    def missing_evidence(self) -> str:
+        """Why the evidence for this result is not enough; empty if it is."""
+        if self.failed_test:
+            return self.failed_test
+        if any(test and test.outcome == "passed" for test in (self.smoke, self.inspect)):
+            return ""
+        if self.smoke and self.smoke.outcome == "compatible":
+            return "it ran only on a GPU of another architecture"
+        return "no smoke test or inspection passed yet"
+
+
+def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
+    """Return what is known of variants, by package name.
+
+    The ledger names the recipe of a result; one query to the store finds the results that exist.
+    Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
+    """
+    events: dict[tuple[str, str], list[AnyEvent]] = {}
+    for event in Ledger(root).events():
+        events.setdefault(event.subject, []).append(event)
+    targets = {v.package: artefacts.target(artefacts.link(root, v)) for v in variants}
+    present = valid_paths([path for path in targets.values() if path])
+    return {
+        variant.package: _result(
+            variant,
+            recipe_digest(root, variant),
+            events.get((variant.release_name, variant.id), []),
+            target if (target := targets[variant.package]) in present else "",
+        )
+        for variant in variants
+    }
+
+
+def recipe_digest(root: Path, variant: Variant) -> str:
+    """Return the digest of a variant's recipe file, or "" if it cannot be read."""
+    try:
+        return digest.of_bytes(files.read_regular_file(root / variant.path))
+    except OSError:
+        return ""
+
+
+def unknown_recipe(variant: Variant) -> str:
+    """Return why a test of a result without a known recipe is not recorded, and what to do."""
+    return (
+        "the ledger has no recipe for this result; "
+        f"run `invoke build {variant.id}`, which records a finished result without building again"
+    )
+
+
+def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
+    root: Path,
+    variant: Variant,
+    artefact: Artefact | None,
+    *,
+    test: TestKind,
+    outcome: TestOutcome | Literal["not run"],
+    reasons: Sequence[str],
+    document: Mapping[str, object],
+) -> tuple[str, bool]:
+    """Save the report of a test and add a line to the ledger. Raises WriteError.
+
+    The ledger gets a line only if `artefact`, the result that was tested, has a known recipe. In
+    the report `document` gets the keys at, recorded, report and digest. Returns the report's path
+    below the root and whether the ledger got a line.
+    """
+    moment = now()
+    of = None
+    if artefact:
+        subject = (variant.release_name, variant.id)
+        events = [event for event in Ledger(root).events() if event.subject == subject]
+        of = _origin(events, recipe_digest(root, variant), str(artefact.output))
+    stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
+    report = f"{paths.STATE}/{REPORTS}/{test}-{variant.package}-{stamp}Z.json"
+    recorded = of is not None and outcome != "not run"
+    added = {"recorded": recorded, "report": report, "digest": of}
+    text = msgspec.json.encode({"at": moment, **document, **added})
+    with files.write_errors(root / report):
+        files.make_state(root / paths.STATE)
+        (root / report).parent.mkdir(exist_ok=True)
+    files.write_atomically(root / report, msgspec.json.format(text, indent=2) + b"\n")
+    if artefact and of is not None and outcome != "not run":
+        Ledger(root).append(
+            Tested(
+                at=moment,
+                release=variant.release_name,
+                variant=variant.id,
+                digest=of,
+                by=test,
+                outcome=outcome,
+                output=str(artefact.output),
+                reason="; ".join(reasons),
+                report=report,
+            )
+        )
+    return report, recorded
+
+
+def _origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None:
+    """Return the digest of the recipe that a store path was built from, or None if unknown.
+
+    `events` are those of one variant. Several recipes have the same output if they differ in
+    comments only: then the digest is the `current` one if it is among them, else the last.
+    """
+    recipes = [
+        event.digest
+        for event in events
+        if isinstance(event, Ended) and event.outcome == "built" and output in event.outputs
+    ]
+    if current in recipes:
+        return current
+    return recipes[-1] if recipes else None
+
+
+def _result(
+    variant: Variant, current: str, events: Sequence[AnyEvent], target: str
+) -> VariantResult:
+    """Combine the events of a variant with the store path behind its link ("" if none)."""
+    of_now = [event for event in events if event.digest == current]
+    ended = _last(of_now, Ended)
+    stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
+    of = _origin(events, current, target) if target else None
+    is_current = bool(current) and of == current and not stopped_by
+    return VariantResult(
+        variant=variant,
+        digest=current,
+        output=target if is_current else "",
+        stale=target if of is not None and not is_current else "",
+        unknown=target if of is None else "",
+        last=_last(events, Ended),
+        stopped_by=stopped_by,
+        smoke=_tested(of_now, "smoke", target) if is_current else None,
+        inspect=_tested(of_now, "inspect", target) if is_current else None,
+        published=_last(of_now, Published),
+        organizations=tuple(
+            event.organization
+            for event in of_now
+            if is_current and isinstance(event, Published) and event.output == target
+        ),
+    )
+
+
+def _tested(events: Sequence[AnyEvent], by: TestKind, output: str) -> Tested | None:
+    """Return the last passed or failed test of a result, else the last undecided one."""
+    tests = [
+        event
+        for event in events
+        if isinstance(event, Tested) and event.by == by and event.output == output
+    ]
+    decided = [event for event in tests if event.outcome in {"passed", "failed"}]
+    return next(reversed(decided or tests), None)
+
+
+def _last(events: Sequence[AnyEvent], kind: type[_Event]) -> _Event | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
