@@ -339,7 +339,7 @@ def test_what_flox_would_refuse_is_told_before_anything_is_published(
         (["cpu-avx3"], "did you mean"),
         (["cpu-avx2", "--org=-x"], 'found "-x"; allowed: letters'),
         (["cpu-avx2", "--org=a/b"], 'found "a/b"'),
-        (["cpu-avx2", "--org", ""], "a variable that was not set"),
+        (["cpu-avx2", "--org", ""], "a variable that is not set"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(hub: Hub, argv: list[str], says: str) -> None:

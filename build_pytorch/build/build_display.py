@@ -98,15 +98,8 @@ class BuildDisplay:
             table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for attempt in attempts:
-            message = visible(attempt.progress.message.expandtabs())
-            left = self._left(attempt)
-            cells = (
-                attempt.step.variant.id,
-                _phase(attempt),
-                clock(attempt.seconds),
-                left,
-                message,
-            )
+            cells = [attempt.step.variant.id, *self._cells(attempt)]
+            cells.append(visible(attempt.progress.message.expandtabs()))
             table.add_row(*(Text(cell) for cell in cells))
         return table
 
@@ -118,11 +111,12 @@ class BuildDisplay:
         if (progress.phase, tenth) == (phase, shown_tenth) and now - when < _QUIET:
             return
         self._shown[attempt.id] = (progress.phase, tenth, now)
-        parts = [_phase(attempt), clock(attempt.seconds), self._left(attempt)]
-        self.say(f"{attempt.step.variant.id}: {', '.join(part for part in parts if part)}")
+        self.say(f"{attempt.step.variant.id}: {', '.join(filter(None, self._cells(attempt)))}")
 
-    def _left(self, attempt: Attempt) -> str:
+    def _cells(self, attempt: Attempt) -> tuple[str, str, str]:
+        """Return the phase with its steps, the time it took, and an estimate of the rest."""
         progress = attempt.progress
+        steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
         seconds = remaining(
             attempt.seconds,
             progress.done,
@@ -130,13 +124,8 @@ class BuildDisplay:
             time.monotonic() - progress.first_step,
             self.history.get(attempt.step.variant.package),
         )
-        return "" if seconds is None else f"about {clock(seconds)} left"
-
-
-def _phase(attempt: Attempt) -> str:
-    progress = attempt.progress
-    steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
-    return f"{progress.phase or 'waiting'}{steps}"
+        left = "" if seconds is None else f"about {clock(seconds)} left"
+        return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left
 
 
 def remaining(

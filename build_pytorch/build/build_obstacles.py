@@ -84,13 +84,13 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Yield memory and disks that are too small for so many builds at once."""
     jobs, cores = min(jobs, len(steps)), max(1, cores)
-    for build in needs(steps):
+    for build in _needs(steps):
         needed = (build.reserved_memory + build.job_memory * cores) * jobs
-        free = min(psutil.virtual_memory().available / _GIB, memory())
+        free = min(psutil.virtual_memory().available / _GIB, _memory())
         if free < needed:
             yield (
                 f"memory: {jobs} at once with {cores} compile jobs each need {needed:.0f} GiB, "
-                f"{free:.0f} of {memory():.0f} are free; end other programs, use fewer --jobs "
+                f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
                 "or --cores, a larger machine with --builders, or --force"
             )
         for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
@@ -104,16 +104,22 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
 
 def few_cores(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
-    share = cpus() // max(1, min(jobs, len(steps)))
-    for build in needs(steps):
+    share = _cpus() // max(1, min(jobs, len(steps)))
+    for build in _needs(steps):
         if cores < min(share, build.max_jobs):
             yield (
-                f"memory: {memory():.0f} GiB allow {cores} compile jobs of {share}; "
+                f"memory: {_memory():.0f} GiB allow {cores} compile jobs of {share}; "
                 f"one needs up to {build.job_memory:g} GiB"
             )
 
 
-def needs(steps: Sequence[Step]) -> list[Build]:
+def most_cores(steps: Sequence[Step], jobs: int) -> int:
+    """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
+    share = _cpus() // jobs
+    return min(build.cores(_memory() / jobs, share) for build in _needs(steps))
+
+
+def _needs(steps: Sequence[Step]) -> list[Build]:
     """Return what builds need, once for each release that differs."""
     found: list[Build] = []
     for step in steps:
@@ -128,7 +134,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def memory() -> float:
+def _memory() -> float:
     """Return GiB of memory that builds may use: of the machine, or of the container if less."""
     total: int = psutil.virtual_memory().total
     for limit in _CGROUP_LIMITS:
@@ -139,7 +145,7 @@ def memory() -> float:
     return total / _GIB
 
 
-def cpus() -> int:
+def _cpus() -> int:
     """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

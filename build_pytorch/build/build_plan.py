@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -44,65 +44,56 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
 def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettings) -> BuildPlan:
     """Plan builds. Nothing is written, except derivations and a machines file for a backend.
 
-    Raises BuildPytorchError where there is no backend or the store does not answer.
+    Raises BuildPytorchError if there is no backend or the store does not answer.
     """
-    host = store.settings()
-    backend = backend_registry.choose(settings, matrix, host)
-    results = evidence.look(settings.root, variants)
-    steps: dict[str, Step] = {}
-    for result in results.values():
-        variant = result.variant
-        if variant.impossible and not settings.force:
-            steps[variant.package] = _skipped(result, f"impossible-host: {variant.impossible}")
-        elif result.output:
-            steps[variant.package] = Step(
-                variant=variant,
-                action="up to date",
-                reason="the store has the current recipe's result",
-                digest=result.digest,
-            )
-    rest = [v for v in ordered(variants) if v.package not in steps]
-    obstacles = list(build_obstacles.occupied(settings.root, rest))
-    if not settings.force:
-        obstacles += build_obstacles.unverified(matrix, settings.root, rest)
+    root, force = settings.root, settings.force
+    backend = backend_registry.choose(settings, matrix, store.settings())
+    results = evidence.look(root, variants)
+    early = {package: _early_step(result, force=force) for package, result in results.items()}
+    rest = [variant for variant in ordered(variants) if not early[variant.package]]
+    obstacles = list(build_obstacles.occupied(root, rest))
+    if not force:
+        obstacles += build_obstacles.unverified(matrix, root, rest)
     evaluated = DerivationSet({}, {})
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
-        write = backend.needs_derivations and not settings.dry_run
-        evaluated = derivations.evaluate(settings.root, rest, write=write)
+        write = backend.shares_process and not settings.dry_run
+        evaluated = derivations.evaluate(root, rest, write=write)
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
-    there = store.valid_paths(sorted(d.output for d in evaluated.derivations.values()))
-    for variant in rest:
-        derivation = evaluated.derivations.get(variant.package)
-        steps[variant.package] = _step(results[variant.package], derivation, there, backend)
-    ready = tuple(steps[variant.package] for variant in ordered(variants))
-    building = [step for step in ready if step.action == "build"]
+    found = evaluated.derivations
+    there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
+    steps = [
+        early[v.package] or _step(results[v.package], found.get(v.package), there, backend)
+        for v in ordered(variants)
+    ]
+    building = [step for step in steps if step.action == "build"]
     local = [step for step in building if not step.where]
-    cores = settings.cores or _cores(building, settings.jobs)
     if building and not obstacles:
-        obstacles += _obstacles(building, local, results, there, backend)
+        obstacles += build_obstacles.missing_features(building, backend)
+        obstacles += backend.obstacles(building)
+        if not force:
+            obstacles += build_obstacles.stopped_results(building, results, there)
+            obstacles += build_obstacles.too_small(local, settings.jobs, settings.cores)
+    jobs = max(1, min(settings.jobs, len(building)))
+    cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
     return BuildPlan(
-        steps=ready,
+        steps=tuple(steps),
         obstacles=tuple(obstacles),
         warnings=tuple(build_obstacles.few_cores(local, settings.jobs, cores)),
         backend=backend,
-        jobs=min(settings.jobs, max(1, len(building))),
-        cores=cores if building else 0,
+        jobs=jobs,
+        cores=cores,
     )
 
 
-def _obstacles(
-    building: Sequence[Step],
-    local: Sequence[Step],
-    results: Mapping[str, VariantResult],
-    there: set[str],
-    backend: BuildBackend,
-) -> list[str]:
-    settings = backend.settings
-    found = [*build_obstacles.missing_features(building, backend), *backend.obstacles(building)]
-    if not settings.force:
-        found += build_obstacles.stopped_results(building, results, there)
-        found += build_obstacles.too_small(local, settings.jobs, settings.cores)
-    return found
+def _early_step(result: VariantResult, *, force: bool) -> Step | None:
+    """Return what becomes of a variant that needs no evaluation, else None."""
+    variant = result.variant
+    if variant.impossible and not force:
+        return _skipped(result, f"impossible-host: {variant.impossible}")
+    if not result.output:
+        return None
+    reason = "the store has the current recipe's result"
+    return Step(variant=variant, action="up to date", reason=reason, digest=result.digest)
 
 
 def _skipped(result: VariantResult, reason: str) -> Step:
@@ -113,8 +104,7 @@ def _step(
     result: VariantResult, derivation: Derivation | None, there: set[str], backend: BuildBackend
 ) -> Step:
     """Return what becomes of a variant whose current result is not linked."""
-    variant = result.variant
-    system = derivation.system if derivation else variant.cpu.platform
+    system = derivation.system if derivation else result.variant.cpu.platform
     where = ""
     reason = "the result is of another recipe" if result.stale else "not built yet"
     if derivation and derivation.output in there:
@@ -125,18 +115,10 @@ def _step(
             why = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
             return _skipped(result, why)
     return Step(
-        variant=variant,
+        variant=result.variant,
         action="build",
         reason=reason,
         digest=result.digest,
         derivation=derivation,
         where=where,
     )
-
-
-def _cores(steps: Sequence[Step], jobs: int) -> int:
-    """Return the compile jobs of each build that memory and CPUs allow."""
-    jobs = max(1, min(jobs, len(steps)))
-    share = build_obstacles.cpus() // jobs
-    memory = build_obstacles.memory() / jobs
-    return min((b.cores(memory, share) for b in build_obstacles.needs(steps)), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.process_stream import StreamedProcess
@@ -44,7 +45,9 @@ class Attempt:
         self.is_shared = False
         """Whether other steps are built in the same process."""
         self._started = time.monotonic()
-        self._file = _opened(root / self.log)
+        with files.write_errors(root / self.log):
+            (root / self.log).parent.mkdir(parents=True, exist_ok=True)
+            self._file = (root / self.log).open("wb")
 
     @property
     def seconds(self) -> float:
@@ -52,25 +55,20 @@ class Attempt:
         began = self.progress.began if self.is_shared else 0.0
         return time.monotonic() - (began or self._started)
 
-    def write(self, text: str) -> None:
-        """Add a line to the log, unless an earlier write failed."""
-        if not self.lost_log:
-            self._try(lambda: self._file.write(f"{text}\n".encode()))
-
-    def flush(self) -> None:
-        """Make what was written visible to other readers of the log."""
-        if not self.lost_log:
-            self._try(self._file.flush)
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines to the log and make them visible, unless an earlier write failed."""
+        if self.lost_log:
+            return
+        try:
+            self._file.write("".join(f"{line}\n" for line in lines).encode())
+            self._file.flush()
+        except OSError as error:
+            self.lost_log = error.strerror or "cannot be written"
 
     def close(self) -> None:
         """Close the log."""
-        self._try(self._file.close)
-
-    def _try(self, write: Callable[[], object]) -> None:
-        try:
-            write()
-        except OSError as error:
-            self.lost_log = self.lost_log or error.strerror or "cannot be written"
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class BuildProcess:
@@ -100,7 +98,7 @@ class BuildProcess:
         self._backend = backend
         self._all = tuple(attempts)
         self._owners = {backend.owner(a.step): a for a in attempts}
-        self._reader = backend.reader([a.step for a in attempts])
+        self._read = backend.reader([a.step for a in attempts])
         self._on_rule = on_rule
         self._started = time.monotonic()
         self._program: StreamedProcess | None = None
@@ -119,7 +117,7 @@ class BuildProcess:
         measuring = None
         try:
             for attempt in self._all:
-                attempt.write(f"$ {shlex.join(argv)}")
+                attempt.write([f"$ {shlex.join(argv)}"])
             self._program = await StreamedProcess.start(
                 argv, cwd=self._backend.settings.root, env=self.command.env
             )
@@ -139,21 +137,22 @@ class BuildProcess:
     def _take(self, lines: Sequence[bytes]) -> None:
         """Put lines into the logs: of their own attempt, or of all that wait for a dependency."""
         now = time.monotonic()
+        texts: dict[Attempt, list[str]] = {}
         for raw in lines:
-            for line in self._reader.read(raw):
+            for line in self._read(raw):
                 owner = self._owners.get(line.derivation) if line.derivation else None
                 shown = named(line) if line.derivation and not owner else line
                 if line.began and owner:
                     self.news.set()
                 for attempt in [owner] if owner else self.attempts:
                     if shown.text:
-                        attempt.write(shown.text)
+                        texts.setdefault(attempt, []).append(shown.text)
                     rule = attempt.progress.see(shown, now, own=owner is not None)
                     if rule and attempt.rule is None:
                         attempt.rule = rule
                         self._on_rule(self, attempt)
-        for attempt in self._all:
-            attempt.flush()
+        for attempt, written in texts.items():
+            attempt.write(written)
 
     async def _measure(self, program: StreamedProcess) -> None:
         while True:
@@ -178,13 +177,3 @@ class BuildProcess:
                 program.send(number)
                 await asyncio.sleep(_PATIENCE)
             program.kill()
-
-    def release(self, attempt: Attempt) -> None:
-        """Remove an attempt that is done while others go on; late lines still reach its log."""
-        self.attempts.remove(attempt)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    with files.write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")

@@ -80,12 +80,15 @@ class Pushes:
                     return
         self.say(f"{variant.id}: is in {self.url}")
 
-    async def end(self) -> None:
+    def cancel(self) -> None:
         """End what is not done; that counts as failed."""
-        tasks = list(self.running)
-        for task in tasks:
+        for task in self.running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Cancel, and wait for the end."""
+        self.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
 
     def _fail(self, variant: Variant, why: str) -> None:
         self.failed[variant.package] = why

@@ -1,7 +1,7 @@
 """The run of a plan: one asyncio loop in which no program and no store access blocks another.
 
-Each build is a task: it runs its process, then asks the store for the result, records the outcome
-and reports it. The loop begins builds, shows progress and reacts to signals.
+Each process is a task: it runs, then the store is asked for results, which are recorded and
+reported. The loop starts builds, shows progress and reacts to signals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.push import Pushes
-from build_pytorch.matrix.model import Variant
 from build_pytorch.results import artefacts, evidence
 
 _RETRY_SECONDS: Final = "BUILD_PYTORCH_RETRY_SECONDS"
@@ -46,7 +45,6 @@ class BuildRun:
     def __init__(self, plan: BuildPlan, settings: BuildSettings, display: BuildDisplay) -> None:
         self.plan = plan
         self.settings = settings
-        self.display = display
         self.outcomes: dict[str, BuildOutcome] = {}
         """By package name."""
         self.fixable: list[Path] = []
@@ -54,16 +52,17 @@ class BuildRun:
         self.ended_by = 0
         """The signal that ended the run, or 0."""
         self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
+        self._display = display
+        self._say = display.say
         self._record = BuildRecord(settings.root, plan.backend.name, display.say)
         self._schedule = schedule.Schedule(
             plan.builds,
             plan.jobs,
             plan.cores,
             float(os.environ.get(_RETRY_SECONDS, "30")),
-            shared=plan.backend.shares_process,
+            is_shared=plan.backend.shares_process,
         )
-        self._processes: list[BuildProcess] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
         self._number = 0
         self._signals_seen = 0
         self._news = asyncio.Event()
@@ -81,23 +80,24 @@ class BuildRun:
                 for step in self.plan.steps:
                     if step.action == "up to date":
                         link = artefacts.link(self.settings.root, step.variant)
-                        self._push(step.variant, [artefacts.target(link)])
-                while self._schedule.waiting or self._tasks or self.pushes.running:
+                        self.pushes.begin(step.variant, [artefacts.target(link)])
+                while self._schedule.waiting or self._processes or self.pushes.running:
                     self._begin()
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._news.wait(), _TICK)
                     self._news.clear()
-                    for task in [task for task in self._tasks if task.done()]:
-                        self._tasks.remove(task)
-                        task.result()
-                    self.display.show(a for p in self._processes for a in p.attempts)
+                    for process, task in list(self._processes.items()):
+                        if task.done():
+                            del self._processes[process]
+                            task.result()
+                    self._display.show(self._attempts())
                     if self._signals_seen > 1:
                         break
             finally:
                 for process in self._processes:
                     process.is_interrupted = True
                     process.kill()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await asyncio.gather(*self._processes.values(), return_exceptions=True)
                 await self.pushes.end()
         return [self.outcomes[step.variant.package] for step in self.plan.builds]
 
@@ -105,48 +105,45 @@ class BuildRun:
     def _signals(self) -> Iterator[None]:
         """Handle signals between two events, so that none separates a build from its record."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.getsignal(number) for number in numbers}
-        for number in numbers:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
-            for number in numbers:
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
         self.ended_by = self.ended_by or number
         self._news.set()
         if self._signals_seen == 1:
-            self.display.say("stopping the builds; a second signal kills them")
-            for step in self._schedule.drop():
-                self._put_off(step, "the run was ended")
+            self._say("stopping the builds; a second signal kills them")
+            self._put_off(self._schedule.drop(), "the run was ended")
             self._stop_all()
-            for task in self.pushes.running:
-                task.cancel()
+            self.pushes.cancel()
 
-    # --- beginning ---
+    def _attempts(self) -> list[Attempt]:
+        return [attempt for process in self._processes for attempt in process.attempts]
+
+    # --- the start of a process ---
 
     def _begin(self) -> None:
         while not self._signals_seen:
-            running = [a.step.variant for p in self._processes for a in p.attempts]
+            running = [attempt.step.variant for attempt in self._attempts()]
             ended = [outcome.variant for outcome in self.outcomes.values()]
             steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
             if not steps:
                 return
-            if planned := [step for step in steps if self._is_as_planned(step)]:
+            root = self.settings.root
+            changed = [s for s in steps if evidence.recipe_digest(root, s.variant) != s.digest]
+            self._put_off(changed, "its recipe has changed since the plan; run again")
+            for step in changed:
+                self._say(sentence(self.outcomes[step.variant.package]))
+            if planned := [step for step in steps if step not in changed]:
                 self._start(planned)
-
-    def _is_as_planned(self, step: Step) -> bool:
-        """Whether the recipe is still the planned one; if not, the step is not started."""
-        if evidence.recipe_digest(self.settings.root, step.variant) == step.digest:
-            return True
-        self._put_off(step, "its recipe has changed since the plan; run again")
-        self.display.say(sentence(self.outcomes[step.variant.package]))
-        return False
 
     def _start(self, steps: Sequence[Step]) -> None:
         attempts = []
@@ -155,31 +152,25 @@ class BuildRun:
             attempts.append(Attempt(self.settings.root, step, self._number))
         cores = min(self._schedule.cores(step) for step in steps)
         command = self.plan.backend.command(steps, self.plan.jobs, cores)
-        self.display.say(f"$ {shlex.join(command.argv)}")
+        self._say(f"$ {shlex.join(command.argv)}")
         for attempt in attempts:
             self._record.started(attempt, self._schedule.cores(attempt.step))
         process = BuildProcess(self.plan.backend, attempts, command, self._on_rule)
-        self._processes.append(process)
-        self._watch(asyncio.create_task(self._build(process)))
-
-    def _watch(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
+        task = asyncio.create_task(self._build(process))
         task.add_done_callback(lambda _: self._news.set())
+        self._processes[process] = task
 
-    # --- one process ---
+    # --- its end ---
 
     async def _build(self, process: BuildProcess) -> None:
         """Run a process, and conclude its attempts as they end."""
+        early = asyncio.create_task(self._conclude_finished(process))
         try:
-            early = asyncio.create_task(self._conclude_finished(process))
-            try:
-                code = await process.run()
-            finally:
-                await early
-            for attempt in list(process.attempts):
-                await self._conclude(process, attempt, code)
+            code = await process.run()
         finally:
-            self._processes.remove(process)
+            await early
+        for attempt in list(process.attempts):
+            await self._conclude(process, attempt, code)
 
     async def _conclude_finished(self, process: BuildProcess) -> None:
         """Conclude the finished steps of a shared process, which reports only at its end."""
@@ -193,84 +184,60 @@ class BuildRun:
             steps = [attempt.step for attempt in begun.values()]
             for step in await asyncio.to_thread(self.plan.backend.finished, steps):
                 if not process.has_ended:
-                    process.release(begun[id(step)])
+                    process.attempts.remove(begun[id(step)])  # late lines still reach its log
                     await self._conclude(process, begun[id(step)], 0)
 
     def _on_rule(self, process: BuildProcess, attempt: Attempt) -> None:
         """Stop a build that matched a rule, unless too much work of others would be lost."""
         others = [a for a in process.attempts if a is not attempt and a.rule is None]
-        if others and attempt.rule and process.elapsed * len(others) > _MOST_DISCARDED:
-            name = attempt.step.variant.id
-            self.display.say(
-                f"{name}: {attempt.rule.meaning}; not stopped, because others share its process"
-            )
+        if attempt.rule and process.elapsed * len(others) > _MOST_DISCARDED:
+            name, meaning = attempt.step.variant.id, attempt.rule.meaning
+            self._say(f"{name}: {meaning}; not stopped, because others share its process")
         else:
             process.stop()
 
     async def _conclude(self, process: BuildProcess, attempt: Attempt, code: int) -> None:
-        """Decide what became of an attempt, record it, then retry it or report it."""
-        step = attempt.step
-        outputs = await asyncio.to_thread(self.plan.backend.outputs, step, attempt.created, code)
+        """Decide what became of an attempt and record it, then repeat it or report it."""
+        step, created = attempt.step, attempt.created
+        outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
         was_ended = process.is_interrupted or process.is_stopped
         outcome = decide(attempt, code, outputs, was_ended=was_ended)
-        memory = 0 if attempt.is_shared else process.peak_memory
-        self._record.ended(attempt, outcome, memory)
-        if outcome.state == "interrupted" and not (
-            process.is_interrupted or self.settings.fail_fast
-        ):
+        rule, name = outcome.rule, outcome.variant.id
+        self._record.ended(attempt, outcome, 0 if attempt.is_shared else process.peak_memory)
+        is_on = not (process.is_interrupted or self.settings.fail_fast)
+        if outcome.state == "interrupted" and is_on:
             self._schedule.put_back(step)  # it was ended because of another build
             return
-        if outcome.state == "failed" and not self._signals_seen:
-            rule = outcome.rule
-            how = self._schedule.retry(step, rule, time.monotonic())
-            if rule and how:
-                name = outcome.variant.id
-                self.display.say(f"{name}: {rule.meaning}; {how} (log: {outcome.log})")
-                return
-        if outcome.rule and outcome.rule.id == HASH_MISMATCH:
+        has_failed = outcome.state == "failed" and not self._signals_seen
+        if has_failed and rule and (how := self._schedule.retry(step, rule, time.monotonic())):
+            self._say(f"{name}: {rule.meaning}; {how} (log: {outcome.log})")
+            return
+        if rule and rule.id == HASH_MISMATCH:
             self.fixable.append(self.settings.root / attempt.log)
-        self._settle(outcome)
-
-    # --- ends ---
-
-    def _settle(self, outcome: BuildOutcome) -> None:
-        """Report an outcome, and drop the steps that would fail in the same way."""
         self.outcomes[outcome.variant.package] = outcome
-        self.display.say(sentence(outcome))
-        if self._signals_seen:
-            return
+        self._say(sentence(outcome))
+        if not self._signals_seen:
+            self._follow(outcome)
+
+    def _follow(self, outcome: BuildOutcome) -> None:
+        """Push a result; after a failure drop the steps that would fail in the same way."""
+        name, rule, group = outcome.variant.id, outcome.rule, schedule.kind(outcome.variant)
+        built = [o.variant for o in self.outcomes.values() if o.state == "built"]
         if outcome.state == "built":
-            self._push(outcome.variant, outcome.outputs)
-            return
-        name, rule = outcome.variant.id, outcome.rule
-        dropped: list[Step] = []
-        why = ""
-        if self.settings.fail_fast:
-            why = f"--fail-fast: {name} {outcome.state}"
-            dropped = self._schedule.drop()
+            self.pushes.begin(outcome.variant, outcome.outputs)
+        elif self.settings.fail_fast:
+            self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
             self._stop_all()
-        elif rule and rule.shared and not self._has_built_sibling(outcome.variant):
+        elif rule and rule.shared and group not in map(schedule.kind, built):
             why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
-            dropped = self._schedule.drop(outcome.variant)
-        for step in dropped:
-            self._put_off(step, why)
+            self._put_off(self._schedule.drop(outcome.variant), why)
 
-    def _has_built_sibling(self, variant: Variant) -> bool:
-        group = schedule.kind(variant)
-        outcomes = self.outcomes.values()
-        return any(o.state == "built" and schedule.kind(o.variant) == group for o in outcomes)
-
-    def _put_off(self, step: Step, why: str) -> None:
-        self.outcomes[step.variant.package] = BuildOutcome(
-            variant=step.variant, state="not started", message=why
-        )
+    def _put_off(self, steps: Sequence[Step], why: str) -> None:
+        for step in steps:
+            outcome = BuildOutcome(variant=step.variant, state="not started", message=why)
+            self.outcomes[step.variant.package] = outcome
 
     def _stop_all(self) -> None:
         for process in self._processes:
             process.is_interrupted = True
             process.stop()
-
-    def _push(self, variant: Variant, outputs: Sequence[str]) -> None:
-        self.pushes.begin(variant, outputs)
-        for task in self.pushes.running:
-            task.add_done_callback(lambda _: self._news.set())

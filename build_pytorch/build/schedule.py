@@ -74,18 +74,20 @@ def next_of(
 
 
 class Schedule:
-    """The steps that wait, with their cores and retries."""
+    """The steps that wait, with their cores and retries.
+
+    `retry_seconds` pass before the first retry of a download; each further one waits twice as
+    long. `is_shared`: one process builds all steps that wait.
+    """
 
     def __init__(
-        self, steps: Iterable[Step], jobs: int, cores: int, retry_seconds: float, *, shared: bool
+        self, steps: Iterable[Step], jobs: int, cores: int, retry_seconds: float, *, is_shared: bool
     ) -> None:
         self.waiting = list(steps)
-        self.jobs = jobs
-        self.retry_seconds = retry_seconds
-        """Before the first retry of a download; each further one waits twice as long."""
-        self.is_shared = shared
-        """Whether one process builds all steps that wait."""
+        self._jobs = jobs
         self._default_cores = cores
+        self._retry_seconds = retry_seconds
+        self._is_shared = is_shared
         self._cores: dict[str, int] = {}
         self._tries: dict[tuple[str, str], int] = {}
         self._not_before: dict[str, float] = {}
@@ -99,9 +101,9 @@ class Schedule:
     ) -> list[Step]:
         """Remove and return the steps that a new process builds now; empty: wait."""
         due = [s for s in self.waiting if now >= self._not_before.get(s.variant.package, 0.0)]
-        if self.is_shared:
+        if self._is_shared:
             taken = [] if processes or len(due) < len(self.waiting) else due
-        elif processes >= self.jobs:
+        elif processes >= self._jobs:
             taken = []
         else:
             first = next_of([step.variant for step in due], running, ended)
@@ -113,10 +115,10 @@ class Schedule:
         """Build a step again, before the others."""
         self.waiting.insert(0, step)
 
-    def retry(self, step: Step, rule: LogRule | None, now: float) -> str:
+    def retry(self, step: Step, rule: LogRule, now: float) -> str:
         """Put a failed step back if its rule allows another try. Return how, or an empty text."""
         package = step.variant.package
-        if rule is None or not rule.retry:
+        if not rule.retry:
             return ""
         tries = self._tries[package, rule.id] = self._tries.get((package, rule.id), 0) + 1
         cores = self.cores(step)
@@ -126,7 +128,7 @@ class Schedule:
         if rule.retry == "fewer-cores":
             self._cores[package] = cores // 2
             return f"once more with {cores // 2} cores instead of {cores}"
-        seconds = self.retry_seconds * 2 ** (tries - 1)
+        seconds = self._retry_seconds * 2 ** (tries - 1)
         self._not_before[package] = now + seconds
         return f"again in {seconds:.0f} s"
 

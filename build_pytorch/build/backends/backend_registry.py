@@ -13,24 +13,22 @@ from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.store import NixSettings
 
+# In the order in which they are tried without --backend.
 BACKENDS: Final[tuple[type[BuildBackend], ...]] = (
     FloxBackend,
     NixBackend,
     RemoteBackend,
 )
-"""In the order in which they are tried where --backend is not given."""
-
-NAMES: Final = tuple(dict.fromkeys(backend.name for backend in BACKENDS))
-"""The values of --backend."""
 
 
 def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
     """Return the backends for a value of --backend (empty: any), with or without --builders.
 
-    Raises BuildPytorchError where there is none.
+    Raises BuildPytorchError if there is none.
     """
-    if name and name not in NAMES:
-        hint = near_miss(name, NAMES) or f"; there are {' and '.join(NAMES)}"
+    names = list(dict.fromkeys(backend.name for backend in BACKENDS))
+    if name and name not in names:
+        hint = near_miss(name, names) or f"; there are {' and '.join(names)}"
         raise BuildPytorchError(f'--backend: no backend "{name}"{hint}')
     found = [b for b in BACKENDS if b.is_remote == is_remote and name in {"", b.name}]
     if not found:
@@ -44,9 +42,7 @@ def choose(settings: BuildSettings, matrix: Matrix, host: NixSettings) -> BuildB
     for backend in candidates:
         if process.which(backend.program):
             return backend(settings, matrix, host)
-    programs = [backend.program for backend in candidates]
-    if len(programs) == 1:
-        raise ToolError(f"{programs[0]}: not found; install it or choose another --backend")
-    raise ToolError(
-        f"neither {' nor '.join(programs)} is installed; see https://flox.dev or nixos.org"
-    )
+    programs = " nor ".join(backend.program for backend in candidates)
+    if len(candidates) == 1:
+        raise ToolError(f"{programs}: not found; install it or choose another --backend")
+    raise ToolError(f"neither {programs} is installed; see https://flox.dev or nixos.org")

@@ -1,10 +1,10 @@
-"""What a build backend is: availability, obstacles, command, log reader, outputs, resume."""
+"""What a build backend is: obstacles, command, log reader, outputs; and what it works on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from build_pytorch.results import artefacts
 
 _CLOCK_SKEW: Final = 0.1
 """Seconds by which the time stamps of files may be behind our clock."""
+
+LogReader = Callable[[bytes], Iterator[LogLine]]
+"""Returns the lines of the log that one line of output stands for."""
 
 
 class BuildSettings(Struct, frozen=True, kw_only=True):
@@ -35,7 +38,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What a run does with one variant, and why."""
+    """What a run does with one variant, and why. `where` is its builder, empty for this machine."""
 
     variant: Variant
     action: Literal["build", "up to date", "skipped"]
@@ -43,25 +46,14 @@ class Step(Struct, frozen=True, kw_only=True):
     digest: str
     derivation: Derivation | None = None
     where: str = ""
-    """The address of the builder; empty for this machine."""
 
 
 class BuildCommand(Struct, frozen=True):
-    """A program that builds steps."""
+    """A program with changes of its environment; `hidden` arguments are added and not shown."""
 
     argv: Sequence[str]
-    """As a person would type it."""
     env: Mapping[str, str | None] = {}
-    """Changes of the environment; None removes a variable."""
     hidden: Sequence[str] = ()
-    """Arguments that are added and not shown, such as a format of the log."""
-
-
-class LogReader(Protocol):
-    """Turns the output of a program into lines with their derivations."""
-
-    def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the lines that one line of output stands for."""
 
 
 class BuildBackend:
@@ -74,13 +66,11 @@ class BuildBackend:
     name: ClassVar[str]
     """The value of --backend, also in the ledger."""
     program: ClassVar[str]
-    """Has to be on PATH."""
+    """The backend is available if this is on PATH."""
     is_remote: ClassVar[bool] = False
     """Whether --builders selects it."""
     shares_process: ClassVar[bool] = False
-    """Whether one process builds all steps; else there is one for each step."""
-    needs_derivations: ClassVar[bool] = False
-    """Whether derivations have to be in the store before the build."""
+    """Whether one process builds all steps, by their derivations in the store."""
     wraps_derivation: ClassVar[bool] = False
     """Whether the result may be another store path than the recipe's output."""
     no_builder: ClassVar[str] = "--builders names machines that can"
@@ -109,7 +99,7 @@ class BuildBackend:
 
     def reader(self, steps: Sequence[Step]) -> LogReader:
         """Return a reader for the output of a new process."""
-        return PlainReader(steps[0].variant.package)
+        return PlainReader(steps[0].variant.package).read
 
     def owner(self, step: Step) -> str:
         """Return the derivation that the reader names in lines of this step."""
@@ -117,15 +107,14 @@ class BuildBackend:
 
     def finished(self, steps: Sequence[Step]) -> list[Step]:
         """Return the steps whose result is in the store, also while their process still runs."""
-        outputs = [step.derivation.output for step in steps if step.derivation]
-        there = valid_paths(outputs)
+        there = valid_paths([step.derivation.output for step in steps if step.derivation])
         return [s for s in steps if s.derivation and s.derivation.output in there]
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
         """Return the store paths of a finished step, which its result link protects.
 
-        `began` is the time when the process was started, `code` its exit code. Empty where the
-        step is not built. Raises ToolError where the store does not answer.
+        `began` is the time when the process was started, `code` its exit code. Empty if the step
+        is not built. Raises ToolError if the store does not answer.
         """
         return () if code else self._linked(step, began)
 

@@ -1,22 +1,17 @@
-"""The backend `nix`: one `nix-build` for each recipe."""
+"""The backend `nix`: one `nix-build` for each recipe, here or where nix.conf sends builds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from build_pytorch.build.backends.base_backend import (
-    BuildBackend,
-    BuildCommand,
-    LogReader,
-    Step,
-)
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, LogReader, Step
 from build_pytorch.nix import store
 from build_pytorch.nix.log_format import NixLogReader, with_json_log
 from build_pytorch.results import artefacts
 
 
 class NixBackend(BuildBackend):
-    """Builds on this machine, or where nix.conf sends builds."""
+    """Builds with Nix, whose structured log names the derivation of each line."""
 
     name = "nix"
     program = store.NIX_BUILD
@@ -32,8 +27,8 @@ class NixBackend(BuildBackend):
     def reader(self, steps: Sequence[Step]) -> LogReader:
         """Return a reader of Nix's structured log."""
         del steps
-        return NixLogReader()
+        return NixLogReader().read
 
     def owner(self, step: Step) -> str:
-        """Return the path of the derivation, which Nix's log names."""
+        """Return the path of the derivation."""
         return step.derivation.drv_path if step.derivation else ""

@@ -16,31 +16,25 @@ from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import store
 from build_pytorch.nix.log_format import with_json_log
-from build_pytorch.nix.store import NixSettings
 from build_pytorch.results import artefacts
 
 FROM_MATRIX: Final = "matrix"
 """The value of --builders for those of matrix.toml."""
 
-_FEATURES, _MANDATORY = 5, 6
-"""Columns of the machines file, counted from 0."""
-
 
 class BuilderMachine(Struct, frozen=True):
-    """A line of Nix's machines file. Nix manual, "Remote builds"."""
+    """A line of Nix's machines file (Nix manual, "Remote builds"). No platform: the host's."""
 
     uri: str
-    platforms: tuple[str, ...] = ()
-    """Empty: the platform of the host."""
-    features: tuple[str, ...] = ()
-    mandatory: tuple[str, ...] = ()
+    platforms: frozenset[str]
+    features: frozenset[str]
+    mandatory: frozenset[str]
 
     def takes(self, system: str, features: Sequence[str], host: str) -> bool:
         """Whether Nix on a host of some platform may hand a derivation to it."""
         return (
-            system in (self.platforms or (host,))
-            and set(features) <= {*self.features, *self.mandatory}
-            and set(self.mandatory) <= set(features)
+            system in (self.platforms or {host})
+            and self.features | self.mandatory >= set(features) >= self.mandatory
         )
 
 
@@ -53,14 +47,11 @@ class RemoteBackend(NixBackend):
     program = store.NIX_STORE
     is_remote = True
     shares_process = True
-    needs_derivations = True
     no_builder = "no builder of --builders takes it"
 
-    def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
+    def __init__(self, settings: BuildSettings, matrix: Matrix, host: store.NixSettings) -> None:
         super().__init__(settings, matrix, host)
-        self.file, text = _machines_file(settings, matrix)
-        name = "matrix.toml" if settings.builders == FROM_MATRIX else str(self.file)
-        self.machines = parse_machines(text, name)
+        self.file, self.machines = _machines(settings, matrix)
         self.summary = f"on {counted(len(self.machines), 'builder')}"
 
     def builder(self, system: str, features: Sequence[str]) -> str:
@@ -79,47 +70,43 @@ class RemoteBackend(NixBackend):
         del code
         if not (step.derivation and self.finished([step])):
             return ()
-        link = artefacts.link(self.settings.root, step.variant)
-        store.add_root(step.derivation.output, link)
+        store.add_root(step.derivation.output, artefacts.link(self.settings.root, step.variant))
         return self._linked(step, began)
 
 
-def parse_machines(text: str, name: str) -> tuple[BuilderMachine, ...]:
-    """Return the machines of a machines file. Raises BuildPytorchError where there is none."""
-    entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
-    machines = tuple(
-        BuilderMachine(words[0], *(_column(words, i) for i in (1, _FEATURES, _MANDATORY)))
-        for words in entries
-        if words
-    )
-    if not machines:
-        raise BuildPytorchError(f"{name}: no builder in it; see docs/fleet.md")
-    return machines
+def _machines(settings: BuildSettings, matrix: Matrix) -> tuple[Path, list[BuilderMachine]]:
+    """Return the machines file of --builders and its machines.
 
-
-def _column(words: Sequence[str], index: int) -> tuple[str, ...]:
-    """Return a column of names separated by commas; a missing one or a dash is empty."""
-    word = words[index] if index < len(words) else "-"
-    return () if word == "-" else tuple(word.split(","))
-
-
-def _machines_file(settings: BuildSettings, matrix: Matrix) -> tuple[Path, str]:
-    """Return the machines file and its text; that of matrix.toml is written, except dry runs."""
-    if settings.builders != FROM_MATRIX:
-        path = Path(settings.builders.removeprefix("@"))
+    That of matrix.toml is written into the state folder, except for a dry run.
+    """
+    if settings.builders == FROM_MATRIX:
+        text = "".join(f"{builder.line}\n" for builder in matrix.builders)
+        path, name = settings.root / paths.STATE / "machines", "matrix.toml"
+        if text and not settings.dry_run:
+            with files.write_errors(path):
+                files.make_state(path.parent)
+            files.write_atomically(path, text.encode())
+    else:
+        path = Path(settings.builders.removeprefix("@")).resolve()
+        name = f"--builders {settings.builders}"
         try:
-            return path.resolve(), path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
-            raise BuildPytorchError(
-                f"--builders {settings.builders}: cannot be read: {why}"
-            ) from None
-    if not matrix.builders:
-        raise BuildPytorchError("matrix.toml: has no [[builder]]; add one, or name a file")
-    text = "".join(f"{builder.line}\n" for builder in matrix.builders)
-    path = settings.root / paths.STATE / "machines"
-    if not settings.dry_run:
-        with files.write_errors(path):
-            files.make_state(path.parent)
-        files.write_atomically(path, text.encode())
-    return path, text
+            raise BuildPytorchError(f"{name}: cannot be read: {why}") from None
+    entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
+    machines = [_machine(words) for words in entries if words]
+    if not machines:
+        raise BuildPytorchError(
+            f"{name}: no builder in it; add a line, or [[builder]] in matrix.toml"
+        )
+    return path, machines
+
+
+def _machine(words: Sequence[str]) -> BuilderMachine:
+    """Return the machine of a line; a missing column or a dash is empty."""
+    columns = [*words, *["-"] * 7]
+    platforms, features, mandatory = (
+        frozenset(() if columns[index] == "-" else columns[index].split(",")) for index in (1, 5, 6)
+    )
+    return BuilderMachine(words[0], platforms, features, mandatory)
