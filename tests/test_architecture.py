@@ -172,3 +172,63 @@ def test_class_and_module_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef):
                 places[f"class {node.name}"].append(module)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+NIX_PROGRAMS: Final = {
+    "nix",
+    "nix-build",
+    "nix-collect-garbage",
+    "nix-copy-closure",
+    "nix-env",
+    "nix-instantiate",
+    "nix-prefetch-url",
+    "nix-shell",
+    "nix-store",
+}
+
+
+def nix_commands(tree: ast.AST) -> Iterator[ast.expr]:
+    """Places that name a program of Nix in order to run it.
+
+    "nix" alone is also the name of a backend and a fetcher, so it counts only as the start of a
+    list and as the argument of a call. Text that contains more than the name is a message.
+    """
+    for node in ast.walk(tree):
+        candidates: list[ast.expr] = []
+        if isinstance(node, ast.List | ast.Tuple):
+            candidates = node.elts[:1]
+        elif isinstance(node, ast.Call):
+            candidates = node.args[:1]
+        elif isinstance(node, ast.Constant) and node.value != "nix":
+            candidates = [node]
+        for candidate in candidates:
+            if isinstance(candidate, ast.Constant) and candidate.value in NIX_PROGRAMS:
+                yield candidate
+
+
+def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
+    elsewhere = {
+        f"{path.relative_to(PROJECT)}:{place.lineno}: use build_pytorch.nix"
+        for module, path in modules().items()
+        if module != "build_pytorch" and room(module) != "nix"
+        for place in nix_commands(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert elsewhere == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "is_command"),
+    [
+        ('argv = ["nix-store", "--query", path]', True),
+        ('start(("nix", "copy", path))', True),
+        ('which("nix")', True),
+        ('program = "nix-build"', True),
+        ('argv = [*limits, "nix-env"]', True),
+        ('backends = ("flox", "nix")', False),
+        ('name = "nix"', False),
+        ('fix = "free some with `nix-collect-garbage`"', False),
+        ('name = "nix-prefetch-git"', False),
+    ],
+)
+def test_the_search_for_command_lines_of_nix_sees_each_way(source: str, is_command: bool) -> None:
+    assert bool(list(nix_commands(ast.parse(source)))) is is_command

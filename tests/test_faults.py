@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,24 +17,39 @@ from conftest import Project, error_line
 from build_pytorch.base import digest, file_apply
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.file_plan import Action, Change
+from build_pytorch.base.files import TEMPORARY
 
 KILL_AT = """
 import os, signal, sys
-wanted, seen = int(sys.argv.pop(1)), 0
-def counted(call):
-    def wrapper(*args, **options):
-        global seen
-        seen += 1
-        if seen == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call(*args, **options)
-    return wrapper
-for name in ("open", "fsync", "replace", "unlink", "fchmod"):
-    setattr(os, name, counted(getattr(os, name)))
-from build_pytorch.cli.entry import guarded
+from build_pytorch.base import file_apply
 from build_pytorch.cli import phases
+from build_pytorch.cli.entry import guarded
 from build_pytorch.matrix.model import Phase
-sys.exit(guarded(lambda: phases.run(list(Phase), phases.PhaseOptions(), verify=False)))
+
+def kill_at(wanted):
+    seen = 0
+    def counted(call):
+        def wrapper(*args, **options):
+            nonlocal seen
+            seen += 1
+            if seen == wanted:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **options)
+        return wrapper
+    apply = file_apply.apply
+    def applied(*args):
+        for name in ("open", "fsync", "replace", "unlink", "fchmod"):
+            setattr(os, name, counted(getattr(os, name)))
+        apply(*args)
+    file_apply.apply = applied
+    sys.stdout = open(os.devnull, "w")
+    return guarded(lambda: phases.run(list(Phase), phases.PhaseOptions(), verify=False))
+
+for line in sys.stdin:
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    else:
+        os._exit(kill_at(int(line)))
 """
 
 
@@ -43,56 +58,89 @@ def change_everything(project: Project) -> None:
     project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
 
 
-def kill_at(project: Project, call: int) -> subprocess.CompletedProcess[str]:
-    """Run the five phases and kill -9 them right before the n-th system call that writes."""
-    return project.run("kill_at", str(call))
+def restore(project: Project, files: dict[str, bytes]) -> None:
+    """Write files, and remove what a killed run left behind."""
+    for path in project.root.rglob(f".*{TEMPORARY}"):
+        path.unlink()
+    for name, data in files.items():
+        (project.root / name).write_bytes(data)
 
 
-def test_kill_9_at_any_moment_leaves_every_file_whole_and_the_next_run_finishes(
-    project: Project,
-) -> None:
-    (project.root / "kill_at.py").write_text(KILL_AT)
+def test_kill_9_at_any_system_call_that_writes_leaves_every_file_whole(project: Project) -> None:
+    """Kill the five phases before their n-th call, for n up to the last one; then finish one."""
     change_everything(project)
-    shutil.copytree(project.root, project.root.parent / "wanted")
-    wanted = Project(project.root.parent / "wanted")
-    assert wanted.invoke("all").returncode == 0
-    new = wanted.snapshot()
     old = project.snapshot()
-    killed = 0
-    for call in [*range(1, 12), *range(12, 400, 13)]:
-        done = kill_at(project, call)
-        if done.returncode == -signal.SIGKILL:
-            killed += 1
-        for path, data in project.snapshot().items():
-            if not path.endswith(".build-pytorch-tmp"):
-                assert data in (old[path], new[path]), f"{path} is half-written"
-    assert killed > 10
-    finished = project.invoke("all")
+    assert project.invoke("all").returncode == 0
+    new = project.snapshot()
+    changed = {path for path in new if old.get(path) != new[path]}
+    assert len(changed) > 40
+    (project.root / "kill_at.py").write_text(KILL_AT)
+    ends = []
+    halfway: list[Project] = []
+    with subprocess.Popen(
+        [sys.executable, "kill_at.py"],
+        cwd=project.root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as killer:
+        assert killer.stdin
+        assert killer.stdout
+        for call in [*range(1, 12), *range(12, 2000, 13)]:
+            restore(project, {path: old[path] for path in changed})
+            killer.stdin.write(f"{call}\n")
+            killer.stdin.flush()
+            ends.append(int(killer.stdout.readline()))
+            found = {path: (project.root / path).read_bytes() for path in changed}
+            for path in changed:
+                assert found[path] in {old[path], new[path]}, f"{path} is half-written"
+            replaced = {path for path in changed if found[path] == new[path]}
+            if 0 < len(replaced) < len(changed):
+                halfway.append(Project(project.root.parent / f"killed-{call}"))
+                shutil.copytree(project.root, halfway[-1].root)
+            if ends[-1] == 0:
+                break
+        killer.stdin.close()
+    assert ends == [-signal.SIGKILL] * (len(ends) - 1) + [0], "each kill hits, and the last is late"
+    assert len(halfway) >= 3, "kills hit between the renames as well"
+    finished = halfway[1].invoke("all")
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert project.snapshot() == new
+    assert halfway[1].snapshot() == {**new, "kill_at.py": KILL_AT.encode()}
 
 
-def test_kill_9_at_random_times_of_the_whole_command(project: Project) -> None:
-    """The same from outside: whatever the moment, recipes are whole."""
-    for round_ in range(12):
-        driver = "590.44.01" if round_ % 2 else "580.65.06"
-        text = (project.root / "matrix.toml").read_text()
-        old = "580.65.06" if round_ % 2 else "590.44.01"
-        (project.root / "matrix.toml").write_text(text.replace(old, driver))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "invoke", "all"],
-            cwd=project.root,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(0.12 + 0.02 * round_)
-        process.kill()
-        process.wait()
-        for recipe in project.pkgs.glob("*.nix"):
-            assert digest.is_intact(recipe.read_text()), recipe
+def killed_while_writing(project: Project, number: int) -> bool:
+    """Kill -9 the whole command once so many temporary files are there; whether some are left."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", "all"],
+        cwd=project.root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and len(temporary_files(project)) < number:
+        pass
+    process.kill()
+    process.wait()
+    return bool(temporary_files(project))
+
+
+def temporary_files(project: Project) -> list[str]:
+    return [path.name for path in project.pkgs.iterdir() if path.name.endswith(TEMPORARY)]
+
+
+@pytest.mark.parametrize("number", [1, 7, 15])
+def test_kill_9_from_outside_leaves_every_recipe_whole(project: Project, number: int) -> None:
+    change_everything(project)
+    before = project.snapshot()
+    for _ in range(10):  # on a busy machine a kill may come after the last write
+        restore(project, before)
+        if killed_while_writing(project, number):
+            break
+    assert temporary_files(project), "no kill hit while files were written"
+    for recipe in project.pkgs.glob("*.nix"):
+        assert digest.is_intact(recipe.read_text()), recipe
     done = project.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert list(project.pkgs.glob(".*")) == []
+    assert temporary_files(project) == []
 
 
 def limited(project: Project, limit: str, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -268,7 +316,7 @@ def test_an_output_in_ascii_is_no_traceback(project: Project) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_what_never_ends_is_not_read(project: Project, kind: str) -> None:
+def test_a_fifo_or_a_device_in_place_of_a_recipe_is_not_read(project: Project, kind: str) -> None:
     recipe = project.recipe("cpu-avx2")
     recipe.unlink()
     if kind == "fifo":
@@ -283,12 +331,15 @@ def test_what_never_ends_is_not_read(project: Project, kind: str) -> None:
     assert "not a regular file" in verified.stdout
 
 
-def test_sigterm_ends_politely_and_takes_its_programs_along(project: Project) -> None:
+def test_sigterm_ends_the_run_with_one_line_and_its_programs_as_well(project: Project) -> None:
     tools = project.root.parent / "tools"
     tools.mkdir()
+    os.mkfifo(tools / "pid")
     script = tools / "nurl"
-    script.write_text(f"#!/bin/sh\necho $$ > {tools}/pid\nexec sleep 600\n")
+    script.write_text(f"#!/bin/sh\necho $$ >{tools}/pid\nexec sleep 600\n")
     script.chmod(0o755)
+    # Opened for both, a FIFO can be waited for with a limit.
+    fifo = os.open(tools / "pid", os.O_RDWR)
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", "prefetch", "--only", "torch"],
         cwd=project.root,
@@ -296,15 +347,13 @@ def test_sigterm_ends_politely_and_takes_its_programs_along(project: Project) ->
         stderr=subprocess.PIPE,
         text=True,
     )
-    for _ in range(100):
-        time.sleep(0.05)
-        if (tools / "pid").exists() and (tools / "pid").read_text().strip():
-            break
+    assert select.select([fifo], [], [], 60)[0], "the program was not started"
+    child = int(os.read(fifo, 20))
+    os.close(fifo)
     process.terminate()
     _, said = process.communicate(timeout=20)
     assert process.returncode == 143
     assert said == "error: terminated; every file is whole, run again to go on\n"
-    child = int((tools / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 

@@ -1,8 +1,9 @@
-"""The five phases: what they write, what they refuse, and what they say."""
+"""The five phases: what they write, what they refuse, and what they print."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,7 @@ def names(root: Path) -> set[str]:
     return {path.name for path in (root / ".flox/pkgs").iterdir()}
 
 
-# --- the plan's way: from six legacy files to 44 recipes ---
+# --- from six hand-written recipes to the 44 generated ones ---
 
 
 def test_the_phases_turn_the_legacy_checkout_into_the_44(project: Project, legacy: Path) -> None:
@@ -68,14 +69,14 @@ def test_phase1_deletes_only_what_the_list_names(project: Project, legacy: Path)
     assert done.returncode == 0
 
 
-# --- what a run may be asked ---
+# --- options of a run ---
 
 
-def test_a_second_run_says_unchanged(project: Project) -> None:
+def test_a_second_run_changes_nothing(project: Project) -> None:
     before = project.snapshot()
     done = project.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Total: 57 unchanged" in done.stdout
+    assert re.search(r"(?m)^Total: \d+ unchanged$", done.stdout)
     assert project.snapshot() == before
 
 
@@ -114,7 +115,8 @@ def test_json_is_one_document_on_stdout(project: Project) -> None:
     done = project.invoke("all", "--json")
     document = json.loads(done.stdout)
     assert [phase["phase"] for phase in document["phases"]] == [1, 2, 3, 4, 5]
-    assert document["totals"] == {"unchanged": 56, "create": 1}
+    number = sum(len(phase["changes"]) for phase in document["phases"])
+    assert document["totals"] == {"unchanged": number - 1, "create": 1}
     assert document["written"] is True
     assert document["exit_code"] == done.returncode == 0
     created = [c for p in document["phases"] for c in p["changes"] if c["action"] == "create"]
@@ -134,8 +136,9 @@ def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
     done = project.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SM120 rewrite" in done.stdout
-    assert "8 rewrite, 49 unchanged" in done.stdout  # 4 recipes and 4 docs: README, notes, tables
-    # Ours to rewrite again, committed or not: the digest proves that no hand was in it.
+    # 4 recipes and 4 docs: README, notes, tables
+    assert re.search(r"(?m)^Total: 8 rewrite, \d+ unchanged$", done.stdout)
+    # An intact digest allows the rewrite, committed or not.
     project.edit("matrix.toml", '"RTX 5090"', '"RTX 5090 to 5050"')
     assert "8 rewrite" in project.invoke("all").stdout
 
@@ -147,7 +150,7 @@ def test_a_root_that_is_no_folder_is_bad_input(project: Project, root: str) -> N
     assert "no such folder" in error_line(done)
 
 
-# --- whose file is it? ---
+# --- generated and hand-edited files ---
 
 
 def test_a_recipe_edited_by_hand_is_refused_with_its_diff_and_the_others_are_done(
@@ -221,7 +224,7 @@ def test_listed_files_with_uncommitted_changes_are_refused(
 
 
 @pytest.mark.parametrize("git", [True, False])
-def test_listed_files_that_git_never_saw_or_cannot_tell_of_are_refused(
+def test_listed_files_that_are_untracked_or_without_git_are_refused(
     project: Project, legacy: Path, git: bool
 ) -> None:
     Project(legacy).git("init", "-q")
@@ -235,7 +238,7 @@ def test_listed_files_that_git_never_saw_or_cannot_tell_of_are_refused(
     assert len(names(legacy)) == 6
 
 
-def test_the_repository_of_a_hook_is_not_asked_for_another_root(
+def test_the_repository_of_a_git_hook_is_not_used_for_another_root(
     project: Project, legacy: Path
 ) -> None:
     project.commit()
@@ -267,10 +270,12 @@ def test_the_mode_of_a_file_stays(project: Project) -> None:
     assert recipe.stat().st_mode & 0o777 == 0o640
 
 
-# --- the plan's own verification, pasted into Bash ---
+# --- a check of the recipes with grep ---
 
 
-def test_the_plans_bash_block_prints_what_its_comments_say(project: Project) -> None:
+def test_grep_finds_the_expected_versions_in_the_expected_number_of_recipes(
+    project: Project,
+) -> None:
     block = r"""
 ls .flox/pkgs/pytorch-python313-cuda13_0-*.nix | wc -l  # Should be 40 (36 x86 + 4 ARM)
 ls .flox/pkgs/pytorch-python313-cpu-*.nix | wc -l       # Should be 4

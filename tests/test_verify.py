@@ -15,7 +15,6 @@ import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
-from build_pytorch.base.console import ProgressLine
 from build_pytorch.verify import recipe_evaluation
 
 GPU = "cuda13_0-sm90-avx512"
@@ -342,26 +341,6 @@ def test_the_pinned_road_finds_what_is_wrong_and_what_nix_warns_of(
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
     assert found == {("eval-architecture", "error"), ("eval-warnings", "warning")}
-
-
-def test_progress_tells_how_long_it_may_still_take() -> None:
-    class Terminal:
-        def __init__(self) -> None:
-            self.text = ""
-
-        def isatty(self) -> bool:
-            return True
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
-
-    terminal, times = Terminal(), iter([0.0, 30.0])
-    progress = ProgressLine("evaluating", 44, terminal, clock=lambda: next(times))  # type: ignore[arg-type]
-    progress.at(11)
-    assert terminal.text.endswith("evaluating: 11 of 44, 30 s, about 90 s left")
 
 
 # --- for others' pipelines ---

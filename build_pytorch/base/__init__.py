@@ -1,1 +1,1 @@
-"""TODO base."""
+"""Errors, files, other programs and output: what every other room is built on."""

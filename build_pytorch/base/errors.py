@@ -1,4 +1,4 @@
-"""The one error root. Whatever is raised from it ends as one line on stderr and an exit code."""
+"""Exit codes and expected errors, which end as one message on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ EXIT_CODES: Final = {
 
 
 class BuildPytorchError(Exception):
-    """An expected error. Its text says what is wrong, where, and what to do; no traceback."""
+    """Root of expected errors: the text is what is wrong, where, and what to do."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class MatrixError(BuildPytorchError):
-    """matrix.toml cannot be read, or says something that cannot be true."""
+    """matrix.toml is unreadable or invalid."""
 
 
 class ToolError(BuildPytorchError):
-    """Another program is missing, or failed where it should not."""
+    """Another program is missing or failed."""
 
 
 class WriteError(BuildPytorchError):
-    """A file could not be written, or another run is writing."""
+    """A file cannot be written, or another run holds the lock."""
 
 
 class TemplateError(BuildPytorchError):
@@ -48,8 +48,8 @@ class TemplateError(BuildPytorchError):
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` where something known is close to the word, else nothing."""
-    import difflib
+    """Return `; did you mean "X"?` if a known word is close to `word`, else an empty text."""
+    import difflib  # 5 ms, for errors only
 
     close = difflib.get_close_matches(word, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

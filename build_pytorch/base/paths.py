@@ -1,4 +1,4 @@
-"""Where things lie in a checkout."""
+"""Paths of a checkout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from build_pytorch.base.errors import BuildPytorchError
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-"""The checkout that this package belongs to; its matrix.toml and templates/ are the ones used."""
+"""The checkout of this package, with the matrix.toml and the templates in use."""
 
 MATRIX: Final = PROJECT / "matrix.toml"
 TEMPLATES: Final = PROJECT / "templates"
 
 STATE: Final = ".build-pytorch"
-"""Folder below the root for what runs remember: locks, ledger, logs, reports. Never in Git."""
+"""Folder below the root for locks, ledger, logs and reports; Git ignores it."""
 
 README: Final = "README.md"
 CHECKS_DOC: Final = "docs/checks.md"
@@ -26,7 +26,7 @@ RELEASE: Final = "release.nix"
 
 
 def checked_root(root: Path) -> Path:
-    """The root as an absolute path. Raises BuildPytorchError where it is no folder."""
+    """Return the root as an absolute path. Raises BuildPytorchError if it is not a folder."""
     if not root.is_dir():
         raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
     return root.resolve()

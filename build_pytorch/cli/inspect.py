@@ -166,7 +166,9 @@ class _Line:
     def tell(self, what: str, done: int, total: int) -> None:
         """Show that so much of a part is done."""
         with self._lock:
-            if self._progress is None or self._progress.total != total:
-                self._progress = ProgressLine(what, total)
+            if self._progress and self._progress.total != total:
+                self._progress.end()
+                self._progress = None
+            self._progress = self._progress or ProgressLine(what, total)
             self._progress.what = what
             self._progress.at(done)

@@ -10,7 +10,7 @@ from typing import Any
 from build_pytorch.base import file_apply
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.base.file_plan import Action, Change, Tree, totals
+from build_pytorch.base.file_plan import Action, Change, Tree, print_plan, totals
 from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
@@ -69,7 +69,7 @@ all_phases = partial(run, list(Phase), verify=True)
 
 
 def _print_plan(screen: Screen, phase: Phase, planned: list[Change], options: PhaseOptions) -> None:
-    screen.plan(f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}", planned)
+    print_plan(screen, f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}", planned)
     for change in planned:
         if change.action is Action.REFUSED or (options.diff and change.action.writes):
             screen.diff(change.diff())

@@ -1,1 +1,1 @@
-"""TODO nix."""
+"""Nix: source text, evaluation, store queries, logs and every command line of Nix."""

@@ -1,4 +1,4 @@
-"""Where comments are in Nix source text."""
+"""Comments in Nix source text, found without a parser."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _TOKEN = re.compile(
     r"""
-    # What is not closed runs to the end of the text; looking for its end twice would take forever.
+    # An unclosed comment or string runs to the end of the text, so that no match backtracks.
     (?P<comment>\#[^\n]*|/\*.*?(?:\*/|\Z))
     |(?P<string>"(?:[^"\\]++|\\.)*+(?:"|\Z)
       |''(?:[^']++|'''|''\$|''\\.|'(?!'))*+(?:''|\Z))
@@ -16,15 +16,11 @@ _TOKEN = re.compile(
 
 
 def without_comments(text: str) -> str:
-    """A recipe with its Nix comments blanked; lines and columns stay where they are.
+    """Return Nix source text with spaces in place of its comments; lines and columns stay.
 
-    Strings are kept whole, so a # inside one does not begin a comment.
-    Nix manual, "Language > Syntax": # to the end of the line, /* to */.
+    A comment is `#` to the end of the line or `/*` to `*/`, outside of strings. Nix manual,
+    "Language > Syntax".
     """
-
-    def blank(match: re.Match[str]) -> str:
-        if match["comment"] is None:
-            return match[0]
-        return re.sub(r"[^\n]", " ", match[0])
-
-    return _TOKEN.sub(blank, text)
+    return _TOKEN.sub(
+        lambda token: re.sub(r"[^\n]", " ", token[0]) if token["comment"] else token[0], text
+    )

@@ -1,4 +1,4 @@
-"""SHA-256 hashes as Nix writes them: SRI, base 32 of Nix's own alphabet, hexadecimal."""
+"""SHA-256 hashes in the notations of Nix: SRI, base 32 of its own alphabet, hexadecimal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from typing import Final
 
 _BASE32: Final = "0123456789abcdfghijklmnpqrsvwxyz"
-"""Nix leaves out e, o, u and t, and writes the last byte first (libutil/hash.cc)."""
+"""Without e, o, u and t; the last byte comes first (Nix source, libutil/hash.cc)."""
 
 _BYTES: Final = 32
 
 
 def to_sri(text: str) -> str | None:
-    """Any writing of a SHA-256 hash as SRI, or None where the text is none."""
+    """Return a SHA-256 hash in any notation as SRI, or None if the text is not one."""
     text = text.strip().strip("'\"")
     body = re.sub(r"^sha256[-:]", "", text)
     raw = None
@@ -37,5 +37,5 @@ def _from_base32(text: str) -> bytes | None:
     for digit in text:
         number = number * 32 + _BASE32.index(digit)
     if number >> (8 * _BYTES):
-        return None  # 52 digits have room for four bits more than a hash
+        return None  # 52 digits hold four bits more than a hash
     return number.to_bytes(_BYTES, "little")

@@ -1,4 +1,4 @@
-"""Quoting of values for Nix source text."""
+"""Values as Nix source text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Value = str | bool | int | None | Sequence["Value"]
 
 
 def literal(value: Value) -> str:
-    """A value as Nix writes it. Strings come out inert: nothing in them is interpolated."""
+    """Return a value as Nix source text; nothing in a string is interpolated."""
     match value:
         case None:
             return "null"
@@ -25,8 +25,8 @@ def literal(value: Value) -> str:
 
 
 def indented(text: str) -> str:
-    """Text for the inside of an indented string (between two quotes each), made inert there.
+    """Return text escaped for an indented string (between two quotes each).
 
-    The caller ends it with a line break: a quote right before the closing two would join them.
+    The text must end with a line break: a quote before the closing quotes would join them.
     """
     return text.replace("''", "'''").replace("${", "''${")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from build_pytorch.base import file_apply, paths
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, near_miss
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
+from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix import field_types, matrix_editor, matrix_reader
 from build_pytorch.matrix.matrix_editor import Value
@@ -57,7 +57,7 @@ def run(options: BumpOptions) -> int:
     new = matrix_reader.parse(text)
     planned = _plan(fleet, new, name)
     screen.diff(matrix_editor.change(paths.MATRIX, fleet.text, text).diff())
-    screen.plan("Files", planned)
+    print_plan(screen, "Files", planned)
     refused = [change for change in planned if change.action is Action.REFUSED]
     if refused:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")

@@ -1,0 +1,295 @@
+"""Programs, files and output: what all commands are built on."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from build_pytorch.base import files, process
+from build_pytorch.base.console import ProgressLine, Screen, visible
+from build_pytorch.base.errors import ToolError, WriteError
+from build_pytorch.base.file_plan import Action, Change
+
+PYTHON = sys.executable
+
+
+def shell(script: str) -> list[str]:
+    return ["bash", "-c", script]
+
+
+# --- other programs ---
+
+
+def test_a_failed_program_is_an_error_with_its_command_and_its_last_20_lines() -> None:
+    with pytest.raises(ToolError) as caught:
+        process.capture(shell("seq 1 30 >&2; exit 7"))
+    first, *lines = str(caught.value).splitlines()
+    assert first == "bash -c 'seq 1 30 >&2; exit 7': exit code 7"
+    assert lines == [str(number) for number in range(11, 31)]
+
+
+def test_escape_sequences_of_a_failed_program_do_not_reach_the_terminal() -> None:
+    with pytest.raises(ToolError) as caught:
+        process.capture(shell(r"printf 'a\e]0;title\a\n\x9bb' >&2; exit 1"))
+    assert str(caught.value).splitlines()[1:] == [r"a\x1b]0;title\x07", "\ufffdb"]
+
+
+def test_a_missing_program_is_an_error_with_a_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match=r"^nix-store: not found; install Nix \(Debian: "):
+        process.capture(["nix-store", "--version"])
+    with pytest.raises(ToolError, match=r"^other: not found; put it on PATH$"):
+        process.capture(["other"])
+
+
+def test_a_file_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.touch()
+    with pytest.raises(ToolError, match="program: cannot be run: Permission denied"):
+        process.capture([str(program)])
+
+
+def test_programs_are_run_in_english_and_a_variable_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("GIT_DIR", "/elsewhere")
+    env = {"GIT_DIR": None, "ADDED": "1"}
+    result = process.capture(shell("echo $LC_ALL ${GIT_DIR-unset} $ADDED"), env=env)
+    assert result.stdout == "C unset 1\n"
+
+
+def test_a_program_is_killed_at_its_time_limit_and_says_so() -> None:
+    result = process.start(shell("echo begun; exec sleep 60")).finish(0.3)
+    assert (result.code, result.expired) == (-signal.SIGKILL, True)
+    calls: list[int] = []
+    watched = process.start(["sleep", "60"]).watch(calls.append, 0.8)
+    assert (watched.code, watched.expired, calls) == (-signal.SIGKILL, True, [0])
+    ended = process.start(["true"]).finish(60)
+    assert (ended.code, ended.expired) == (0, False)
+
+
+def test_stdin_is_passed_and_stderr_can_be_read_while_the_program_runs(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    running = process.start(shell(f"cat >&2; echo ready >{fifo}; read -r _ <{fifo}"), stdin="text")
+    assert fifo.read_text() == "ready\n"
+    assert running.said() == "text"
+    assert running.is_running(0)
+    fifo.write_text("go\n")
+    assert running.finish().code == 0
+
+
+def test_kill_all_leaves_no_program_behind() -> None:
+    running = process.start(["sleep", "600"])
+    process.kill_all()
+    assert not running.is_running(0)
+
+
+LIMIT = """
+import resource
+from build_pytorch.base import process
+print_limit = "import resource; print(*resource.getrlimit(resource.RLIMIT_AS))"
+result = process.start(["{python}", "-c", print_limit], memory={memory}).finish()
+print(result.stdout, end="")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit(2) is of Linux")
+@pytest.mark.parametrize(
+    ("ulimit", "expected"),
+    [
+        ("ulimit -v unlimited", (8 << 30, 8 << 30)),
+        ("ulimit -v 4194304", (4 << 30, 4 << 30)),
+        ("ulimit -S -v 4194304", (4 << 30, 4 << 30)),
+    ],
+)
+def test_a_memory_limit_never_raises_a_lower_one(ulimit: str, expected: tuple[int, int]) -> None:
+    code = LIMIT.format(python=PYTHON, memory=8 << 30)
+    done = subprocess.run(
+        [*shell(f'{ulimit}; exec "$@"'), "bash", PYTHON, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(number) for number in expected]
+
+
+def test_a_pipe_is_read_while_the_program_runs_and_its_failure_is_an_error() -> None:
+    with (
+        pytest.raises(ToolError, match="exit code 3\nbroken"),
+        process.piped(shell("echo one; echo broken >&2; exit 3")) as out,
+    ):
+        assert list(out) == [b"one\n"]
+    with process.piped(["yes"]) as out:
+        assert out.readline() == b"y\n"  # leaving early kills the program, and is no error
+
+
+# --- files ---
+
+
+def test_an_atomic_write_replaces_the_content_and_keeps_a_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o640)
+    files.write_atomically(path, b"new", mode_of=path)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("follow_link", [True, False])
+def test_an_atomic_write_replaces_a_link_or_follows_it(tmp_path: Path, follow_link: bool) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    files.write_atomically(link, b"new", follow_link=follow_link)
+    assert link.read_bytes() == b"new"
+    assert link.is_symlink() is follow_link
+    assert target.read_text() == ("new" if follow_link else "old")
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_names_the_file_and_leaves_the_old_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(WriteError, match="file: cannot be written: No space left on device"):
+        files.write_atomically(path, b"new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="none/file: cannot be written: No such file or directory"):
+        files.write_atomically(tmp_path / "none/file", b"new")
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from build_pytorch.base.files import exclusive_lock
+with exclusive_lock(Path(sys.argv[1]), "x.lock", "is testing"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_names_the_run_that_holds_it_and_ends_with_its_process(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [PYTHON, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        message = rf"another run is testing here \(process {holder.pid}\); wait until it ends"
+        with pytest.raises(WriteError, match=message):
+            files.exclusive_lock(tmp_path, "x.lock", "is testing").__enter__()
+        holder.kill()
+    with files.exclusive_lock(tmp_path, "x.lock", "is testing"):
+        assert (tmp_path / ".build-pytorch/.gitignore").read_text() == "*\n"
+
+
+# --- output ---
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.usefixtures("xterm")
+def test_progress_shows_count_time_so_far_and_time_left() -> None:
+    terminal, now = Terminal(), 0.0
+    progress = ProgressLine("evaluating \x1b[1m", 44, terminal, clock=lambda: now)
+    for now, done in ((30.0, 11), (60.0, 22)):  # noqa: B007 - the clock reads it
+        progress.at(done)
+    line = terminal.getvalue().rpartition("\x1b[2K")[2]
+    assert line.split() == ["evaluating", r"\x1b[1m", "0:01:00", "22/44", "0:01:01"]
+    progress.what = "evaluating more"
+    progress.at(23)
+    assert "evaluating more" in terminal.getvalue()
+    progress.end()
+    assert terminal.getvalue().endswith("\x1b[1A\x1b[2K"), "the line is removed"
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
+
+
+@pytest.mark.usefixtures("xterm")
+def test_progress_without_a_total_shows_the_time() -> None:
+    terminal, now = Terminal(), 0.0
+    progress = ProgressLine("publishing", 0, terminal, clock=lambda: now)
+    now = 90.0
+    progress.at()
+    progress.end()
+    assert "publishing 0:01:30" in terminal.getvalue()
+    assert "/" not in terminal.getvalue()
+
+
+@pytest.mark.usefixtures("xterm")
+def test_an_exception_does_not_leave_the_cursor_hidden() -> None:
+    code = """
+        import io, sys
+        from build_pytorch.base.console import ProgressLine
+        sys.stderr.isatty = lambda: True
+        ProgressLine("waiting", 3).at(1)
+        raise KeyboardInterrupt
+    """
+    argv = [PYTHON, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stderr.rindex("\x1b[?25h") > done.stderr.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(("is_terminal", "term"), [(False, "xterm"), (True, "dumb")])
+def test_progress_is_silent_where_no_line_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal() if is_terminal else io.StringIO()
+    progress = ProgressLine("evaluating", 2, stream)
+    progress.at(1)
+    progress.end()
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Zen 4, \u00dcbung \u4e2d", "Zen 4, \u00dcbung \u4e2d"),
+        ("two\nlines", "two\nlines"),
+        ("\x1b[2J\x07\x00\x7f\r\t", r"\x1b[2J\x07\x00\x7f\r\t"),
+        ("\x9b31m\x85", r"\x9b31m\x85"),
+        ("\u202egnp.exe\u2028", r"\u202egnp.exe\u2028"),
+        ("\udcff", r"\udcff"),
+    ],
+)
+def test_control_characters_are_shown_and_not_obeyed(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_the_diff_of_a_file_cannot_control_the_terminal() -> None:
+    stream = io.StringIO()
+    change = Change(
+        path="x.nix", action=Action.REFUSED, reason="", old=b"\x1b[2Jone\n", new=b"two\n"
+    )
+    Screen(stream).diff(change.diff())
+    assert stream.getvalue().splitlines()[3:] == [r"-\x1b[2Jone", "+two"]
