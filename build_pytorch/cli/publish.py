@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json, visible
@@ -60,12 +60,7 @@ def run(options: PublishCommandOptions) -> int:
         action = screen.paint(f"{row.action:<9}", _COLOURS.get(row.action, "dim"))
         screen.line(f"  {action}  {row.variant:<{width}}  {visible(row.reason)}")
     obstacles = list(preconditions.unmet(options.root, variants))
-    lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
-    if options.dry_run:
-        number = sum(row.action == "publish" for row in rows)
-        would = f"dry run: {number} would be published"
-        screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
-    elif not obstacles:
+    if not (obstacles or options.dry_run):
         with files.exclusive_lock(options.root, "builds.lock", "builds or publishes"):
             # Another run may have published meanwhile.
             known = evidence.look(options.root, variants)
@@ -74,19 +69,32 @@ def run(options: PublishCommandOptions) -> int:
                 for row in decisions()
             ]
         screen.line(_total(rows))
+    return _finish(options, screen, rows, obstacles)
+
+
+def _finish(
+    options: PublishCommandOptions,
+    screen: Screen,
+    rows: list[Publication],
+    obstacles: list[str],
+) -> int:
+    """Print what a dry run found and the JSON document. Return the exit code.
+
+    Raises BuildPytorchError where obstacles prevented the publication.
+    """
     bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if bad else EXIT_OK
-    if obstacles and not options.dry_run:
-        rows = [
-            msgspec.structs.replace(row, action="refused", reason=obstacles[0])
-            if row.action == "publish"
-            else row
-            for row in rows
-        ]
+    lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
+    ready = [row for row in rows if row.action == "publish"]
+    if options.dry_run:
+        would = f"dry run: {len(ready)} would be published"
+        screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
+    elif obstacles:
+        refused = {"action": "refused", "reason": obstacles[0]}
+        rows = [replace(row, **refused) if row in ready else row for row in rows]
     if options.json:
-        variants_json = [msgspec.structs.asdict(row) for row in rows]
-        document = {"variants": variants_json, "obstacles": obstacles, "exit_code": code}
-        print_json(document, sys.stdout)
+        variants = [asdict(row) for row in rows]
+        print_json({"variants": variants, "obstacles": obstacles, "exit_code": code}, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
