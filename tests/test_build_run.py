@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import re
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,19 @@ import pytest
 from world import World, programs, wait_until
 
 from build_pytorch.base.console import Screen
-from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.backends.base_backend import (
+    BuildBackend,
+    BuildCommand,
+    BuildSettings,
+    Step,
+)
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.schedule import Schedule
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.log_format import LogLine
+from build_pytorch.nix.store import NixSettings
 
 needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -212,6 +220,78 @@ def test_a_lost_terminal_is_no_error(attempt: Attempt, monkeypatch: pytest.Monke
         display.show([attempt])
         clock.time += 1
         display.show([attempt])
+
+
+# --- the process of a build ---
+
+
+class ShellBackend(BuildBackend):
+    """Runs a shell script for every step."""
+
+    name = "shell"
+    program = "sh"
+    script = "exit 0"
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        del steps, jobs, cores
+        return BuildCommand(["sh", "-c", self.script])
+
+
+@pytest.fixture
+def process(fleet: Matrix, attempt: Attempt, tmp_path: Path) -> BuildProcess:
+    settings = BuildSettings(root=tmp_path)
+    backend = ShellBackend(settings, fleet, NixSettings(("x86_64-linux",), None))
+    command = backend.command([attempt.step], 1, 1)
+    return BuildProcess(backend, [attempt], command, lambda process, _: process.stop())
+
+
+STOPPING = "--   USE_CUDA              : ON"  # in a CPU-only build
+
+
+def ended(process: BuildProcess, script: str) -> int:
+    """Run a script to its end and return the exit code."""
+    process.command = BuildCommand(["sh", "-c", script])
+    return asyncio.run(asyncio.wait_for(process.run(), 30))
+
+
+@pytest.mark.parametrize(
+    ("deaf_to", "last"),
+    [("", signal.SIGINT), ("INT", signal.SIGTERM), ("INT TERM", signal.SIGKILL)],
+)
+def test_a_build_is_stopped_with_stronger_and_stronger_signals(
+    process: BuildProcess, monkeypatch: pytest.MonkeyPatch, deaf_to: str, last: signal.Signals
+) -> None:
+    monkeypatch.setattr("build_pytorch.build.build_process._PATIENCE", 0.2)
+    trap = f"trap '' {deaf_to}; " if deaf_to else ""
+    assert ended(process, f"{trap}echo '{STOPPING}'; while :; do sleep 0.05; done") == -last
+
+
+def test_a_build_that_is_killed_before_its_program_exists_ends_at_once(
+    process: BuildProcess,
+) -> None:
+    process.command = BuildCommand(["sh", "-c", "trap '' INT TERM; sleep 4249"])
+    process.kill()
+    assert asyncio.run(asyncio.wait_for(process.run(), 8)) == -signal.SIGKILL
+
+
+def test_a_line_that_matches_a_rule_stops_the_build_and_is_in_its_log(
+    process: BuildProcess, attempt: Attempt, tmp_path: Path
+) -> None:
+    assert ended(process, f"echo '{STOPPING}'; exec sleep 4250") == -signal.SIGINT
+    assert attempt.rule
+    assert attempt.rule.id == "cuda-on"
+    assert (tmp_path / attempt.log).read_text().splitlines()[1:] == [STOPPING]
+
+
+def test_a_log_on_a_full_disk_is_incomplete_and_ends_no_build(
+    process: BuildProcess, attempt: Attempt
+) -> None:
+    attempt.close()
+    with Path("/dev/full").open("wb") as full:
+        attempt._file = full  # noqa: SLF001 - a full disk
+        assert ended(process, "echo one; echo two; exit 3") == 3
+    assert attempt.lost_log == "No space left on device"
+    assert attempt.progress.lines == 2
 
 
 # --- work beside the loop ---

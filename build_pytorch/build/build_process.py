@@ -100,16 +100,11 @@ class BuildProcess:
         self._owners = {backend.owner(a.step): a for a in attempts}
         self._read = backend.reader([a.step for a in attempts])
         self._on_rule = on_rule
-        self._started = time.monotonic()
+        self._is_killed = False
         self._program: StreamedProcess | None = None
         self._stopping: asyncio.Task[None] | None = None
         for attempt in attempts:
             attempt.is_shared = len(attempts) > 1
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it was created."""
-        return time.monotonic() - self._started
 
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
@@ -122,7 +117,9 @@ class BuildProcess:
                 argv, cwd=self._backend.settings.root, env=self.command.env
             )
             measuring = asyncio.create_task(self._measure(self._program))
-            if self.is_stopped:  # before the program existed
+            if self._is_killed:  # before the program existed
+                self._program.kill()
+            elif self.is_stopped:
                 self._stopping = asyncio.create_task(self._escalate())
             return await self._program.run(self._take)
         finally:
@@ -156,7 +153,7 @@ class BuildProcess:
 
     async def _measure(self, program: StreamedProcess) -> None:
         while True:
-            self.peak_memory = max(self.peak_memory, program.memory())
+            self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
             await asyncio.sleep(_MEMORY_EVERY)
 
     def stop(self) -> None:
@@ -167,7 +164,7 @@ class BuildProcess:
 
     def kill(self) -> None:
         """Kill the program at once."""
-        self.is_stopped = True
+        self.is_stopped = self._is_killed = True
         if self._program and not self.has_ended:
             self._program.kill()
 

@@ -190,7 +190,7 @@ class BuildRun:
     def _on_rule(self, process: BuildProcess, attempt: Attempt) -> None:
         """Stop a build that matched a rule, unless too much work of others would be lost."""
         others = [a for a in process.attempts if a is not attempt and a.rule is None]
-        if attempt.rule and process.elapsed * len(others) > _MOST_DISCARDED:
+        if attempt.rule and sum(other.seconds for other in others) > _MOST_DISCARDED:
             name, meaning = attempt.step.variant.id, attempt.rule.meaning
             self._say(f"{name}: {meaning}; not stopped, because others share its process")
         else:
