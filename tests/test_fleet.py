@@ -363,7 +363,7 @@ def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Pat
     ("argv", "says"),
     [
         (["--size", "0"], '--size: found "0"; allowed: a whole number from 1'),
-        (["--runner", "arm"], "say PLATFORM=LABEL"),
+        (["--runner", "arm"], "use PLATFORM=LABEL"),
         (["sm91-*"], "no variant matches"),
     ],
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from build_pytorch.base import files
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
 from build_pytorch.matrix.model import Build, Matrix, Variant
 from build_pytorch.nix import store
@@ -126,6 +128,14 @@ def _needs(steps: Sequence[Step]) -> list[Build]:
         if step.variant.release.build not in found:
             found.append(step.variant.release.build)
     return found
+
+
+def only_run(root: Path) -> AbstractContextManager[None]:
+    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
+
+    Two builds would use memory that each counts on, two publications publish a result twice.
+    """
+    return files.exclusive_lock(root, "builds.lock", "builds or publishes")
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

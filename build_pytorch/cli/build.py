@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import sys
 from collections import Counter
@@ -10,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildSettings
 from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.build.build_outcome import BuildOutcome, clock, earlier_seconds
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.push import check_cache
@@ -84,9 +86,9 @@ def run(options: BuildCommandOptions) -> int:
                 raise reason
             return EXIT_OK
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
+        gc.enable()  # the entry point disables it for short commands; a run takes days
         history = earlier_seconds(options.root, [step.variant for step in plan.steps])
-        lock = files.exclusive_lock(options.root, "builds.lock", "builds or publishes")
-        with lock, BuildDisplay(screen, history) as display:
+        with only_run(options.root), BuildDisplay(screen, history) as display:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
         # After a fix a variant may be the same build as another one.
@@ -134,7 +136,7 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ..
     )
     if not found:
         wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
-        raise BuildPytorchError(f"no variant is all of {wanted}; docs/variants.md has all")
+        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.VARIANTS_DOC} lists all")
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
@@ -18,6 +17,7 @@ from build_pytorch.base.errors import (
     EXIT_OK,
     BuildPytorchError,
 )
+from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.cli.commands import PublishCommandOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
@@ -61,8 +61,7 @@ def run(options: PublishCommandOptions) -> int:
         screen.line(f"  {action}  {row.variant:<{width}}  {visible(row.reason)}")
     obstacles = list(preconditions.unmet(options.root, variants))
     if not (obstacles or options.dry_run):
-        with files.exclusive_lock(options.root, "builds.lock", "builds or publishes"):
-            # Another run may have published meanwhile.
+        with only_run(options.root):  # another run may have published before the lock
             known = evidence.look(options.root, variants)
             rows = [
                 carry_out(row, known[row.package], options.root, options.org, say)
