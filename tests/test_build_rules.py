@@ -15,7 +15,7 @@ from build_pytorch.build.schedule import next_of, ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
 
-# PyTorch's summary of a good build for SM90, and what stands around it in its log.
+# PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
 Building wheel torch-2.10.0
 -- Building version 2.10.0
@@ -163,9 +163,7 @@ GPU_LINES = {
 @pytest.mark.parametrize(
     ("rule", "line"), [(rule, line) for rule, lines in GPU_LINES.items() for line in lines]
 )
-def test_each_rule_knows_the_ways_in_which_its_failure_is_told(
-    sm90: Variant, rule: str, line: str
-) -> None:
+def test_each_rule_matches_the_lines_of_its_failure(sm90: Variant, rule: str, line: str) -> None:
     found = first_match(line, sm90)
     assert found
     assert found.id == rule
@@ -195,7 +193,7 @@ def record(**values: object) -> bytes:
     return b"@nix " + json.dumps(values).encode()
 
 
-def test_nixs_own_log_tells_whose_line_it_is() -> None:
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
     reader = NixLogReader()
     drv = "/nix/store/abc-torch.drv"
     lines = [
@@ -277,7 +275,7 @@ def test_what_others_print_stops_no_build(sm90: Variant) -> None:
         "error: hash mismatch in fixed-output derivation '/nix/store/x.drv':",
     ],
 )
-def test_a_mark_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
+def test_a_match_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
     assert fed(sm90, [early, *["compiling"] * 300, "x.cpp:3: error: boom"]).cause() is None
 
 
@@ -309,15 +307,15 @@ def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
 @pytest.mark.parametrize(
     ("elapsed", "done", "total", "building", "before", "left"),
     [
-        (60, 0, 0, 0, None, None),  # nothing tells
-        (60, 10, 7000, 30, None, None),  # too early to tell
+        (60, 0, 0, 0, None, None),  # no data
+        (60, 10, 7000, 30, None, None),  # too early
         (1000, 3500, 7000, 900, None, 900),  # half is done
-        (1000, 0, 0, 0, 5000, 4000),  # an earlier build tells
+        (1000, 0, 0, 0, 5000, 4000),  # from an earlier build
         (6000, 0, 0, 0, 5000, 0),  # never less than nothing
         (1000, 3500, 7000, 900, 3000, 1450),  # half pace, half history
     ],
 )
-def test_what_remains_is_told_by_ninjas_pace_and_by_earlier_builds(
+def test_the_rest_is_estimated_from_ninjas_pace_and_earlier_builds(
     elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
 ) -> None:
     assert remaining(elapsed, done, total, building, before) == left

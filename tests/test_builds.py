@@ -448,7 +448,7 @@ def test_a_changed_recipe_is_built_again(world: World) -> None:
     assert row["outcome"] == "built"
 
 
-def test_without_a_ledger_the_store_is_still_believed(world: World) -> None:
+def test_without_a_ledger_the_result_in_the_store_is_still_used(world: World) -> None:
     assert world.build("cpu-avx2").returncode == 0
     (world.root / ".build-pytorch/ledger.jsonl").unlink()
     start = time.monotonic()
@@ -525,7 +525,7 @@ def test_a_lost_terminal_ends_nothing(world: World) -> None:
     run = world.start("cpu-avx2", "cpu-avx512")
     world.wait_for("started")
     assert run.stdout is not None
-    run.stdout.close()  # nobody reads any more
+    run.stdout.close()  # the reader is gone
     os.killpg(run.pid, signal.SIGHUP)
     world.mark("go")
     assert run.wait(timeout=60) == 0

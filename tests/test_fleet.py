@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
 class Remote:
-    """A second machine, as far as Nix can tell: an SSH server on loopback before its own store.
+    """A second machine for Nix: an SSH server on loopback with a store of its own.
 
     Both stores have the same path, as on real machines; the server's is mounted there in a
     namespace of its own.
@@ -192,10 +192,10 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
         ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
         ("ssh://root@127.0.0.1\n", "no builder of --builders takes"),
         ("ssh://x aarch64-linux - 1 1 big-parallel gpu\n", "no builder of --builders takes"),
-        ("# nobody\n", "no builder in it"),
+        ("# none\n", "no builder in it"),
     ],
 )
-def test_builders_that_do_not_fit_are_told_before_anything_begins(
+def test_builders_that_do_not_fit_are_reported_before_anything_begins(
     world: World, tmp_path: Path, text: str, says: str
 ) -> None:
     machines = tmp_path / "machines"
@@ -238,13 +238,13 @@ def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path)
     done = world.built("cpu-*", "--builders", str(machines))
     assert done["returncode"] == 0, done["stderr"]
     assert "--max-jobs 1" in done["stderr"]
-    # Each is told of when it is done, with the seconds of its own.
+    # Each is reported when it is done, with its own seconds.
     ended = [event for event in world.ledger() if event["event"] == "ended"]
     assert len({event["at"] for event in ended}) == 4
     assert all(event["seconds"] < 3 for event in ended)
 
 
-def test_what_was_stopped_is_not_believed_because_the_store_has_it(
+def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
     world: World, tmp_path: Path
 ) -> None:
     assert world.build("cpu-avx2").returncode == 0

@@ -142,7 +142,7 @@ def test_what_is_built_and_has_evidence_is_published_and_recorded(hub: Hub) -> N
     assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
 
 
-def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
+def test_what_was_published_before_is_not_published_again(hub: Hub) -> None:
     hub.add_evidence("cpu-avx2")
     assert "1 published\n" in hub.publish("cpu-avx2")[1]
     code, said = hub.publish("cpu-avx2")
@@ -166,7 +166,7 @@ def test_each_organization_gets_its_own(hub: Hub) -> None:
 
 def test_two_runs_at_once_publish_once(hub: Hub) -> None:
     hub.add_evidence("cpu-avx2")
-    # What another run does between our look and our lock: the last thing asked before it.
+    # Another run publishes after our first look: during the last query before the lock.
     event = ledger.Published(
         at=ledger.now(),
         release="cuda13_0",
@@ -321,7 +321,7 @@ def spoil(hub: Hub, fault: str) -> None:
         ("no flox", "flox is not installed"),
     ],
 )
-def test_what_flox_would_refuse_is_told_before_anything_is_published(
+def test_what_flox_would_refuse_is_reported_before_anything_is_published(
     hub: Hub, fault: str, says: str
 ) -> None:
     hub.add_evidence("cpu-avx2")

@@ -1,7 +1,7 @@
 """The run of a plan: one asyncio loop in which no program and no store access blocks another.
 
-Each process is a task: it runs, then the store is asked for results, which are recorded and
-reported. The loop starts builds, shows progress and reacts to signals.
+Each process is a task: it runs, then its results are looked up, recorded and reported. The loop
+starts builds, shows progress and reacts to signals.
 """
 
 from __future__ import annotations

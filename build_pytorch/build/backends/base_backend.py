@@ -122,7 +122,7 @@ class BuildBackend:
         link = artefacts.link(self.settings.root, step.variant)
         target = artefacts.target(link)
         is_ours = step.derivation is not None and target in step.derivation.outputs.values()
-        # Without a derivation to compare with, only a link that this build made is believed.
+        # Without a derivation to compare with, only a link that this build made counts.
         if not is_ours and (self.wraps_derivation or step.derivation is None):
             is_ours = link.is_symlink() and link.lstat().st_ctime >= began - _CLOCK_SKEW
         return (target,) if is_ours and valid_paths([target]) else ()
