@@ -306,16 +306,22 @@ exec {nix} "$@"
 """
 
 
-@needs_programs
-def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(world: World) -> None:
+@pytest.fixture
+def signing(world: World) -> tuple[str, ...]:
+    """Options that push to a cache, with a signer that waits for the file `go`."""
     script = SLOW_SIGNER.replace("{folder}", str(world.folder))
     world.program("nix", script.replace("{nix}", str(shutil.which("nix"))))
     secret, public = world.folder / "secret", world.folder / "public"
     world.site.nix("nix-store", "--generate-binary-cache-key", "k-1", str(secret), str(public))
+    return "--copy-to", f"file://{world.folder}/cache", "--secret-key", str(secret)
+
+
+@needs_programs
+def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(
+    world: World, signing: tuple[str, ...]
+) -> None:
     world.scenario("sm90-avx2", "cuda=OFF; summary; sleep 600")
-    cache = f"file://{world.folder}/cache"
-    argv = ("--copy-to", cache, "--secret-key", str(secret))
-    run = world.start("cpu-avx2", "cpu-avx512", "sm90-avx2", *argv)
+    run = world.start("cpu-avx2", "cpu-avx512", "sm90-avx2", *signing)
     wait_until((world.folder / "signing").exists, "signer")
     world.wait_for("ended", 3)  # the signer still waits
     outcomes = {e["variant"]: e["outcome"] for e in world.ledger() if e["event"] == "ended"}
@@ -323,7 +329,17 @@ def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(world: World
     (world.folder / "go").touch()
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 1
-    assert f"cpu-avx512: is in {cache}" in output
+    assert f"cpu-avx512: is in file://{world.folder}/cache" in output
+
+
+@needs_programs
+def test_ctrl_c_ends_a_slow_signer(world: World, signing: tuple[str, ...]) -> None:
+    run = world.start("cpu-avx2", *signing)
+    wait_until((world.folder / "signing").exists, "signer")
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert "cpu-avx2: built, but not pushed: the run was ended" in output
 
 
 # --- a fourth backend ---
