@@ -63,7 +63,10 @@ class Remote:
         self.key = key
         known = f"[127.0.0.1]:{self.port} {(folder / 'host.pub').read_text()}"
         (folder / "known_hosts").write_text(known)
-        self.options = f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts"
+        self.options = (
+            f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts -o ControlMaster=auto "
+            f"-o ControlPath={folder}/master -o ControlPersist=60"
+        )
 
     def _key(self, name: str) -> Path:
         path = self.folder / name
@@ -86,7 +89,7 @@ class Remote:
         script.chmod(0o755)
 
     def machines(self, platform: str = "aarch64-linux", features: str = "big-parallel") -> str:
-        return f"ssh://root@127.0.0.1 {platform} {self.key} 2 1 {features}\n"
+        return f"ssh://root@127.0.0.1 {platform} {self.key} 4 1 {features}\n"
 
 
 def _lacking() -> str:
@@ -95,6 +98,16 @@ def _lacking() -> str:
             return f"{name} is not installed"
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
     return "no mount namespace may be made here" if probe.returncode else ""
+
+
+def build_dependencies(world: World) -> None:
+    """Build most dependencies of ARM variants here: a remote build takes an SSH connection."""
+    nix = world.site.nix
+    (drv,) = nix("nix-instantiate", str(world.project.recipe("cuda13_0-sm121-armv9"))).split()
+    references = nix("nix-store", "--query", "--references", drv).split()
+    inputs = [path for path in references if path.endswith(".drv") and "-which-" not in path]
+    config = world.site.env["NIX_CONFIG"] + "\nextra-platforms = aarch64-linux"
+    nix("nix-store", "--realise", *inputs, env={"NIX_CONFIG": config})
 
 
 @pytest.fixture
@@ -112,6 +125,7 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
                 break
         time.sleep(0.05)
     world.env["NIX_SSHOPTS"] = machine.options
+    build_dependencies(world)
     yield machine
     server.terminate()
     server.wait()
