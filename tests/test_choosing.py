@@ -1,4 +1,4 @@
-"""docs/choosing.md: whoever walks through its tables by hand ends where `invoke recommend` does."""
+"""docs/choosing.md: its tables, followed by hand, lead to the answer of `invoke recommend`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of sources: taken with real Nix and real Git, out of build logs, and written with care."""
+"""Hashes of sources: taken with real Nix and Git or from build logs, and written to the matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import subprocess
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +16,13 @@ from typing import NamedTuple
 import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 
-from build_pytorch.base.errors import MatrixError
+from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import hashes
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
+from build_pytorch.sources.source_fetch import fetch
+from build_pytorch.sources.source_list import sources
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -33,7 +35,7 @@ OTHER = "sha256-" + "B" * 42 + "A="
 
 @needs_nix
 @pytest.mark.parametrize("sri", [TORCH, PATCH, OTHER])
-def test_every_writing_of_a_hash_becomes_the_same_sri(sri: str) -> None:
+def test_every_notation_of_a_hash_becomes_the_same_sri(sri: str) -> None:
     def nix(*argv: str) -> str:
         argv = ("nix", "--extra-experimental-features", "nix-command", "hash", *argv)
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
@@ -46,7 +48,7 @@ def test_every_writing_of_a_hash_becomes_the_same_sri(sri: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88]
 )
-def test_what_is_no_hash_is_none(text: str) -> None:
+def test_a_text_that_is_not_a_hash_is_none(text: str) -> None:
     assert hashes.to_sri(text) is None
 
 
@@ -129,7 +131,7 @@ def log_of(kind: str, old: str, new: str) -> str:
 
 @needs_nix
 @pytest.mark.parametrize("kind", LOGS)
-def test_every_wording_of_a_mismatch_is_understood(kind: str) -> None:
+def test_every_wording_of_a_mismatch_is_read(kind: str) -> None:
     log = "unpacking\n" * 100 + log_of(kind, TORCH, OTHER) + "more\n" * 100
     assert hash_mismatches(log) == [HashMismatch(TORCH, OTHER)]
 
@@ -166,7 +168,7 @@ def test_a_log_comes_from_standard_input_as_well(project: Project) -> None:
 @pytest.mark.parametrize(
     ("log", "says"),
     [
-        (lambda: log_of("Nix 2.8", OTHER, TORCH), "is no hash of matrix.toml"),
+        (lambda: log_of("Nix 2.8", OTHER, TORCH), "is not a hash in matrix.toml"),
         (lambda: "error: builder failed\n", "no hash mismatch in it"),
     ],
 )
@@ -316,14 +318,14 @@ def test_torch_is_the_hash_of_its_tree_with_all_submodules(
     assert (clone / "third_party/third_party/file").read_text() == "of inner\n"
     (source,) = json.loads(done.stdout)["sources"]
     assert source["hash"] == nix_hash(clone)
-    assert source["backend"] == "nix"
+    assert source["fetcher"] == "nix"
     written = (project.root / "matrix.toml").read_text()
     assert written == TEXT.replace(TORCH, source["hash"])
     assert source["hash"] in project.recipe("cpu-avx2").read_text()
 
 
 @needs_nix
-def test_the_tarball_and_the_patch_have_the_hashes_their_fetchers_want(
+def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     project: Project, world: World
 ) -> None:
     done = run(project, world, "--only", "nixpkgs", "--only", "magma_patch", "--accept", "--json")
@@ -340,11 +342,11 @@ def test_the_tarball_and_the_patch_have_the_hashes_their_fetchers_want(
 
 
 @needs_nix
-def test_a_moved_tag_is_a_warning_that_asks(project: Project, world: World) -> None:
+def test_a_moved_tag_is_a_warning_and_needs_accept(project: Project, world: World) -> None:
     done = run(project, world, "--only", "torch")
     assert done.returncode == 1
-    assert "warning: torch (v2.10.0) is not what it was" in done.stdout
-    assert "--accept takes the new one" in done.stdout
+    assert "warning: torch (v2.10.0) changed: the hash of v2.10.0 was" in done.stdout
+    assert "--accept takes the new hash" in done.stdout
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 
@@ -383,7 +385,7 @@ def test_one_source_is_fetched_once_for_all_releases(project: Project, world: Wo
     ],
     ids=["missing tag", "closed port", "no network"],
 )
-def test_what_cannot_be_fetched_is_one_line(
+def test_a_source_that_cannot_be_fetched_is_one_line(
     project: Project, world: World, break_it: Callable[[World], None], says: str
 ) -> None:
     break_it(world)
@@ -408,7 +410,7 @@ def test_an_unknown_source_is_bad_input(project: Project) -> None:
     assert 'no source "troch"; did you mean "torch"?' in error_line(done)
 
 
-# --- other tools ---
+# --- other fetchers ---
 
 
 def tool(project: Project, name: str, script: str) -> dict[str, str]:
@@ -423,12 +425,14 @@ def argv_of(project: Project) -> str:
     return (project.root.parent / "tools/argv").read_text()
 
 
-def test_nix_prefetch_is_asked_first_with_the_fetchers_own_arguments(project: Project) -> None:
+def test_nix_prefetch_is_used_first_with_the_arguments_of_the_nix_function(
+    project: Project,
+) -> None:
     env = tool(project, "nix-prefetch", f"echo {OTHER}")
     done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--only", "magma_patch",
                        "--check", "--json", env=env)  # fmt: skip
     assert done.returncode == 1
-    assert {s["backend"] for s in json.loads(done.stdout)["sources"]} == {"nix-prefetch"}
+    assert {s["fetcher"] for s in json.loads(done.stdout)["sources"]} == {"nix-prefetch"}
     assert (
         "--quiet fetchFromGitHub --owner pytorch --repo pytorch --rev v2.10.0 --fetchSubmodules"
         in argv_of(project)
@@ -455,7 +459,7 @@ def test_nix_prefetch_is_asked_first_with_the_fetchers_own_arguments(project: Pr
         ),
     ],
 )
-def test_other_tools_are_used_where_they_are(
+def test_other_fetchers_are_used_where_they_are_installed(
     project: Project, name: str, answer: str, argv: str
 ) -> None:
     env = tool(project, name, f"echo '{answer}'")
@@ -463,26 +467,27 @@ def test_other_tools_are_used_where_they_are(
         "nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json", env=env
     )
     (source,) = json.loads(done.stdout)["sources"]
-    assert (source["backend"], source["hash"]) == (name, OTHER)
+    assert (source["fetcher"], source["hash"]) == (name, OTHER)
     assert argv in argv_of(project)
 
 
 @needs_nix
-def test_where_one_tool_fails_the_next_is_asked(project: Project, world: World) -> None:
+def test_where_one_fetcher_fails_the_next_is_used(project: Project, world: World) -> None:
     env = tool(project, "nurl", "echo error: something odd >&2; exit 1")
     done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json",
                        env={**world.env, **env})  # fmt: skip
     (source,) = json.loads(done.stdout)["sources"]
-    assert source["backend"] == "nix"
+    assert source["fetcher"] == "nix"
 
 
-def test_a_download_that_hangs_is_ended(project: Project) -> None:
-    env = tool(project, "nurl", "exec sleep 600")
-    start = time.monotonic()
-    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--timeout", "0", env=env)
-    assert time.monotonic() - start < 60
-    assert done.returncode == 2
-    assert "not finished in the time that --timeout gives (nurl)" in error_line(done)
+def test_a_download_that_hangs_is_killed(
+    project: Project, fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(project, "nurl", "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{project.root.parent}/tools:/bin")
+    (torch,) = sources(fleet, ("torch",))
+    with pytest.raises(ToolError, match=r"not finished in the time that --timeout gives \(nurl\)"):
+        fetch(torch, minutes=0.01)
 
 
 # --- the guard ---

@@ -110,7 +110,7 @@ def test_a_ledger_of_an_older_version_is_read_with_its_words(tmp_path: Path) -> 
     published = line | {"event": "published", "unproved": True}
     book = tmp_path / ".build-pytorch/ledger.jsonl"
     book.parent.mkdir()
-    book.write_text(f"{json.dumps(tested)}\n{json.dumps(published)}\n")
+    book.write_bytes(b"\n".join(map(msgspec.json.encode, (tested, published))))
     first, second = ledger.Ledger(tmp_path).events()
     assert isinstance(first, ledger.Tested)
     assert first.by == "inspect"

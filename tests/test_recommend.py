@@ -19,7 +19,7 @@ from hypothesis import given, settings
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.hardware import advice, resolver, saved_machines
+from build_pytorch.hardware import explain, resolver, saved_machines
 from build_pytorch.hardware.machine_model import Machine, MachineGpu, Processor
 from build_pytorch.hardware.resolver import Answer, Recommendation
 from build_pytorch.matrix import matrix_reader
@@ -27,7 +27,6 @@ from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import ledger
-from build_pytorch.results.evidence import VariantResult
 
 MACHINES = PROJECT / "tests/machines"
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
@@ -56,7 +55,7 @@ def reasons(found: Answer) -> dict[str, str]:
 class Expected(NamedTuple):
     best: str | None
     fallbacks: list[str]
-    says: list[str]
+    shows: list[str]
     """What the command prints about it, among other things."""
 
 
@@ -80,7 +79,7 @@ REAL = {
     "rtx5090-zen4": Expected(
         "sm120-avx512bf16",
         [*with_isas("sm120", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
-        ["good for training", "sm90, sm89, sm86, sm80  built for another major"],
+        ["good for training", "sm90, sm89, sm86, sm80  built for another major version"],
     ),
     "h100-sapphire-rapids": Expected(
         "sm90-avx512bf16",
@@ -90,22 +89,22 @@ REAL = {
     "h200-recorded": Expected(
         "sm90-avx512bf16",
         [*with_isas("sm90", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
-        ["driver   580.159.04, runs CUDA 13.0"],
+        ["driver   580.159.04, supports CUDA 13.0"],
     ),
     "a100-zen3": Expected(
         "sm80-avx2",
         ["cpu-avx2"],
         [
             "the CPU lacks avx512f, avx512dq, avx512vl, avx512bw, avx512_bf16",
-            "sm89, sm86  built for a minor above this GPU's 8.0",
+            "sm89, sm86  built for a higher minor version than this GPU's 8.0",
         ],
     ),
     "a100-zen3-old-driver": Expected(
         "cpu-avx2",
         [],
         [
-            "sm80-avx2 waits for a newer driver: "
-            "CUDA 13.0 needs driver 580.65.06 or newer, here is driver 570.172.08",
+            "sm80-avx2 needs a newer driver: "
+            "CUDA 13.0 needs driver 580.65.06 or newer; found driver 570.172.08",
             "leaves the GPU unused",
         ],
     ),
@@ -114,9 +113,9 @@ REAL = {
         [],
         [
             "No variant runs here.",
-            "missing: sm90-armv9 would fit, and no group of the matrix makes it",
-            "missing: cpu-armv9 would run without a GPU, and no group of the matrix makes it",
-            "built for another major than this GPU's 9.0",
+            "missing: sm90-armv9 would run, but no group of the matrix has it",
+            "missing: cpu-armv9 would run without a GPU, but no group of the matrix has it",
+            "built for another major version than this GPU's 9.0",
             "x86_64-linux  this machine is aarch64-linux",
         ],
     ),
@@ -126,7 +125,7 @@ REAL = {
     "a64fx": Expected(
         None,
         [],
-        ["the lowest, armv8_2, asks for fphp, asimdhp, asimddp", "the CPU lacks asimddp"],
+        ["the lowest, armv8_2, needs fphp, asimdhp, asimddp", "the CPU lacks asimddp"],
     ),
     "ice-lake": Expected(
         "cpu-avx512vnni",
@@ -137,19 +136,19 @@ REAL = {
         None,
         [],
         [
-            "the lowest, avx2, asks for avx2, fma, f16c",
+            "the lowest, avx2, needs avx2, fma, f16c",
             "avx2           the CPU lacks avx2, fma",
         ],
     ),
     "laptop-without-gpu": Expected(
         "cpu-avx2",
         [],
-        ["GPU variants  no GPU that a driver answers for", "avx512        the CPU lacks avx512f"],
+        ["GPU variants  no GPU with a working driver", "avx512        the CPU lacks avx512f"],
     ),
     "jetson-thor": Expected(
         "sm110-armv9",
         ["sm110-armv8_2"],
-        ["to be sure of: driver 580.00 is below 580.65.06, yet runs CUDA 13.0, as it says itself"],
+        ["check: driver 580.00 is older than 580.65.06, but supports CUDA 13.0"],
     ),
     "t4-cascade-lake": Expected(
         "cpu-avx512vnni",
@@ -167,7 +166,7 @@ REAL = {
     "macbook": Expected(
         None,
         [],
-        ["nothing is built for aarch64-darwin, only for x86_64-linux and aarch64-linux"],
+        ["no variant is for aarch64-darwin, only for x86_64-linux and aarch64-linux"],
     ),
 }
 
@@ -180,7 +179,9 @@ def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_variant_and_the_reasons(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from build_pytorch.cli import recommend
     from build_pytorch.cli.commands import RecommendOptions
 
@@ -191,9 +192,9 @@ def test_the_command_says_so_and_why(name: str, capsys: pytest.CaptureFixture[st
     assert ("No variant runs here." in shown) is (expected.best is None)
     if expected.best:
         assert f"Best: {expected.best}\n" in shown
-    told = " ".join(shown.split())  # columns are as wide as their rows need
-    for text in expected.says:
-        assert " ".join(text.split()) in told
+    text_shown = " ".join(shown.split())  # columns are as wide as their rows need
+    for text in expected.shows:
+        assert " ".join(text.split()) in text_shown
 
 
 def test_the_table_has_every_saved_machine() -> None:
@@ -204,7 +205,7 @@ def test_the_table_has_every_saved_machine() -> None:
 @pytest.mark.parametrize(
     "name", sorted({*REAL, "a100-and-rtx3090"} - {"h200-recorded", "macbook", "dgx-spark"})
 )
-def test_the_saved_flags_are_those_that_archspec_knows_of_the_cpu(name: str) -> None:
+def test_the_saved_flags_are_those_that_archspec_lists_for_the_cpu(name: str) -> None:
     """An independent source: the table cannot be made to fit by inventing flags."""
     cpu = machine(name).cpu
     known = archspec.cpu.TARGETS[cpu.microarchitecture or ""].features
@@ -327,7 +328,7 @@ def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
         assert "needs driver 580.65.06 or newer" in reasons(found)["cuda13_0"]
 
 
-def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
+def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_reported_as_well(
     fleet: Matrix,
 ) -> None:
     here = with_driver("dgx-spark", "570.26", "12.8")
@@ -335,7 +336,7 @@ def test_where_only_a_driver_is_missing_the_gap_without_a_gpu_is_told_as_well(
     assert found.best is None
     assert found.waits_for_driver is not None
     assert found.waits_for_driver.variant.id == "sm121-armv9"
-    assert found.gaps == ("cpu-armv9 would run without a GPU, and no group of the matrix makes it",)
+    assert found.gaps == ("cpu-armv9 would run without a GPU, but no group of the matrix has it",)
 
 
 def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
@@ -346,6 +347,24 @@ def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
     assert found.best.variant.package == "pytorch-python312-cuda12_8-sm90-avx512"
     assert found.waits_for_driver is not None
     assert found.waits_for_driver.variant.id == "sm90-avx512bf16"
+
+
+def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(fleet: Matrix) -> None:
+    """A release for a newer CUDA is no better where both have the same PyTorch."""
+    newer = fleet.releases["cuda13_0"]
+    assert newer.cuda
+    cuda = msgspec.structs.replace(newer.cuda, version="12.8", driver="570.26")
+    older = msgspec.structs.replace(newer, cuda=cuda)
+    copies = [
+        msgspec.structs.replace(variant, release_name="older", release=older)
+        for variant in fleet.variants
+    ]
+    two = msgspec.structs.replace(fleet, variants=(*fleet.variants, *copies))
+    here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
+    (found,) = resolver.recommend(two, here, "training").answers
+    assert found.best is not None
+    assert found.best.variant.release_name == "older"
+    assert found.waits_for_driver is None
 
 
 # --- releases ---
@@ -363,14 +382,14 @@ def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matri
         "sm120-avx512",
         "sm120-avx2",
     ]
-    assert advice.why_fallback(older[0], found.best) == "PyTorch 2.8.0"
+    assert explain.why_fallback(older[0], found.best) == "PyTorch 2.8.0"
 
 
 def test_a_release_may_be_named(fleet: Matrix) -> None:
     two = matrix_reader.parse(fleet.text + SECOND)
     found = answer(two, "a100-zen3", release="cuda12_8")
     assert best_of(found) is None  # it has sm86 only, a minor above
-    assert reasons(found)["sm86"] == "built for a minor above this GPU's 8.0"
+    assert reasons(found)["sm86"] == "built for a higher minor version than this GPU's 8.0"
     with pytest.raises(BuildPytorchError, match=r'found "cuda13"; allowed: cuda13_0, cuda12_8'):
         answer(two, "a100-zen3", release="cuda13")
 
@@ -379,10 +398,9 @@ def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> N
     two = matrix_reader.parse(fleet.text + SECOND)
     shared = next(v for v in two.variants if v.id == "sm120-avx2")
     alone = next(v for v in two.variants if v.id == "sm80-avx2")
-    nothing = VariantResult(variant=shared, digest="d")
-    of_both = advice.commands(two, shared, nothing)
+    of_both = explain.commands(two, shared, "")
     assert of_both["publish"] == [f"invoke publish {shared.package}"]
-    assert advice.commands(two, alone, nothing)["publish"] == ["invoke publish sm80-avx2"]
+    assert explain.commands(two, alone, "")["publish"] == ["invoke publish sm80-avx2"]
 
 
 def test_what_was_published_is_installed_from_where_it_was_published(project: Project) -> None:
@@ -409,18 +427,37 @@ def test_what_was_published_is_installed_from_where_it_was_published(project: Pr
     assert "flox install acme/" in project.invoke(*argv, "--root", str(other)).stdout
 
 
-def test_what_was_built_is_told_as_long_as_it_is_there(fleet: Matrix) -> None:
-    nothing = VariantResult(variant=fleet.variants[0], digest="d")
-    assert advice.state(nothing).startswith("neither built nor published")
-    built = msgspec.structs.replace(nothing, output="/nix/store/x")
-    assert advice.state(built) == "built in this checkout"
+def test_a_result_in_the_store_is_reported_as_built(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without Nix, a store path that exists is valid
+    monkeypatch.setenv("NIX_STORE_DIR", str(tmp_path / "store"))
+    recipe = project.recipe("cuda13_0-sm121-armv9")
+    output = tmp_path / "store/torch"
+    output.mkdir(parents=True)
+    (project.root / f"result-{recipe.stem}").symlink_to(output)
+    event = ledger.Ended(
+        at=ledger.now(),
+        release="cuda13_0",
+        variant="sm121-armv9",
+        digest=digest.of_bytes(recipe.read_bytes()),
+        attempt="1",
+        outcome="built",
+        seconds=1,
+        outputs=(str(output),),
+    )
+    ledger.Ledger(project.root).append(event)
+    argv = ["recommend", "--machine", str(MACHINES / "dgx-spark.json")]
+    assert "It is built in this checkout." in project.invoke(*argv).stdout
+    output.rmdir()
+    assert "It is neither built nor published" in project.invoke(*argv).stdout
 
 
 # --- hosts ---
 
 
 def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -> None:
-    """Even to a machine that claims to be the one that does not exist."""
+    """Also if a description claims to be such a machine."""
     here = machine("rtx5090-zen4")
     claimed = MachineGpu(index=0, name="NVIDIA GB10", capability="12.1")
     (found,) = resolver.recommend(
@@ -447,12 +484,12 @@ def test_code_of_another_architecture_on_arm_is_marked_as_unverified(fleet: Matr
     assert best_of(found) == "sm80-armv9"
     assert found.best is not None
     assert found.best.doubts == (
-        "whether Jetson takes the code of other GPUs of its major is unverified",
+        "it is unverified whether Jetson runs code built for other GPUs of the same major version",
     )
 
 
 def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix) -> None:
-    """SM80 is on x86 alone there: to make sm80-armv9 would help nobody."""
+    """The matrix has SM80 on x86 only, so it does not recommend to add sm80-armv9."""
     here = machine("jetson-thor")
     orin = MachineGpu(index=0, name="NVIDIA device", capability="8.7")
     (found,) = resolver.recommend(
@@ -460,10 +497,10 @@ def test_a_host_that_the_matrix_does_not_know_is_no_missing_group(fleet: Matrix)
     ).answers
     assert best_of(found) is None
     assert found.gaps == (
-        "sm86, sm80 would fit capability 8.7 (NVIDIA device), and the matrix knows no "
-        "aarch64-linux machine with it",
-        "whether Jetson takes the code of other GPUs of its major is unverified",
-        "cpu-armv9 would run without a GPU, and no group of the matrix makes it",
+        "sm86, sm80 would run on capability 8.7 (NVIDIA device), but the matrix has no "
+        "aarch64-linux host for it",
+        "it is unverified whether Jetson runs code built for other GPUs of the same major version",
+        "cpu-armv9 would run without a GPU, but no group of the matrix has it",
     )
 
 
@@ -471,9 +508,9 @@ def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
     here = machine("rtx5090-zen4")
     blind = msgspec.structs.replace(here, cpu=Processor(flags=""))
     (found,) = resolver.recommend(fleet, blind, "training").answers
-    told = [*found.gaps, *reasons(found).values()]
-    assert any("the CPU's flags are unknown" in text for text in told)
-    assert not any("lacks" in text or "asks for" in text for text in told)
+    texts = [*found.gaps, *reasons(found).values()]
+    assert any("the CPU's flags are unknown" in text for text in texts)
+    assert not any("lacks" in text or "needs" in text for text in texts)
 
 
 def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
@@ -549,7 +586,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 def may_run(variant: Variant, here: Machine, gpu: MachineGpu | None) -> bool:
-    """The rules once more, in the words of the issue and by no code of ours."""
+    """An independent statement of the rules, without code of the resolver."""
     if variant.cpu.platform != here.platform or variant.status != "buildable":
         return False
     if any(flag not in here.cpu.flags.split() for flag in variant.cpu.cpuinfo):
@@ -578,9 +615,9 @@ def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
     for found in result.answers:
         for gpu in found.gpus or (None,):
             allowed = {v.id for v in FLEET.variants if may_run(v, here, gpu)}
-            told = [fit.variant.id for fit in (found.best, *found.fallbacks) if fit]
-            assert set(told) == allowed
-            assert len(told) == len(set(told))
+            named = [fit.variant.id for fit in (found.best, *found.fallbacks) if fit]
+            assert set(named) == allowed
+            assert len(named) == len(set(named))
         assert (found.best is None) is (not allowed)
 
 
@@ -588,8 +625,8 @@ def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
 @given(here=machines(), workload=st.sampled_from(["inference", "training"]))
 def test_fallbacks_only_get_worse(here: Machine, workload: Workload) -> None:
     for found in resolver.recommend(FLEET, here, workload).answers:
-        told = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
-        for better, worse in itertools.pairwise(told):
+        named = [fit.variant for fit in (found.best, *found.fallbacks) if fit]
+        for better, worse in itertools.pairwise(named):
             assert (better.gpu is None) <= (worse.gpu is None)
             if better.gpu and worse.gpu:
                 assert float(better.gpu.capability) >= float(worse.gpu.capability)
@@ -660,11 +697,11 @@ def test_a_description_may_come_through_a_pipe(project: Project) -> None:
     ("options", "says"),
     [
         (["--for", "gaming"], '--for: found "gaming"; allowed: inference, training'),
-        (["--gpu", "one"], '--gpu: found "one"; allowed: the number of a GPU'),
-        (["--gpu", "1" * 5000], f'--gpu: found "{"1" * 40}..."; allowed: the number of a GPU'),
-        (["--gpu", ""], "--gpu: found nothing, as from a variable that was not set"),
-        (["--for", ""], "--for: found nothing, as from a variable that was not set"),
-        (["--machine", ""], "--machine: found nothing, as from a variable that was not set"),
+        (["--gpu", "one"], '--gpu: found "one"; allowed: a whole number'),
+        (["--gpu", "1" * 5000], f'--gpu: found "{"1" * 37}..."; allowed: a whole number'),
+        (["--gpu", ""], "--gpu: found an empty value, as from a variable that is not set"),
+        (["--for", ""], "--for: found an empty value, as from a variable that is not set"),
+        (["--machine", ""], "--machine: found an empty value, as from a variable that is not set"),
         (["--root", "nowhere"], "--root nowhere: no such folder"),
         (["--gpu", "9"], "--gpu: found 9; allowed: 0"),
         (["--release", "cuda13_1"], 'did you mean "cuda13_0"?'),

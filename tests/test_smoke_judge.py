@@ -1,18 +1,25 @@
-"""The judgement of a smoke test: what a report proves of a variant, and what it does not."""
+"""Judging a smoke report: what is evidence for a variant, and what is not."""
 
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 
 import pytest
-from smoke_reports import Raw, change, device, raw, report, right, variant, without_gpu
+from conftest import Project
+from smoke_reports import FIXTURES, Raw, change, device, raw, report, right, variant, without_gpu
 
 from build_pytorch.base.console import Screen
-from build_pytorch.cli.smoke import exit_code
+from build_pytorch.cli.smoke import SmokeCase, exit_code, show
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.smoke import script, smoke_view
-from build_pytorch.smoke.judge import Judgement, Outcome, judge, public_version
+from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import Judgement, Outcome, judge
+from build_pytorch.smoke.runner import SmokeRun
+
+NAMES = [test.name for test in script.tests()]
 
 
 def judged(document: Raw, fleet: Matrix, id_: str) -> Judgement:
@@ -30,16 +37,16 @@ def test_every_variant_passes_on_the_machine_that_it_is_for(fleet: Matrix) -> No
         assert judgement.gpu == ("passed" if each.gpu else "not run")
 
 
-def test_the_script_does_all_the_work_that_was_asked_for() -> None:
+def test_the_script_has_every_test_of_the_specification() -> None:
     both = ["matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul", "training"]
     gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma"]
     wanted = [f"{where} {name}" for where in ("cpu", "cuda") for name in both]
     wanted += [f"cuda {name}" for name in gpu] + ["cpu solve", "cpu matmul int8"]
-    assert set(wanted) <= set(script.tests())
+    assert set(wanted) <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", script.tests())
-def test_each_piece_of_work_decides(fleet: Matrix, name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_one_failed_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     change(document, name, outcome="failed", error=0.5, tolerance=1e-5, message="or so")
     judgement = judged(document, fleet, "sm90-avx512")
@@ -49,16 +56,16 @@ def test_each_piece_of_work_decides(fleet: Matrix, name: str) -> None:
     assert getattr(judgement, half) == "failed"
 
 
-@pytest.mark.parametrize("name", script.tests())
-def test_work_that_is_missing_is_not_done(fleet: Matrix, name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_declared_test_without_a_result_fails_the_variant(fleet: Matrix, name: str) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     document["tests"] = [test for test in document["tests"] if test["name"] != name]
     judgement = judged(document, fleet, "sm90-avx512")
     assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
 
 
-@pytest.mark.parametrize("name", script.tests())
-def test_skipped_work_is_not_done(fleet: Matrix, name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skipped_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     change(document, name, outcome="skipped", message="no idea")
     if name == "cuda solve magma":
@@ -73,6 +80,93 @@ def test_fp8_may_be_skipped_only_where_the_gpu_lacks_it(
     document = right(variant(fleet, id_))
     change(document, "cuda matmul fp8", outcome="skipped", message="FP8 needs capability 8.9")
     assert judged(document, fleet, id_).outcome == outcome
+
+
+def test_magma_may_be_skipped_only_by_a_torch_without_it(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, "cuda solve magma", outcome="skipped", message="built without MAGMA")
+    assert judged(document, fleet, "sm90-avx512").reasons == (
+        "cuda solve magma: error 0, tolerance 1e-05; built without MAGMA",
+    )
+    document["torch"]["magma"] = False
+    assert judged(document, fleet, "sm90-avx512").reasons == ("is built without MAGMA",)
+
+
+# --- which tests a report must have ---
+
+
+@pytest.mark.parametrize("name", [t["name"] for t in raw("dgx-spark")["tests"]])
+def test_a_report_of_the_first_format_needs_every_test_of_its_time(
+    fleet: Matrix, name: str
+) -> None:
+    document = raw("dgx-spark")
+    document["tests"] = [test for test in document["tests"] if test["name"] != name]
+    judgement = judged(document, fleet, "sm121-armv9")
+    assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
+
+
+def test_a_report_needs_the_tests_that_it_declares_and_no_others(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    for part in ("declared", "tests"):
+        document[part] = [t for t in document[part] if t["name"] != "cuda training"]
+    assert judged(document, fleet, "sm90-avx512").outcome == "passed"
+    document["declared"].append({"name": "cuda added later", "device": "cuda", "tolerance": 1e-5})
+    assert judged(document, fleet, "sm90-avx512").reasons == ("not run: cuda added later",)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_report_that_declares_no_tests_of_a_device_is_not_a_report(
+    fleet: Matrix, device: str
+) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["declared"] = [t for t in document["declared"] if t["device"] != device]
+    with pytest.raises(ValueError, match="declares no tests for the CPU or none for CUDA"):
+        report(document)
+
+
+NEW_TEST = '''
+@smoke_test("added later", 1e-5)
+def added_later(torch: Any, device: str) -> Measured:
+    """Transform a vector."""
+    x = torch.randn(1024)
+    return compared(torch.fft.fft(x.to(device)).abs(), torch.fft.fft(x.double()).abs())
+
+
+# --- The process that runs the tests ---
+'''
+
+JUDGE_ALL = """
+import json, sys
+from pathlib import Path
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.smoke import script
+from build_pytorch.smoke.judge import judge
+from build_pytorch.smoke.smoke_report import parse
+reports = {path.stem: parse(path.read_text()) for path in Path(sys.argv[1]).glob("*.json")}
+print(json.dumps([
+    [test.name for test in script.tests()],
+    [[name, variant.id, str(judge(report, variant))]
+     for name, report in sorted(reports.items()) for variant in matrix_reader.load().variants],
+]))
+"""
+
+
+def test_a_new_test_is_one_function_and_leaves_recorded_reports_as_they_are(
+    project: Project, fleet: Matrix
+) -> None:
+    def judge_all() -> tuple[list[str], list[list[str]]]:
+        argv = [sys.executable, "-c", JUDGE_ALL, str(FIXTURES)]
+        done = subprocess.run(argv, cwd=project.root, check=True, capture_output=True, text=True)
+        names, judgements = json.loads(done.stdout)
+        return names, judgements
+
+    names, before = judge_all()
+    assert len(before) == len(fleet.variants) * len(list(FIXTURES.glob("*.json")))
+    old = "\n# --- The process that runs the tests ---\n"
+    project.edit("build_pytorch/smoke/script.py", old, NEW_TEST)
+    new_names, after = judge_all()
+    assert set(new_names) - set(names) == {"cpu added later", "cuda added later"}
+    assert after == before
 
 
 # --- what it is ---
@@ -100,10 +194,6 @@ def test_the_version_is_the_one_of_the_release(
     assert any(version in note for note in judgement.notes) == ("+" in version)
 
 
-def test_a_local_version_is_no_part_of_the_public_one() -> None:
-    assert public_version("2.10.0+cu130") == public_version("2.10.0") == "2.10.0"
-
-
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
@@ -119,7 +209,9 @@ def test_a_local_version_is_no_part_of_the_public_one() -> None:
         ({"cpu_capability": "DEFAULT"}, "takes DEFAULT kernels, not AVX512"),
     ],
 )
-def test_another_torch_fails_however_well_it_works(fleet: Matrix, facts: Raw, says: str) -> None:
+def test_another_torch_fails_even_if_all_its_tests_pass(
+    fleet: Matrix, facts: Raw, says: str
+) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     document["torch"].update(facts)
     judgement = judged(document, fleet, "sm90-avx512")
@@ -186,7 +278,7 @@ def test_a_binary_runs_on_its_major_with_its_minor_or_a_higher_one(
     assert runs_on(built, gpu) == fit
 
 
-def test_a_run_on_a_compatible_gpu_is_recorded_as_such_and_never_passed(fleet: Matrix) -> None:
+def test_a_run_on_a_compatible_gpu_is_compatible_and_never_passed(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm80-avx2"), "8.9", "NVIDIA L40S")
     judgement = judged(document, fleet, "sm80-avx2")
     assert judgement.outcome == "compatible"
@@ -194,14 +286,14 @@ def test_a_run_on_a_compatible_gpu_is_recorded_as_such_and_never_passed(fleet: M
     assert (judgement.fit, judgement.gpu) == ("compatible", "passed")
 
 
-def test_work_that_fails_on_a_compatible_gpu_is_a_failure(fleet: Matrix) -> None:
+def test_a_failed_test_on_a_compatible_gpu_fails_the_variant(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm80-avx2"), "8.9")
     change(document, "cuda training", outcome="failed", message="CUDA error: no kernel image")
     judgement = judged(document, fleet, "sm80-avx2")
     assert (judgement.outcome, judgement.fit) == ("failed", "compatible")
 
 
-def test_another_gpu_is_skipped_whatever_the_work_gave(fleet: Matrix) -> None:
+def test_on_another_gpu_a_variant_is_skipped_whatever_its_cuda_tests_gave(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm120-avx2"), "9.0", "NVIDIA H200")
     for test in document["tests"]:
         if test["name"].startswith("cuda "):
@@ -220,13 +312,13 @@ def test_no_other_gpu_makes_a_variant_pass(fleet: Matrix) -> None:
                 assert judgement.outcome in {"skipped", "compatible"}
 
 
-def test_a_fault_of_the_cpu_half_is_seen_on_another_gpu_too(fleet: Matrix) -> None:
+def test_a_failed_cpu_test_fails_the_variant_on_another_gpu_too(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm120-avx2"), "9.0")
     change(document, "cpu solve", outcome="failed", error=1.0)
     assert judged(document, fleet, "sm120-avx2").outcome == "failed"
 
 
-def test_the_gpu_that_was_asked_for_is_the_one_that_counts(fleet: Matrix) -> None:
+def test_the_gpu_that_device_names_decides(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm90-avx2"))
     document["cuda"]["devices"] = [device("8.0"), device("9.0", index=1, name="NVIDIA H200")]
     judgement = judged(document, fleet, "sm90-avx2")
@@ -239,17 +331,17 @@ def test_the_gpu_that_was_asked_for_is_the_one_that_counts(fleet: Matrix) -> Non
 @pytest.mark.parametrize(
     ("driver", "says"),
     [
-        ({}, "no NVIDIA GPU here, so nothing could be proved of CUDA"),
+        ({}, "no NVIDIA GPU here, so CUDA was not tested"),
         ({"version": "580.95.05", "visible_devices": ""}, "CUDA_VISIBLE_DEVICES hides the GPUs"),
         ({"version": "570.26"}, "driver 570.26 is older than 580.65.06, which CUDA 13.0 needs"),
-        ({"version": "580.95.05"}, "this Python does not find its library"),
+        ({"version": "580.95.05"}, "but this Python cannot load its library"),
         (
             {"version": "580.95.05", "libcuda_problem": ""},
             "torch reaches no GPU: system not yet initialized",
         ),
     ],
 )
-def test_a_machine_without_a_usable_gpu_proves_nothing_and_says_why(
+def test_without_a_usable_gpu_a_variant_is_skipped_with_the_reason(
     fleet: Matrix, driver: Raw, says: str
 ) -> None:
     document = right(variant(fleet, "sm90-avx2"))
@@ -260,7 +352,7 @@ def test_a_machine_without_a_usable_gpu_proves_nothing_and_says_why(
     assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
 
 
-def test_a_process_that_ends_while_cuda_starts_is_a_failure(fleet: Matrix) -> None:
+def test_a_crash_while_cuda_starts_is_a_failure(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm90-avx2"))
     without_gpu(document, "ended by SIGSEGV")["cuda"]["crashed"] = True
     judgement = judged(document, fleet, "sm90-avx2")
@@ -271,7 +363,9 @@ def test_a_process_that_ends_while_cuda_starts_is_a_failure(fleet: Matrix) -> No
 # --- the CPU that is there ---
 
 
-def test_a_cpu_without_the_isa_is_skipped_with_what_it_lacks(fleet: Matrix) -> None:
+def test_on_a_cpu_without_the_isa_a_variant_is_skipped_with_the_missing_flags(
+    fleet: Matrix,
+) -> None:
     document = right(variant(fleet, "cpu-avx512"))  # Skylake-SP: neither VNNI nor BF16
     judgement = judged(document, fleet, "cpu-avx512vnni")
     assert judgement.outcome == "skipped"
@@ -317,18 +411,18 @@ def test_the_names_of_arm_kernels_decide_nothing(fleet: Matrix) -> None:
         ([], 3),
     ],
 )
-def test_only_proofs_make_the_exit_code_0(outcomes: list[Outcome], code: int) -> None:
+def test_the_exit_code_is_0_only_if_all_passed(outcomes: list[Outcome], code: int) -> None:
     assert exit_code([Judgement(outcome=outcome) for outcome in outcomes]) == code
 
 
-# --- the CPU wheel that was run while this was written ---
+# --- a recorded run of a CPU wheel ---
 
 
-def test_a_real_cpu_wheel_did_all_the_cpu_work(fleet: Matrix) -> None:
+def test_a_recorded_cpu_wheel_passed_all_cpu_tests(fleet: Matrix) -> None:
     document = raw("cpu-wheel")
     by_name = {test["name"]: test for test in document["tests"]}
-    for name, (where, _) in script.tests().items():
-        assert by_name[name]["outcome"] == ("passed" if where == "cpu" else "skipped")
+    for test in report(document).declared:
+        assert by_name[test.name]["outcome"] == ("passed" if test.device == "cpu" else "skipped")
     judgement = judged(document, fleet, "cpu-avx512")
     assert judgement.outcome == "failed"
     assert judgement.reasons == (
@@ -338,20 +432,17 @@ def test_a_real_cpu_wheel_did_all_the_cpu_work(fleet: Matrix) -> None:
     assert judgement.cpu == "passed"
 
 
-def test_a_real_cpu_wheel_is_judged_failed_for_a_gpu_variant(fleet: Matrix) -> None:
+def test_a_recorded_cpu_wheel_fails_for_a_gpu_variant(fleet: Matrix) -> None:
     judgement = judged(raw("cpu-wheel"), fleet, "sm90-avx512")
     assert judgement.outcome == "failed"
     assert "is a CPU-only PyTorch: it was built without CUDA" in judgement.reasons
 
 
-# --- the H200 on which the script was run ---
+# --- a recorded run on an H200 ---
 
 
 def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
-    """What the recorded run would have said, had the torch been the one of a variant.
-
-    The GPU, the CPU and the work are as they were recorded.
-    """
+    """The recorded run with the torch of a variant; GPU, CPU and test results are unchanged."""
     each = variant(fleet, id_)
     document["python"]["version"] = "3.13.9"
     arch_list = [f"sm_{each.gpu.capability.replace('.', '')}"] if each.gpu else []
@@ -359,18 +450,19 @@ def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
     return document
 
 
-def test_a_real_h200_did_all_the_work_fp8_and_magma_included() -> None:
-    tests = raw("h200")["tests"]
-    assert {test["name"] for test in tests} == set(script.tests())
+@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included(name: str) -> None:
+    tests = raw(name)["tests"]
+    assert {test["name"] for test in tests} == {t.name for t in report(raw(name)).declared}
     for test in tests:
         assert test["outcome"] == "passed"
         assert test["error"] <= test["tolerance"]
     errors = {test["name"]: test["error"] for test in tests}
-    # Had the tensor cores taken TF32 where FP32 was asked for, the FP32 test would have failed.
+    # With TF32 in place of FP32 the FP32 test would have failed.
     assert errors["cuda matmul tf32"] > 1e-5 > errors["cuda matmul fp32"]
 
 
-def test_the_wheel_on_the_h200_is_no_variant_and_its_work_is_judged_apart(fleet: Matrix) -> None:
+def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: Matrix) -> None:
     judgement = judged(raw("h200"), fleet, "sm90-avx512")
     assert judgement.outcome == "failed"
     assert judgement.reasons == (
@@ -382,9 +474,10 @@ def test_the_wheel_on_the_h200_is_no_variant_and_its_work_is_judged_apart(fleet:
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
-def test_a_right_sm90_variant_would_pass_on_the_h200(fleet: Matrix, cpu: str) -> None:
+@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, name: str, cpu: str) -> None:
     id_ = f"sm90-{cpu}"
-    assert judged(as_variant(raw("h200"), fleet, id_), fleet, id_).outcome == "passed"
+    assert judged(as_variant(raw(name), fleet, id_), fleet, id_).outcome == "passed"
 
 
 def test_a_variant_for_any_other_architecture_is_skipped_on_the_h200(fleet: Matrix) -> None:
@@ -397,7 +490,7 @@ def test_a_variant_for_any_other_architecture_is_skipped_on_the_h200(fleet: Matr
         assert here in judgement.reasons[0]
 
 
-def test_a_hidden_h200_proves_nothing_of_cuda(fleet: Matrix) -> None:
+def test_with_a_hidden_h200_a_variant_is_skipped(fleet: Matrix) -> None:
     document = as_variant(raw("h200-nogpu"), fleet, "sm90-avx512")
     judgement = judged(document, fleet, "sm90-avx512")
     assert judgement.outcome == "skipped"
@@ -411,22 +504,24 @@ def test_the_arch_list_is_known_without_a_gpu(fleet: Matrix) -> None:
     assert any("not for sm_90 alone" in reason for reason in judgement.reasons)
 
 
-def test_a_cuda_wheel_is_judged_failed_for_a_cpu_variant(fleet: Matrix) -> None:
+def test_a_cuda_wheel_fails_for_a_cpu_variant(fleet: Matrix) -> None:
     reasons = judged(raw("h200"), fleet, "cpu-avx512").reasons
     assert "is built with CUDA 13.0, and the variant is CPU-only" in reasons
 
 
-# --- what people see ---
+# --- output ---
 
 
 def shown(document: Raw, fleet: Matrix, id_: str) -> list[str]:
     screen = Screen(io.StringIO())
-    smoke_view.show(screen, variant(fleet, id_), judged(document, fleet, id_), report(document))
+    run = SmokeRun(report=report(document))
+    judgement = judged(document, fleet, id_)
+    show(screen, SmokeCase(variant=variant(fleet, id_), judgement=judgement, ran=run))
     assert isinstance(screen.stream, io.StringIO)
     return screen.stream.getvalue().splitlines()
 
 
-def test_a_dgx_spark_sees_what_the_plan_expects(fleet: Matrix) -> None:
+def test_the_output_of_a_dgx_spark_states_torch_gpu_and_capability(fleet: Matrix) -> None:
     lines = shown(raw("dgx-spark"), fleet, "sm121-armv9")
     assert lines[1:7] == [
         "PyTorch version: 2.10.0",
@@ -439,25 +534,26 @@ def test_a_dgx_spark_sees_what_the_plan_expects(fleet: Matrix) -> None:
     assert lines[-1] == "sm121-armv9: passed"
 
 
-def test_the_fixture_of_a_dgx_spark_says_that_it_is_constructed() -> None:
+def test_the_fixture_of_a_dgx_spark_states_that_it_is_constructed() -> None:
     assert "Not recorded" in raw("dgx-spark")["constructed"]
 
 
-def test_another_gpu_gets_the_plans_warning(fleet: Matrix) -> None:
+def test_another_gpu_gets_a_warning(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm121-armv9"), "9.0", "NVIDIA GH200")
     lines = shown(document, fleet, "sm121-armv9")
     assert "⚠️  Expected SM121, got SM90" in lines
     assert lines[-1] == ("sm121-armv9: skipped: is for 12.1 and does not run on NVIDIA GH200 (9.0)")
 
 
-def test_every_piece_of_work_is_shown_with_error_and_tolerance(fleet: Matrix) -> None:
-    lines = shown(raw("dgx-spark"), fleet, "sm121-armv9")
-    for name in script.tests():
+def test_every_test_is_shown_with_error_and_tolerance(fleet: Matrix) -> None:
+    document = raw("dgx-spark")
+    lines = shown(document, fleet, "sm121-armv9")
+    for name in (test["name"] for test in document["tests"]):
         (line,) = [line for line in lines if f" {name} " in line]
         assert "passed" in line
         assert "error 5.0e-07, tolerance 1e-05, 0.10 s" in line or name.startswith("cpu ")
 
 
-def test_a_terminal_is_not_obeyed_by_a_name(fleet: Matrix) -> None:
+def test_control_characters_of_a_gpu_name_do_not_reach_the_terminal(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm90-avx2"), name="\x1b[31mH200")
     assert not any("\x1b" in line for line in shown(document, fleet, "sm90-avx2"))

@@ -1,4 +1,4 @@
-"""The smoke script alone: with a real torch, with none, and with ones that break."""
+"""The smoke script by itself: with a real torch, with none, and with ones that break."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ def run(python: str, *argv: str, **env: str) -> subprocess.CompletedProcess[str]
 
 
 def reported(done: subprocess.CompletedProcess[str]) -> Raw:
-    """The report that stdout is, all of it."""
+    """Return the report, which is all of stdout. It declares and lists every test."""
     assert done.returncode == 0, done.stderr
     document: Raw = json.loads(done.stdout)
-    report(document)  # the reader of the command takes it
-    assert [test["name"] for test in document["tests"]] == list(script.tests())
+    report(document)  # the command can read it
+    assert document["declared"] == script.declarations()
+    assert [test["name"] for test in document["tests"]] == [test.name for test in script.tests()]
     return document
 
 
@@ -50,7 +52,7 @@ def outcomes(document: Raw) -> dict[str, str]:
     return {test["name"]: test["outcome"] for test in document["tests"]}
 
 
-# --- it stands alone ---
+# --- it needs nothing beside it ---
 
 
 def test_it_imports_nothing_but_the_standard_library_and_torch() -> None:
@@ -82,17 +84,32 @@ def test_every_python_from_3_10_on_runs_it(version: str) -> None:
     assert document["python"]["version"].startswith(version)
 
 
-def test_a_missing_torch_is_said_in_the_json(tmp_path: Path) -> None:
+def test_a_missing_torch_is_reported_in_the_json(tmp_path: Path) -> None:
     document = reported(run(sys.executable, PYTHONPATH=str(tmp_path)))
     assert document["torch"] == {"import_error": "ModuleNotFoundError: No module named 'torch'"}
     assert set(outcomes(document).values()) == {"not run"}
 
 
-def test_no_module_of_ours_stands_in_for_one_that_torch_imports(tmp_path: Path) -> None:
-    # build_pytorch/smoke/ has modules of common names, and Python puts a script's folder first.
-    fake_torch(tmp_path, "import report")
+def test_torch_never_imports_a_module_that_lies_beside_the_script(tmp_path: Path) -> None:
+    # Python puts the folder of a script first.
+    fake_torch(tmp_path, "import judge")
     document = reported(run(sys.executable, PYTHONPATH=str(tmp_path)))
-    assert document["torch"]["import_error"] == "ModuleNotFoundError: No module named 'report'"
+    assert document["torch"]["import_error"] == "ModuleNotFoundError: No module named 'judge'"
+
+
+def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
+    declared = {test["name"]: test for test in script.declarations()}
+    assert len(declared) == len(script.tests())
+    assert declared["cuda matmul fp8"] == {
+        "name": "cuda matmul fp8",
+        "device": "cuda",
+        "tolerance": 2e-2,
+        "capability": "8.9",
+        "magma": False,
+    }
+    assert [name for name, test in declared.items() if test["magma"]] == ["cuda solve magma"]
+    assert [name for name, test in declared.items() if test["capability"]] == ["cuda matmul fp8"]
+    assert all(name.split()[0] == test["device"] for name, test in declared.items())
 
 
 def test_wrong_arguments_are_an_error() -> None:
@@ -130,7 +147,7 @@ double = bfloat16 = float16 = float32 = None
 def randn(*shape):
     raise RuntimeError("randn is broken")
 """
-"""As much of torch as the script needs to start the tests; every one of them fails."""
+"""The part of torch that the script needs to start its tests; each of them fails."""
 
 
 def fake_torch(folder: Path, code: str) -> None:
@@ -151,9 +168,28 @@ def messages(document: Raw) -> dict[str, str]:
 def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
     document = with_fake(tmp_path, GOOD)
     said = messages(document)
-    del said["cpu matmul int8"], said["cuda matmul fp8"]  # they do not come as far as randn
+    del said["cpu matmul int8"]  # it calls randint
     assert set(said.values()) == {"RuntimeError: randn is broken"}
     assert set(outcomes(document).values()) == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("change", "test", "message"),
+    [
+        ("cuda.has_magma = False", "cuda solve magma", "this PyTorch was built without MAGMA"),
+        (
+            "cuda.get_device_capability = lambda device: (8, 6)",
+            "cuda matmul fp8",
+            "needs capability 8.9 or newer",
+        ),
+    ],
+)
+def test_a_test_with_an_unmet_need_is_skipped(
+    tmp_path: Path, change: str, test: str, message: str
+) -> None:
+    document = with_fake(tmp_path, GOOD + change)
+    assert [name for name, outcome in outcomes(document).items() if outcome == "skipped"] == [test]
+    assert messages(document)[test] == message
 
 
 def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -161,7 +197,7 @@ def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path
         GOOD
         + """
 def randn(*shape):
-    if shape == (8, 32, 48, 48):  # the images of the convolution
+    if shape == (8, 32, 48, 48):  # the images of `convolution`
         os.kill(os.getpid(), signal.SIGSEGV)
     raise RuntimeError("only broken")
 """
@@ -173,29 +209,41 @@ def randn(*shape):
     assert messages(document)["cuda training"] == "RuntimeError: only broken"
 
 
-def test_a_hang_ends_at_the_limit_and_says_where_it_was(tmp_path: Path) -> None:
-    hang = (
-        GOOD
-        + """
-def randn(*shape):
-    if shape == (8, 32, 48, 48):
-        open(os.environ["PIDS"], "w").write(str(os.getpid()))
-        time.sleep(1000)
-    raise RuntimeError("only broken")
-"""
-    )
-    fake_torch(tmp_path, hang)
-    pids = tmp_path / "pids"
-    start = time.monotonic()
-    done = run(sys.executable, "--limit", "6", PYTHONPATH=str(tmp_path), PIDS=str(pids))
-    assert time.monotonic() - start < 60
-    document = reported(done)
-    said = messages(document)
-    assert said["cpu convolution"] == "still running when the limit of 6 s was reached"
-    assert outcomes(document)["cpu matmul fp32"] == "failed"
-    assert outcomes(document)["cpu training"] == "not run"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pids.read_text()), 0)
+HANG = "open(os.environ['PIDS'], 'w').write(str(os.getpid())) and time.sleep(1000)"
+HANGS = {
+    "import": (f"import os, time\n{HANG}", 3),
+    "test": (
+        f"{GOOD}\ndef randn(*shape):\n    shape == (8, 32, 48, 48) and {HANG}\n    raise OSError",
+        6,
+    ),
+    "cuda": (f"{GOOD}\ncuda.is_available = lambda: {HANG}\n", 5),
+}
+"""Torches that hang, and the limit of the script in seconds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Scripts that hang until their limit, started before the first test so that none waits."""
+    started = {}
+    for name, (code, limit) in HANGS.items():
+        folder = tmp_path_factory.mktemp(f"hang-{name}", numbered=False)
+        fake_torch(folder, code)
+        started[name] = subprocess.Popen(
+            [sys.executable, str(SCRIPT), "--limit", str(limit)],
+            env={**os.environ, "PYTHONPATH": str(folder), "PIDS": str(folder / "pids")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> Raw:
+    out, _ = process.communicate(timeout=60)
+    return reported(subprocess.CompletedProcess([], process.returncode, out, ""))
 
 
 def test_a_kill_of_the_script_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -224,10 +272,10 @@ def is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # nobody may be there to wait for it
+    return state != "Z"  # a zombie that no process waits for
 
 
-def test_no_kernel_for_this_gpu_is_an_outcome_with_cudas_message(tmp_path: Path) -> None:
+def test_a_missing_kernel_is_a_failure_with_the_message_of_cuda(tmp_path: Path) -> None:
     text = "CUDA error: no kernel image is available for execution on the device"
     no_kernel = (
         GOOD
@@ -268,7 +316,7 @@ cuda.synchronize = synchronize
     document = with_fake(tmp_path, sticky)
     said = messages(document)
     assert said["cuda convolution"] == "RuntimeError: the first in this process"
-    assert said["cuda solve magma"] == "RuntimeError: the first in this process"
+    assert said["cuda training"] == "RuntimeError: the first in this process"
 
 
 @pytest.mark.parametrize(
@@ -278,35 +326,23 @@ cuda.synchronize = synchronize
         ("import sys; sys.exit(4)", "SystemExit: 4"),
         ("import os; os._exit(4)", "import torch: ended with exit code 4"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "import torch: ended by SIGILL"),
-        ("import time; time.sleep(1000)", "import torch: still running when the limit of 3 s"),
         ("x = 1", "AttributeError: module 'torch' has no attribute"),
     ],
 )
-def test_a_broken_torch_is_said_in_the_json(tmp_path: Path, code: str, says: str) -> None:
-    document = with_fake(tmp_path, code, "--limit", "3")
+def test_a_broken_torch_is_reported_in_the_json(tmp_path: Path, code: str, says: str) -> None:
+    document = with_fake(tmp_path, code)
     assert says in document["torch"]["import_error"]
 
 
-@pytest.mark.parametrize(
-    ("code", "limit", "says"),
-    [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "30", "ended by SIGSEGV"),
-        ("time.sleep(1000)", "5", "still running when the limit of 5 s was reached"),
-    ],
-)
-def test_a_crash_or_hang_while_cuda_starts_leaves_the_cpu_half(
-    tmp_path: Path, code: str, limit: str, says: str
-) -> None:
-    starts = GOOD + f"\ncuda.is_available = lambda: {code}\n"
-    document = with_fake(tmp_path, starts, "--limit", limit)
-    assert (document["cuda"]["crashed"], document["cuda"]["reason"]) == (True, says)
+def test_a_crash_while_cuda_starts_leaves_the_cpu_tests(tmp_path: Path) -> None:
+    starts = GOOD + "\ncuda.is_available = lambda: os.kill(os.getpid(), signal.SIGSEGV)\n"
+    document = with_fake(tmp_path, starts)
+    assert (document["cuda"]["crashed"], document["cuda"]["reason"]) == (True, "ended by SIGSEGV")
     assert messages(document)["cpu training"] == "RuntimeError: randn is broken"
     assert outcomes(document)["cuda training"] == "skipped"
 
 
-def test_a_gpu_that_is_lost_on_the_way_is_no_machine_without_one(
-    tmp_path: Path, fleet: Matrix
-) -> None:
+def test_a_gpu_that_is_lost_during_the_tests_is_a_failure(tmp_path: Path, fleet: Matrix) -> None:
     lost = (
         GOOD
         + """
@@ -330,7 +366,7 @@ cuda.synchronize = synchronize
     assert (judgement.fit, judgement.gpu) == ("exact", "failed")
 
 
-def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_device_is_reported(tmp_path: Path) -> None:
     document = with_fake(tmp_path, GOOD, "--device", "3")
     assert document["cuda"]["available"] is False
     assert document["cuda"]["reason"] == "there is no device 3"
@@ -375,17 +411,48 @@ def randn(*shape):
     assert test["message"] == "the error is nan"
 
 
+# --- hangs; `hangs` started them long ago ---
+
+
+def test_a_hang_ends_at_the_limit_and_names_the_test(
+    hangs: dict[str, subprocess.Popen[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    document = ended(hangs["test"])
+    said = messages(document)
+    assert said["cpu convolution"] == "still running when the limit of 6 s was reached"
+    assert outcomes(document)["cpu matmul fp32"] == "failed"
+    assert outcomes(document)["cpu training"] == "not run"
+    pids = tmp_path_factory.getbasetemp() / "hang-test/pids"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
+
+
+def test_a_hang_while_cuda_starts_leaves_the_cpu_tests(
+    hangs: dict[str, subprocess.Popen[str]],
+) -> None:
+    document = ended(hangs["cuda"])
+    reason = "still running when the limit of 5 s was reached"
+    assert (document["cuda"]["crashed"], document["cuda"]["reason"]) == (True, reason)
+    assert messages(document)["cpu training"] == "RuntimeError: randn is broken"
+    assert outcomes(document)["cuda training"] == "skipped"
+
+
+def test_a_hang_of_import_torch_is_reported(hangs: dict[str, subprocess.Popen[str]]) -> None:
+    error = "import torch: still running when the limit of 3 s was reached"
+    assert ended(hangs["import"])["torch"] == {"import_error": error}
+
+
 # --- a real torch ---
 
 
 @pytest.fixture(scope="module")
 def real() -> Raw:
-    """What the script reports of a real torch without a GPU."""
+    """The report of a real torch without a GPU."""
     return reported(run(REAL, CUDA_VISIBLE_DEVICES=""))
 
 
 @needs_torch
-def test_a_real_torch_does_all_the_cpu_work_within_tolerance(real: Raw) -> None:
+def test_a_real_torch_passes_all_cpu_tests_within_tolerance(real: Raw) -> None:
     for test in real["tests"]:
         if test["name"].startswith("cpu "):
             assert test["outcome"] == "passed", test
@@ -395,7 +462,7 @@ def test_a_real_torch_does_all_the_cpu_work_within_tolerance(real: Raw) -> None:
 
 
 @needs_torch
-def test_a_real_torch_says_what_it_is(real: Raw) -> None:
+def test_a_real_torch_reports_its_version_and_configuration(real: Raw) -> None:
     torch = real["torch"]
     assert torch["cpu_capability"] in torch["config"]
     assert torch["version"].startswith("2.")
@@ -407,7 +474,7 @@ import sys
 sys.path.insert(0, {folder!r})
 import script, torch
 {change}
-where, test = script.tests()["cpu {name}"]
+(test,) = [test for test in script.tests() if test.name == "cpu {name}"]
 result = script.run_test(torch, "cpu", test)
 assert result["outcome"] == "failed", result
 assert result.get("error") is None or result["error"] > result["tolerance"], result
@@ -451,8 +518,8 @@ def test_one_wrong_element_fails_the_test(name: str, change: str) -> None:
 
 
 @needs_torch
-def test_a_product_in_tf32_is_no_product_in_fp32() -> None:
-    # 10 bits of mantissa in place of 23: what a GPU does when nobody asks for fp32.
+def test_a_product_in_tf32_fails_the_test_of_fp32() -> None:
+    # 10 bits of mantissa in place of 23, as tensor cores compute unless FP32 is requested.
     change = """
 real = torch.Tensor.__matmul__
 def rounded(x):
@@ -464,7 +531,7 @@ torch.Tensor.__matmul__ = tf32
 """
     code = WRONG.format(folder=str(SCRIPT.parent), name="matmul fp32", change=change)
     code += """
-result = script.run_test(torch, "cpu", lambda t, d: script.matmul(t, d, t.float32, 3e-3))
+result = script.run_test(torch, "cpu", test._replace(tolerance=3e-3))
 assert result["outcome"] == "passed", result  # the tolerance of the tf32 test holds for it
 """
     done = subprocess.run([REAL, "-c", code], capture_output=True, text=True, check=False)

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+import sys
+
+from build_pytorch.base import file_apply, paths
+from build_pytorch.base.console import Screen, counted
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.base.file_plan import Action
 from build_pytorch.cli.commands import BumpOptions
+from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
+from build_pytorch.sources.source_fetch import new_values
 
 
 def run(options: BumpOptions) -> int:
-    """Move a release, completely or not at all. Returns the exit code."""
-    return release_bump.run(
-        release_bump.BumpOptions(
-            **{name: getattr(options, name) for name in options.__struct_fields__}
-        )
+    """Check, edit, fetch, render and verify in memory; then write everything at once.
+
+    Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
+    """
+    target = release_bump.BumpTarget(
+        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda
     )
+    target.check()
+    screen = Screen(sys.stdout)
+    old = matrix_reader.load()
+    name = release_bump.chosen_release(old, options.release)
+    release = old.releases[name]
+    notes = list(release_bump.check_upstream(release, target, pre=options.pre))
+    text = matrix_editor.edited(old.text, dict(release_bump.values(name, release, target)))
+    fetched = []
+    for item in release_bump.fetch_changed(old, matrix_reader.parse(text), name, options.timeout):
+        screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")
+        fetched.append(item)
+    new = matrix_reader.parse(matrix_editor.edited(text, new_values(fetched)))
+    planned = release_bump.plan(old, new, name)
+    screen.diff(matrix_editor.change(paths.MATRIX, old.text, new.text).diff())
+    print_plan(screen, "Files", planned)
+    if refused := [change for change in planned if change.action is Action.REFUSED]:
+        screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
+        return EXIT_FINDINGS
+    result = release_bump.verified(new, planned)
+    if result.exit_code != EXIT_OK:
+        result.print(screen)
+        screen.line("The new recipes do not pass verification: nothing was written.")
+        return EXIT_FINDINGS
+    screen.line(f"Verification: {result.summary}")
+    if not options.dry_run:
+        file_apply.apply(paths.PROJECT, planned)
+    screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
+    screen.line("Still to be checked by a person:")
+    for note in [*notes, *release_bump.remaining_work(release, target)]:
+        screen.line(f"  - {note}")
+    return EXIT_OK

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+
+import msgspec
+
+from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
-from build_pytorch.sources import release_bump
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.sources.outdated import BRANCH, upstream_versions
 
 
 def run(options: OutdatedOptions) -> int:
     """List what is newer than the matrix. Returns the exit code. Raises ToolError."""
-    return release_bump.outdated(as_json=options.json)
+    rows = list(upstream_versions(matrix_reader.load()))
+    if options.json:
+        print_json(msgspec.to_builtins(rows), sys.stdout)
+        return EXIT_OK
+    screen = Screen(sys.stdout)
+    for row in rows:
+        state = f"{row.newest} is newer" if row.newer else "is the newest"
+        date = f" ({BRANCH} of {row.date})" if row.date and row.newer else ""
+        screen.line(f"{row.release}  {row.name} {row.ours}: {state}{date}")
+    return EXIT_OK

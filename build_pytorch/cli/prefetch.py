@@ -13,14 +13,14 @@ from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Phase
-from build_pytorch.sources.source_fetch import Fetched, fetch_all, from_log, new_values
+from build_pytorch.sources.source_fetch import FetchedHash, fetch_all, from_log, new_values
 from build_pytorch.sources.source_list import sources
 
 
 def run(options: PrefetchOptions) -> int:
-    """Fetch what matrix.toml names, compare, show, write and generate. Returns the exit code.
+    """Take the hashes, show what differs, write matrix.toml, the recipes and the docs.
 
-    Raises BuildPytorchError, with matrix.toml untouched, where something cannot be fetched.
+    Returns the exit code. Raises BuildPytorchError, with nothing written, if a fetch fails.
     """
     fleet = matrix_reader.load()
     wanted = sources(fleet, options.only)
@@ -38,9 +38,9 @@ def run(options: PrefetchOptions) -> int:
     if refused:
         for item in moved:
             screen.line(
-                f"warning: {item.source.label} is not what it was: the hash of "
-                f"{item.source.taken_for} was {item.source.hash} and is {item.hash}. Find out why; "
-                "--accept takes the new one. Nothing was written."
+                f"warning: {item.source.label} changed: the hash of {item.source.taken_for} was "
+                f"{item.source.hash} and is {item.hash}. Find out why; --accept takes the new "
+                "hash. Nothing was written."
             )
     code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
     writes = differs and not (refused or options.check)
@@ -53,19 +53,19 @@ def run(options: PrefetchOptions) -> int:
 
 
 def generate(stream: TextIO) -> int:
-    """Write the recipes and docs that depend on matrix.toml, which was just changed."""
+    """Write the recipes and docs that follow from the changed matrix.toml."""
     with redirect_stdout(stream):
         return phases.run(list(Phase), PhaseOptions())
 
 
-def _print(screen: Screen, fetched: list[Fetched], diff: str) -> None:
+def _print(screen: Screen, fetched: list[FetchedHash], diff: str) -> None:
     for item in fetched:
         source = item.source
-        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.backend})")
+        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.fetcher})")
     screen.diff(diff)
 
 
-def _document(fetched: list[Fetched], code: int, *, written: bool) -> dict[str, object]:
+def _document(fetched: list[FetchedHash], code: int, *, written: bool) -> dict[str, object]:
     return {
         "sources": [
             {
@@ -75,7 +75,7 @@ def _document(fetched: list[Fetched], code: int, *, written: bool) -> dict[str, 
                 "old": item.source.hash,
                 "hash": item.hash,
                 "state": item.state,
-                "backend": item.backend,
+                "fetcher": item.fetcher,
             }
             for item in fetched
         ],

@@ -1,17 +1,17 @@
-"""The command behind `nox -s smoke -- ...` and `invoke smoke`."""
+"""`invoke smoke` and `nox -s smoke`: run built variants, judge them, record the evidence."""
 
 from __future__ import annotations
 
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 import msgspec
 
-from build_pytorch.base.console import ProgressLine, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -21,30 +21,40 @@ from build_pytorch.base.errors import (
 )
 from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.smoke import runner, script, smoke_view
-from build_pytorch.smoke.judge import Judgement, judge, lacks
-from build_pytorch.smoke.runner import Ran
+from build_pytorch.smoke import runner, script
+from build_pytorch.smoke.judge import Judgement, Outcome, cpu_mismatch, judge
+from build_pytorch.smoke.smoke_report import SmokeReport, SmokeResult
+
+_COLOURS: Final = {
+    "passed": "green",
+    "failed": "red",
+    "skipped": "yellow",
+    "compatible": "yellow",
+    "not run": "dim",
+}
+_LISTED: Final = 4
+"""Variants that were not run and are listed one by one."""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One variant: what became of it, and what is kept of it."""
+class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant with its judgement. `output` is its store path if that is what was tested."""
 
     variant: Variant
     judgement: Judgement
-    ran: Ran = Ran()
+    ran: runner.SmokeRun = runner.SmokeRun()
     python: str = ""
     output: str = ""
-    """The store path, where it is that which was tested."""
     recorded: bool = False
     report: str = ""
-    """Where the whole report is kept, below the root."""
+    """The file of the whole report, below the root."""
 
     def as_dict(self) -> dict[str, object]:
-        """For programs."""
+        """Return the case for --json and for the report's file."""
         return {
             "release": self.variant.release_name,
             "variant": self.variant.id,
@@ -59,25 +69,28 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(options: SmokeOptions) -> int:
-    """Test every variant chosen, record what was proved, print it, return the exit code.
+    """Test the chosen variants, record the evidence, print it and return the exit code.
 
-    0: all passed; 1: one failed; 3: none failed, and not all are proved. Raises BuildPytorchError
-    for bad input.
+    0: all passed; 1: one failed; 3: none failed, and not all passed. Raises BuildPytorchError for
+    bad input.
     """
     fleet = matrix_reader.load()
-    _check(options)
+    if not 0 < options.timeout < float("inf"):
+        raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
     variants = select(fleet, options.variants)
-    root = options.root
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases = []
     for variant in variants:
-        case = _test(root, variant, python, options)
+        case = _test(variant, python, options)
         cases.append(case)
         if case.judgement.outcome != "not run":
-            smoke_view.show(screen, variant, case.judgement, case.ran.report)
-            screen.line(_kept(case))
-    smoke_view.not_run(screen, [(c.variant, c.judgement) for c in cases])
+            show(screen, case)
+    not_run = [case for case in cases if case.judgement.outcome == "not run"]
+    for case in not_run[:_LISTED]:
+        _print_verdict(screen, case)
+    if more := not_run[_LISTED:]:
+        screen.line(f"{screen.paint('not run', 'dim')}: {counted(len(more), 'more variant')}")
     code = exit_code([case.judgement for case in cases])
     if options.json:
         print_json({"variants": [case.as_dict() for case in cases], "exit_code": code}, sys.stdout)
@@ -85,52 +98,70 @@ def run(options: SmokeOptions) -> int:
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
-    """0 where every variant passed, 1 where one failed, else 3: a compatible run is no proof."""
+    """Return 0 if every variant passed, 1 if one failed, else 3 (a compatible run included)."""
     outcomes = {judgement.outcome for judgement in judgements}
     if "failed" in outcomes:
         return EXIT_FINDINGS
     return EXIT_OK if outcomes == {"passed"} else EXIT_UNDECIDED
 
 
-def _test(root: Path, variant: Variant, python: Path | None, options: SmokeOptions) -> Case:
-    def ended(outcome: Literal["skipped", "not run"], reason: str) -> Case:
-        return Case(variant=variant, judgement=Judgement(outcome=outcome, reasons=(reason,)))
+def _python(name: str) -> Path:
+    """Return the absolute path of the Python that --python names; links are not resolved."""
+    found = shutil.which(name)
+    if found is None:
+        raise BuildPytorchError(f"--python {name}: no such program; name a Python that has torch")
+    return Path(found).absolute()
 
-    built = artefacts.find(root, variant)
+
+def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> SmokeCase:
+    """Test one variant with its own Python or with the one that --python names."""
+
+    def ended(outcome: Outcome, reason: str) -> SmokeCase:
+        return SmokeCase(variant=variant, judgement=Judgement(outcome=outcome, reasons=(reason,)))
+
+    built = artefacts.find(options.root, variant)
     if built is None and python is None:
-        return ended("not run", artefacts.absence(root, variant))
-    if reason := lacks(variant, platform.machine(), script.cpu_facts()["flags"]):
-        return ended("skipped", reason)  # not even started: it would end by SIGILL at best
+        return ended("not run", artefacts.absence(options.root, variant))
+    if reason := cpu_mismatch(variant, platform.machine(), script.cpu_facts()["flags"]):
+        return ended("skipped", reason)  # not started: it would crash with SIGILL
+    tested = built
     if python is not None:
         ran = _run(variant, python, {}, options)
-        report = ran.report
-        if report and "No module named 'torch'" in report.torch.import_error:
+        torch_file = ran.report.torch.file if ran.report else ""
+        if ran.report and "No module named 'torch'" in ran.report.torch.import_error:
             raise BuildPytorchError(f"--python {python}: has no torch; name a Python that has it")
-        is_built = bool(built and report and built.holds(report.torch.file))
+        tested = built if built and built.holds(torch_file) else None
         judgement = _judged(ran, variant, None)
     elif built is not None:
         try:
             python, env = artefacts.interpreter(built, variant.release.python.version)
             ran = _run(variant, python, env, options)
-        except ToolError as error:  # it says nothing of the other variants
+        except ToolError as error:  # the other variants can still be tested
             return ended("not run", str(error))
-        is_built = True
         judgement = _judged(ran, variant, built)
-    case = Case(
-        variant=variant,
-        judgement=judgement,
-        ran=ran,
-        python=str(python),
-        output=str(built.output) if built and is_built else "",
+    output = str(tested.output) if tested else ""
+    case = SmokeCase(
+        variant=variant, judgement=judgement, ran=ran, python=str(python), output=output
     )
-    return _recorded(root, case, built if is_built else None)
+    report, recorded = evidence.record_evidence(
+        options.root,
+        variant,
+        tested,
+        test="smoke",
+        outcome=judgement.outcome,
+        reasons=judgement.reasons,
+        document=case.as_dict(),
+    )
+    return msgspec.structs.replace(case, recorded=recorded, report=report)
 
 
-def _run(variant: Variant, python: Path, env: dict[str, str | None], options: SmokeOptions) -> Ran:
+def _run(
+    variant: Variant, python: Path, env: dict[str, str | None], options: SmokeOptions
+) -> runner.SmokeRun:
     progress = ProgressLine(f"{variant.id} by {python}", 0)
     try:
         ran = runner.run(
-            python, env, device=options.device, seconds=options.timeout * 60, tell=progress.at
+            python, env, device=options.device, seconds=options.timeout * 60, on_wait=progress.at
         )
     finally:
         progress.end()
@@ -140,50 +171,74 @@ def _run(variant: Variant, python: Path, env: dict[str, str | None], options: Sm
     return ran
 
 
-def _judged(ran: Ran, variant: Variant, built: Artefact | None) -> Judgement:
-    """What a run proves; one by the built Python proves nothing where torch is from elsewhere."""
+def _judged(ran: runner.SmokeRun, variant: Variant, built: Artefact | None) -> Judgement:
+    """Judge a run. The Python of a result (`built`) must import the torch of that result."""
     if ran.report is None:
         return Judgement(outcome="failed", reasons=(ran.problem,))
-    torch = ran.report.torch
-    if built and torch.file and not built.holds(torch.file):
-        reason = f"imports another torch, {torch.file}, and not that of {built.output}"
+    file = ran.report.torch.file
+    if built and file and not built.holds(file):
+        reason = f"imports another torch, {file}, and not that of {built.output}"
         return Judgement(outcome="failed", reasons=(reason,))
     return judge(ran.report, variant)
 
 
-def _recorded(root: Path, case: Case, built: Artefact | None) -> Case:
-    """Save the report, and record the test where the artefact itself (`built`) was tested."""
-    judgement = case.judgement
-    report, recorded = evidence.record_evidence(
-        root,
-        case.variant,
-        built,
-        test="smoke",
-        outcome=judgement.outcome,
-        reasons=judgement.reasons,
-        document=case.as_dict(),
-    )
-    return msgspec.structs.replace(case, recorded=recorded, report=report)
+def show(screen: Screen, case: SmokeCase) -> None:
+    """Print the facts, the tests and the judgement of one variant."""
+    variant, report = case.variant, case.ran.report
+    if report:
+        screen.line(screen.paint(variant.package, "bold"))
+        for line in _facts(variant, report):
+            screen.line(visible(line))
+        for test in report.tests:
+            if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
+                painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
+                screen.line(f"  {painted} {test.name:<21} {visible(_detail(test))}".rstrip())
+    for note in case.judgement.notes:
+        screen.line(visible(f"note: {note}"))
+    _print_verdict(screen, case)
+    if case.report:
+        why = evidence.unknown_recipe(variant) if case.output else "this is not the built variant"
+        not_recorded = "" if case.recorded else f"; not recorded: {why}"
+        screen.line(f"report: {case.report}{not_recorded}\n")
 
 
-def _kept(case: Case) -> str:
-    """Where the report is, and why there is no record."""
-    if not case.report or case.recorded:
-        return f"report: {case.report}\n" if case.report else ""
-    why = evidence.unknown_recipe(case.variant) if case.output else "this is not the built variant"
-    return f"report: {case.report}; not recorded: {why}\n"
+def _print_verdict(screen: Screen, case: SmokeCase) -> None:
+    first, *rest = case.judgement.reasons or ("",)
+    outcome = screen.paint(case.judgement.outcome, _COLOURS[case.judgement.outcome])
+    screen.line(f"{case.variant.id}: {outcome}{': ' if first else ''}{visible(first)}")
+    for reason in rest:
+        screen.line(f"  {visible(reason)}")
 
 
-def _check(options: SmokeOptions) -> None:
-    if options.device < 0:
-        raise BuildPytorchError(f"--device {options.device}: GPUs are counted from 0")
-    if not 0 < options.timeout < float("inf"):
-        raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
+def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
+    """Yield what was tested: PyTorch, its CUDA and the GPU, then the driver and the CPU."""
+    torch, gpu = report.torch, report.gpu
+    if torch.import_error:
+        return
+    yield f"PyTorch version: {torch.version}"
+    yield f"CUDA available: {report.cuda.available}"
+    yield f"CUDA version: {torch.cuda}"
+    if gpu:
+        yield f"GPU: {gpu.name}"
+        yield f"Compute capability: {gpu.capability}"
+    if gpu and variant.gpu:
+        if gpu.capability == variant.gpu.capability:
+            name = gpu.name.removeprefix("NVIDIA ")
+            yield f"\u2705 {variant.gpu_label} ({name}) detected correctly!"
+        else:
+            found = sm_code(gpu.capability).replace("_", "").upper()
+            yield f"\u26a0\ufe0f  Expected {variant.gpu_label}, got {found}"
+    if torch.cuda:
+        driver = report.driver.version or "none"
+        arch_list = " ".join(torch.arch_list)
+        yield f"Built for: {arch_list}; cuDNN {torch.cudnn or 'none'}; driver here: {driver}"
+    yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"
 
 
-def _python(name: str) -> Path:
-    """The Python that a person named, absolute; a symbolic link of a venv stays one."""
-    found = shutil.which(name)
-    if found is None:
-        raise BuildPytorchError(f"--python {name}: no such program; name a Python that has torch")
-    return Path(found).absolute()
+def _detail(test: SmokeResult) -> str:
+    parts = [test.message] if test.message else []
+    if test.seconds:
+        parts.insert(0, f"{test.seconds:.2f} s")
+    if test.error is not None:
+        parts.insert(0, f"error {test.error:.1e}, tolerance {test.tolerance:.0e}")
+    return ", ".join(parts)

@@ -1,16 +1,15 @@
-"""`invoke status`: how far the fleet is, variant by variant."""
+"""`invoke status`: the state of each variant. A column of the table is one entry of `_COLUMNS`."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.cli.commands import StatusOptions
@@ -21,136 +20,124 @@ from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.ledger import Tested
 from build_pytorch.verify import verification
 
-_COLOURS: Final = {
-    "current": "green",
-    "yes": "green",
-    "passed": "green",
-    "failed": "red",
-    "no": "dim",
-    "-": "dim",
+_RECIPES: Final = {
+    Action.UNCHANGED: "current",
+    Action.CREATE: "missing",
+    Action.REWRITE: "out of date",
 }
-_COLUMNS: Final = ("recipe", "verified", "built", "smoke", "inspect", "published")
+_COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
+_WIDTH: Final = 11
 
 
-class StatusRow(Struct, frozen=True, kw_only=True):
-    """What is known of one variant, a word for each station."""
+class _Facts(Struct, frozen=True, kw_only=True):
+    """What the columns of one variant are computed from."""
 
-    variant: str
-    package: str
-    status: str
     recipe: str
-    """current, out of date, edited by hand, missing, unreadable"""
-    verified: str
-    """yes, or the number of errors"""
-    built: str
-    """yes; stale: the link leads to the result of another recipe; unknown: nothing tells of which
-    (`invoke build` finds out at once); else what came of the last attempt, or no"""
-    smoke: str
-    inspect: str
-    published: str
-    output: str
-    log: str
+    errors: int
+    """Number of errors that verification found in the recipe."""
+    result: VariantResult
+
+
+class _Column(Struct, frozen=True):
+    """A column: its name, its value, the value that is green and counted, the total's name."""
+
+    name: str
+    value: Callable[[_Facts], str]
+    done: str
+    total: str
+
+    def colour(self, cell: str) -> str:
+        """Return the colour of a value."""
+        return "green" if cell == self.done else _COLOURS.get(cell, "yellow")
+
+
+def _verified(facts: _Facts) -> str:
+    if facts.recipe == "missing":
+        return "-"
+    return counted(facts.errors, "error") if facts.errors else "yes"
+
+
+def _built(facts: _Facts) -> str:
+    """Return stale for the result of another recipe, unknown for one without a known recipe."""
+    result = facts.result
+    if result.output:
+        return "yes"
+    if result.stale or result.unknown:
+        return "stale" if result.stale else "unknown"
+    return result.last.outcome if result.last and result.last.outcome != "built" else "no"
+
+
+def _outcome(test: Tested | None) -> str:
+    return test.outcome if test else "-"
+
+
+def _published(facts: _Facts) -> str:
+    if published := facts.result.published:
+        return "no evidence" if published.without_evidence else "yes"
+    return "-"
+
+
+_COLUMNS: Final = (
+    _Column("recipe", lambda facts: facts.recipe, "current", "current"),
+    _Column("verified", _verified, "yes", "verified"),
+    _Column("built", _built, "yes", "built"),
+    _Column("smoke", lambda facts: _outcome(facts.result.smoke), "passed", "smoke-tested"),
+    _Column("inspect", lambda facts: _outcome(facts.result.inspect), "passed", "inspected"),
+    _Column("published", _published, "yes", "published"),
+)
 
 
 def run(options: StatusOptions) -> int:
-    """Print the state of variants and totals. Raises BuildPytorchError for a wrong pattern."""
+    """Print the state of variants and the totals. Raises BuildPytorchError for a wrong pattern."""
     fleet = matrix_reader.load()
     variants = select(fleet, options.variants)
-    rows = look(fleet, options.root, variants)
+    rows = [_row(facts) for facts in _facts(fleet, options, variants)]
+    totals = {it.total: sum(row[it.name] == it.done for row in rows) for it in _COLUMNS}
     if options.json:
-        print_json(
-            {"variants": [_as_dict(row) for row in rows], "totals": totals(rows)}, sys.stdout
-        )
+        print_json({"variants": rows, "totals": totals}, sys.stdout)
         return EXIT_OK
     screen = Screen(sys.stdout)
-    width = max(len(row.variant) for row in rows)
-    screen.line(
-        screen.paint(f"{'variant':<{width}}  {'  '.join(f'{c:<11}' for c in _COLUMNS)}", "bold")
-    )
+    width = max(len(row["variant"]) for row in rows)
+    names = "  ".join(f"{column.name:<{_WIDTH}}" for column in _COLUMNS)
+    screen.line(screen.paint(f"{'variant':<{width}}  {names}", "bold"))
     for row in rows:
-        cells = [getattr(row, column) for column in _COLUMNS]
-        painted = [screen.paint(f"{cell:<11}", _COLOURS.get(cell, "yellow")) for cell in cells]
-        note = "" if row.status == "buildable" else f"  {row.status}"
-        screen.line(f"{row.variant:<{width}}  {'  '.join(painted)}{note}".rstrip())
-    counts = ", ".join(f"{number} {name}" for name, number in totals(rows).items())
+        cells = [(column, row[column.name]) for column in _COLUMNS]
+        painted = [screen.paint(f"{cell:<{_WIDTH}}", it.colour(cell)) for it, cell in cells]
+        note = "" if row["status"] == "buildable" else f"  {row['status']}"
+        screen.line(f"{row['variant']:<{width}}  {'  '.join(painted)}{note}".rstrip())
+    counts = ", ".join(f"{number} {name}" for name, number in totals.items())
     screen.line(f"{len(rows)} variants: {counts}")
     return EXIT_OK
 
 
-def look(fleet: Matrix, root: Path, variants: Sequence[Variant]) -> list[StatusRow]:
-    """A row for each variant. Recipes are verified, the store and the ledger are asked."""
-    verified = verification.verify(fleet, root, variants=variants, pages=reference_pages)
+def _facts(fleet: Matrix, options: StatusOptions, variants: Sequence[Variant]) -> list[_Facts]:
+    """Verify the recipes, and look up the ledger and the store."""
+    verified = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
     errors = Counter(
         finding.problem.path for finding in verified.findings if finding.problem.severity == "error"
     )
-    texts = rendering.texts(fleet)
-    tree = Tree(root)
-    known = evidence.look(root, variants)
+    texts, tree = rendering.texts(fleet), Tree(options.root)
+    known = evidence.look(options.root, variants)
     return [
-        _row(known[v.package], _recipe(tree, v, texts[v.path]), errors[v.path]) for v in variants
+        _Facts(
+            recipe=_RECIPES.get(plan_text(tree, v.path, texts[v.path]).action, "edited"),
+            errors=errors[v.path],
+            result=known[v.package],
+        )
+        for v in variants
     ]
 
 
-def totals(rows: Sequence[StatusRow]) -> dict[str, int]:
-    """How many variants have each station behind them."""
+def _row(facts: _Facts) -> dict[str, str]:
+    result = facts.result
     return {
-        "current": sum(row.recipe == "current" for row in rows),
-        "verified": sum(row.verified == "yes" for row in rows),
-        "built": sum(row.built == "yes" for row in rows),
-        "smoke-tested": sum(row.smoke == "passed" for row in rows),
-        "inspected": sum(row.inspect == "passed" for row in rows),
-        "published": sum(row.published == "yes" for row in rows),
+        "variant": result.variant.id,
+        "package": result.variant.package,
+        "status": result.variant.status,
+        **{column.name: column.value(facts) for column in _COLUMNS},
+        "output": result.output,
+        "log": f"{result.variant.package}/{result.last.attempt}.log" if result.last else "",
     }
-
-
-def _recipe(tree: Tree, variant: Variant, text: str) -> str:
-    change = plan_text(tree, variant.path, text)
-    match change.action:
-        case Action.UNCHANGED:
-            return "current"
-        case Action.CREATE:
-            return "missing"
-        case Action.REWRITE:
-            return "out of date"
-        case _:
-            return "edited"
-
-
-def _row(result: VariantResult, recipe: str, errors: int) -> StatusRow:
-    variant = result.variant
-    if result.output:
-        built = "yes"
-    elif result.stale:
-        built = "stale"
-    elif result.unknown:
-        built = "unknown"
-    elif result.last and result.last.outcome != "built":
-        built = result.last.outcome
-    else:
-        built = "no"
-    present = recipe != "missing"
-    return StatusRow(
-        variant=variant.id,
-        package=variant.package,
-        status=variant.status,
-        recipe=recipe,
-        verified=("yes" if not errors else f"{errors} errors") if present else "-",
-        built=built,
-        smoke=result.smoke.outcome if result.smoke else "-",
-        inspect=result.inspect.outcome if result.inspect else "-",
-        published=("no evidence" if result.published.without_evidence else "yes")
-        if result.published
-        else "-",
-        output=result.output,
-        log=_log(result),
-    )
-
-
-def _log(result: VariantResult) -> str:
-    return f"{result.variant.package}/{result.last.attempt}.log" if result.last else ""
-
-
-def _as_dict(row: StatusRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__struct_fields__}

@@ -1,1 +1,1 @@
-"""TODO hardware."""
+"""Machines: detect one, save its description, and resolve which variants run on it and why."""

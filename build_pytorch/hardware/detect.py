@@ -1,75 +1,178 @@
-"""Reading the machine that this runs on. Whatever cannot be read is a note, never an error."""
+"""Detect this machine: CPU, NVIDIA GPUs, driver, platform, memory.
+
+Nothing here raises: what cannot be detected becomes a note of the machine.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from build_pytorch.hardware import nvidia, processor
-from build_pytorch.hardware.machine_model import Machine
+import archspec.cpu
+import msgspec
+import pynvml
+
+from build_pytorch.hardware.machine_model import Bytes, Driver, Machine, MachineGpu, Processor
+from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-"""What macOS, BSD and Windows call the machines for which Nix has Linux's name."""
+"""Machine names of macOS, BSD and Windows -> the ones that Nix and Linux use."""
+
+
+class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML reports. Without a working driver only `notes` has content."""
+
+    gpus: tuple[MachineGpu, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def this_machine(root: Path = Path("/")) -> Machine:
-    """Describe this machine. `root` is where its proc, sys and run are."""
+    """Describe this machine. `root` is the folder of its proc, sys and run."""
     cpuinfo = _text(root / "proc/cpuinfo")
-    cpu = processor.parse(cpuinfo, processor.microarchitecture())
-    found = nvidia.read()
-    notes = list(found.notes)
+    cpu = parse_cpuinfo(cpuinfo, _microarchitecture())
+    nvml = read_nvml()
+    notes = list(nvml.notes)
     if not cpu.flags:
-        where = "names no CPU flags" if cpuinfo else "cannot be read here"
-        notes.append(f"/proc/cpuinfo {where}: what the CPU can do is unknown")
-    if not found.gpus:
-        notes.extend(_unreached(root))
+        why = "lists no CPU flags" if cpuinfo else "cannot be read"
+        notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
+    if not nvml.gpus:
+        notes.extend(_unreachable_gpus(root))
+    uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
+    machine = uname.machine.lower()
+    memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
     return Machine(
-        platform=_platform(),
+        platform=f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}",
         cpu=cpu,
-        gpus=found.gpus,
-        driver=found.driver,
-        cuda=found.cuda,
-        memory=_memory(root),
+        gpus=nvml.gpus,
+        driver=nvml.driver,
+        cuda=nvml.cuda,
+        memory=_valid(int(memory[1]) << 10, Bytes) if memory else None,
         notes=tuple(notes),
     )
 
 
-def _platform() -> str:
-    """The platform as Nix names it; an emulated Python (Rosetta, qemu) tells the emulated one."""
-    uname = platform.uname()
-    machine = uname.machine.lower()
-    return f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}"
+def parse_cpuinfo(text: str, microarchitecture: str | None = None) -> Processor:
+    """Parse the text of /proc/cpuinfo, of x86 and of ARM.
+
+    Only flags that every processor has are kept, because a program may run on any of them (big and
+    little cores, sockets of two kinds). ARM gives numbers in place of vendor and model names.
+    """
+    blocks = [_fields(block) for block in re.split(r"\n\s*\n", text)]
+    processors = [block for block in blocks if "processor" in block]
+    lists = [(block.get("flags") or block.get("Features") or "").split() for block in processors]
+    shared = set(lists[0]).intersection(*lists) if lists else set()
+    sockets = {block["physical id"] for block in processors if "physical id" in block}
+    return Processor(
+        vendor=_named(processors, "vendor_id", "CPU implementer"),
+        model=_named(processors, "model name", "CPU part"),
+        microarchitecture=microarchitecture,
+        flags=" ".join(flag for flag in dict.fromkeys(lists[0]) if flag in shared) if lists else "",
+        processors=len(processors) or None,
+        sockets=len(sockets) or None,
+    )
 
 
-def _unreached(root: Path) -> Iterator[str]:
-    """NVIDIA GPUs that the PCI bus has and no driver answers for: in a container, or without one.
+def read_nvml() -> NvmlFacts:
+    """Read the GPUs, the driver version, and the newest CUDA version that the driver supports."""
+    gpus: list[MachineGpu] = []
+    notes: list[str] = []
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                gpus.append(_gpu(index))
+            except pynvml.NVMLError as error:  # lost from the bus, or no permission
+                notes.append(f"GPU {index} cannot be read: {_clean(str(error))}")
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 13000 is 13.0
+        return NvmlFacts(
+            gpus=tuple(gpus),
+            driver=_valid(pynvml.nvmlSystemGetDriverVersion(), Driver),
+            cuda=_valid(f"{cuda // 1000}.{cuda % 1000 // 10}", CudaVersion) if cuda else None,
+            notes=tuple(notes),
+        )
+    except pynvml.NVMLError as error:
+        return NvmlFacts(notes=(f"no working NVIDIA driver (NVML: {_clean(str(error))})",))
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
-    A container sees the host's /sys, whichever devices it was given.
+
+def _gpu(index: int) -> MachineGpu:
+    """Read one GPU. Raises NVMLError."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    memory = None
+    with contextlib.suppress(pynvml.NVMLError):  # not supported if it shares the CPU's memory
+        memory = _valid(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), Bytes)
+    return MachineGpu(
+        index=index,
+        name=_clean(pynvml.nvmlDeviceGetName(handle)) or "a GPU without a name",
+        capability=_valid(f"{major}.{minor}", Capability),
+        memory=memory,
+    )
+
+
+def _unreachable_gpus(root: Path) -> Iterator[str]:
+    """Note the NVIDIA GPUs on the PCI bus, with what to do; for a machine where NVML has none.
+
+    A container sees all PCI devices of its host in /sys.
     """
     gpus = [
         device
         for device in sorted((root / "sys/bus/pci/devices").glob("*"))
         if _text(device / "vendor").strip() == "0x10de"  # NVIDIA
-        and _text(device / "class").startswith("0x03")  # display controllers; not their sound
+        and _text(device / "class").startswith("0x03")  # display controllers, not audio devices
     ]
     if not gpus:
         return
     what = "1 NVIDIA GPU is" if len(gpus) == 1 else f"{len(gpus)} NVIDIA GPUs are"
     marks = (root / ".dockerenv", root / "run/.containerenv")
     inside = any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
-    yield f"{what} on the PCI bus all the same: " + (
-        "start the container with its GPUs (--gpus all)" if inside else "install its driver"
+    yield f"{what} on the PCI bus: " + (
+        "start the container with its GPUs (--gpus all)" if inside else "install the NVIDIA driver"
     )
 
 
-def _memory(root: Path) -> int | None:
-    """The machine's memory in bytes; a container's limit may be lower."""
-    found = re.search(r"(?m)^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
-    return int(found[1]) << 10 or None if found else None
+def _microarchitecture() -> str | None:
+    """Return archspec's name of this machine's CPU, such as zen4, or None if unknown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where there is no /proc/cpuinfo
+        try:
+            return str(archspec.cpu.host().name)
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+def _fields(block: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _named(processors: Iterable[dict[str, str]], x86: str, arm: str) -> str | None:
+    """Return the distinct values of a field: `part 0xd85 + part 0xd87` for ARM's `CPU part`."""
+    kind = arm.removeprefix("CPU ")
+    names = [it.get(x86) or (f"{kind} {it[arm]}" if it.get(arm) else "") for it in processors]
+    return _clean(" + ".join(dict.fromkeys(filter(None, names))))
+
+
+def _clean(text: str) -> str | None:
+    """Return the text as one line without control characters, or None if nothing is left."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or None
+
+
+def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of machine_model
+    """Return the value if the type allows it, else None: a driver may report `[N/A]` or 0."""
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(value, kind)
+    return None
 
 
 def _text(path: Path) -> str:

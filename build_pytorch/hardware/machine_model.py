@@ -1,6 +1,6 @@
 """A machine, as far as it decides which variant runs there. The structs are the file format.
 
-Nothing that names one machine among others (host name, serial number, UUID) is ever in it.
+A description never identifies one machine: no host name, serial number or UUID.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ System = Annotated[
     str,
     Meta(
         pattern="^[a-z0-9_]+-[a-z0-9]+" + END,
-        description="a platform as Nix names it, such as x86_64-linux",
+        description="a platform in Nix's notation, such as x86_64-linux",
     ),
 ]
 Flags = Annotated[
     str,
     Meta(
         pattern="^([a-z0-9_.-]+( [a-z0-9_.-]+)*)?" + END,
-        description="flags of /proc/cpuinfo with a space between them",
+        description="flags of /proc/cpuinfo, separated by one space",
     ),
 ]
 Driver = Annotated[
@@ -38,15 +38,15 @@ Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object of the file: every key is known, a misspelled one is an error."""
+    """An object of the file; an unknown key is an error."""
 
 
 class Processor(_Part, frozen=True, kw_only=True):
     """The CPU.
 
-    `flags` are those that every one of its logical processors has, as /proc/cpuinfo writes them;
-    they alone decide. `microarchitecture` is archspec's name for it, for people: a hypervisor that
-    hides one flag makes it that of an older CPU.
+    Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
+    has. `microarchitecture` is archspec's name, for display; a hypervisor that hides one flag
+    changes it to that of an older CPU. `processors` counts logical ones.
     """
 
     vendor: Text | None = None
@@ -54,19 +54,13 @@ class Processor(_Part, frozen=True, kw_only=True):
     microarchitecture: Text | None = None
     flags: Flags
     processors: Count | None = None
-    """Logical ones."""
     sockets: Count | None = None
-
-    def lacks(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the wanted flags that it has not, in their order."""
-        has = set(self.flags.split())
-        return tuple(flag for flag in wanted if flag not in has)
 
 
 class MachineGpu(_Part, frozen=True, kw_only=True):
     """An NVIDIA GPU.
 
-    `index` is its number in nvidia-smi; `memory` is None where it has none of its own (GB10, Thor).
+    `index` is its number in nvidia-smi. `memory` is None if it shares the CPU's (GB10, Thor).
     """
 
     index: Index
@@ -76,7 +70,11 @@ class MachineGpu(_Part, frozen=True, kw_only=True):
 
 
 class Machine(_Part, frozen=True, kw_only=True):
-    """A machine. `cuda` is the newest CUDA that the driver itself says it runs."""
+    """A machine.
+
+    `cuda` is the newest CUDA version that the driver supports by its own report; `notes` list what
+    could not be detected.
+    """
 
     format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
     platform: System
@@ -86,7 +84,6 @@ class Machine(_Part, frozen=True, kw_only=True):
     cuda: CudaVersion | None = None
     memory: Bytes | None = None
     notes: tuple[Text, ...] = ()
-    """What could not be read, and why; for people."""
 
     @property
     def by_index(self) -> dict[int, MachineGpu]:

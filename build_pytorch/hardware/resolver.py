@@ -1,43 +1,109 @@
-"""The right variant of a machine: the best, the fallbacks in order, and why not the others."""
+"""Resolve which variants run on a machine, the best first: a pure function of explicit facts.
+
+Every variant becomes a candidate that is accepted, or rejected with its obstacles.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.hardware.fit import JETSON_DOUBT, Fit, Obstacle, is_jetson, judge, number
+from build_pytorch.base.versions import Version
 from build_pytorch.hardware.machine_model import Machine, MachineGpu
-from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on
 from build_pytorch.matrix.field_types import Workload
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
 
-_Order = tuple[bool, tuple[int, ...], tuple[int, ...], bool, int]
+_JETSON_DOUBT: Final = (
+    "it is unverified whether Jetson runs code built for other GPUs of the same major version"
+)
+_JETSON: Final = ("jetson", "orin", "xavier", "thor")
+"""Words in the names of Jetson GPUs, as NVML reports them."""
+
+
+class Obstacle(Struct, frozen=True, kw_only=True):
+    """One reason why a variant does not run.
+
+    `subject` is what has the obstacle: a GPU architecture, CPU ISA, platform or release.
+    """
+
+    kind: Literal["platform", "host", "gpu", "capability", "flags", "driver"]
+    subject: str
+    text: str
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A variant on a machine with one of its GPUs or none; it is accepted without obstacles."""
+
+    variant: Variant
+    gpu: MachineGpu | None
+    grade: Literal["exact", "compatible", "cpu-only"]
+    """How the GPU code fits; "exact" also if it does not fit."""
+    obstacles: tuple[Obstacle, ...]
+    doubts: tuple[str, ...]
+    """What could not be verified."""
+
+    @property
+    def waits_for_driver(self) -> bool:
+        """Whether the variant would run with a newer driver."""
+        return [obstacle.kind for obstacle in self.obstacles] == ["driver"]
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What is right for the GPUs of one capability, or for a machine without any."""
+    """The result for all GPUs of one capability, or for a machine without GPUs."""
 
     gpus: tuple[MachineGpu, ...]
-    best: Fit | None
-    fallbacks: tuple[Fit, ...]
-    waits_for_driver: Fit | None
-    """What would be better than the best, with a newer driver."""
-    near_misses: tuple[Obstacle, ...]
+    candidates: tuple[Candidate, ...]
+    """Every variant, in the order of the matrix."""
+    best: Candidate | None
+    fallbacks: tuple[Candidate, ...]
+    """The other accepted candidates, the best first."""
+    waits_for_driver: Candidate | None
+    """A variant that would be better than the best, with a newer driver."""
     gaps: tuple[str, ...]
-    """What matrix.toml would have to hold for a better answer."""
-    fits: tuple[Fit, ...]
-    """Every variant that was looked at, in the order of the matrix."""
+    """What matrix.toml lacks for a better answer."""
+
+    @property
+    def near_misses(self) -> tuple[Obstacle, ...]:
+        """The obstacles of the candidates that have the fewest, with GPU code and without."""
+        found: dict[tuple[str, str], Obstacle] = {}
+        for is_gpu in (True, False):
+            rejected = [
+                it.obstacles
+                for it in self.candidates
+                if bool(it.variant.gpu) is is_gpu and it.obstacles
+            ]
+            for obstacles in rejected:
+                if len(obstacles) == min(map(len, rejected)):
+                    found |= {(it.subject, it.text): it for it in obstacles}
+        return tuple(found.values())
 
 
 class Recommendation(Struct, frozen=True, kw_only=True):
-    """The answers for a machine; `for_all` is the one variant that runs on all of its GPUs."""
+    """The answers for a machine; `for_all` is the best variant that runs on all of its GPUs."""
 
     machine: Machine
     workload: Workload
     answers: tuple[Answer, ...]
     for_all: Variant | None
+
+
+def preference(variant: Variant, workload: Workload) -> tuple[bool, Version, Version, bool, int]:
+    """Return the rank of a variant among those that run; the highest is recommended.
+
+    GPU code ranks above none; then the newest PyTorch; then the highest capability, which is the
+    GPU's own or the nearest below; then an ISA that is good for the workload; then its level.
+    """
+    return (
+        variant.gpu is not None,
+        Version(variant.release.torch.version),
+        Version(variant.gpu.capability if variant.gpu else "0"),
+        workload in variant.cpu.good_for,
+        variant.cpu.level,
+    )
 
 
 def recommend(
@@ -48,165 +114,167 @@ def recommend(
     gpu: int | None = None,
     release: str | None = None,
 ) -> Recommendation:
-    """Find what is right for a machine: for each kind of GPU, or for one of them.
+    """Resolve a machine, for each kind of its GPUs or for the one with the number `gpu`.
 
-    Raises BuildPytorchError for a GPU or a release that is not there.
+    Raises BuildPytorchError for an unknown GPU or release.
     """
-    variants = matrix.variants if release is None else _of_release(matrix, release)
-    gpus = machine.gpus if gpu is None else (_gpu(machine, gpu),)
+    if release is not None and release not in matrix.releases:
+        known = ", ".join(matrix.releases) + near_miss(release, matrix.releases)
+        raise BuildPytorchError(f'--release: found "{release}"; allowed: {known}')
+    if gpu is not None and gpu not in machine.by_index:
+        known = ", ".join(map(str, machine.by_index)) or "none; this machine has no GPU"
+        raise BuildPytorchError(f"--gpu: found {gpu}; allowed: {known}")
+    variants = matrix.variants if release is None else matrix.of_release(release)
     kinds: dict[str | None, list[MachineGpu]] = {}
-    for one in gpus:
+    for one in machine.gpus if gpu is None else (machine.by_index[gpu],):
         kinds.setdefault(one.capability, []).append(one)
-    groups: list[tuple[MachineGpu, ...]] = [tuple(group) for group in kinds.values()]
-    answers = tuple(_answer(matrix, variants, machine, group, workload) for group in groups or [()])
-    return Recommendation(
-        machine=machine,
-        workload=workload,
-        answers=answers,
-        for_all=_for_all(answers, workload) if len(answers) > 1 else None,
-    )
-
-
-def _answer(
-    matrix: Matrix,
-    variants: Sequence[Variant],
-    machine: Machine,
-    gpus: tuple[MachineGpu, ...],
-    workload: Workload,
-) -> Answer:
-    gpu = gpus[0] if gpus else None
-    fits = [judge(variant, machine, gpu) for variant in variants]
-
-    def order(fit: Fit) -> _Order:
-        return preference(fit.variant, workload)
-
-    running = sorted((fit for fit in fits if fit.runs), key=order)
-    waiting = sorted((fit for fit in fits if fit.waits_for_driver), key=order)
-    best = running[0] if running else None
-    waits = waiting[0] if waiting and (not best or order(waiting[0]) < order(best)) else None
-    return Answer(
-        gpus=gpus,
-        best=best,
-        fallbacks=tuple(running[1:]),
-        waits_for_driver=waits,
-        near_misses=_near_misses(fits),
-        gaps=tuple(_gaps(matrix, variants, machine, gpu, best)),
-        fits=tuple(fits),
-    )
-
-
-def preference(variant: Variant, workload: Workload) -> _Order:
-    """What sorts variants that run, the best first.
-
-    With a GPU before without; the newest PyTorch; the highest capability, which is the GPU's own
-    or the nearest below it; an ISA that is good for the work; the highest level.
-    """
-    capability = number(variant.gpu.capability) if variant.gpu else ()
-    return (
-        variant.gpu is None,
-        tuple(-part for part in _age(variant.release.torch.version)),
-        tuple(-part for part in capability),
-        workload not in variant.cpu.good_for,
-        -variant.cpu.level,
-    )
-
-
-def _age(version: str) -> tuple[int, ...]:
-    """A PyTorch version as numbers; a release comes after its candidates."""
-    numbers, _, candidate = version.partition("rc")
-    parts = [*number(numbers), 0, 0][:3]
-    return (*parts, int(candidate or 10_000))
-
-
-def _near_misses(fits: Sequence[Fit]) -> tuple[Obstacle, ...]:
-    """The obstacles of the variants that have the fewest, of those with a GPU and of those without.
-
-    Each reason stands once: it holds for every variant of its subject.
-    """
-    found: dict[tuple[str, str], Obstacle] = {}
-    for is_gpu in (True, False):
-        misses = [fit for fit in fits if (fit.variant.gpu is not None) is is_gpu and not fit.runs]
-        fewest = min((len(fit.obstacles) for fit in misses), default=0)
-        for fit in misses:
-            if len(fit.obstacles) == fewest:
-                for obstacle in fit.obstacles:
-                    found.setdefault((obstacle.subject, obstacle.text), obstacle)
-    return tuple(found.values())
-
-
-def _gaps(
-    matrix: Matrix,
-    variants: Sequence[Variant],
-    machine: Machine,
-    gpu: MachineGpu | None,
-    best: Fit | None,
-) -> Iterator[str]:
-    """What the matrix lacks where the GPU stays unused, or where nothing runs at all."""
-    if best and (gpu is None or best.variant.gpu):
-        return
-    here = {key: cpu for key, cpu in matrix.cpus.items() if cpu.platform == machine.platform}
-    if not here:
-        platforms = " and ".join(dict.fromkeys(cpu.platform for cpu in matrix.cpus.values()))
-        yield f"nothing is built for {machine.platform}, only for {platforms}"
-        return
-    able = sorted(
-        (key for key, cpu in here.items() if not machine.cpu.lacks(cpu.cpuinfo)),
-        key=lambda key: -here[key].level,
-    )
-    if not machine.cpu.flags:
-        yield "the CPU's flags are unknown, so that no CPU ISA of the matrix is known to fit"
-        return
-    if not able:
-        lowest = min(here, key=lambda key: here[key].level)
-        wanted = ", ".join(here[lowest].cpuinfo)
-        yield f"no CPU ISA of the matrix fits: the lowest, {lowest}, asks for {wanted}"
-        return
-    if gpu and gpu.capability:
-        yield from _gpu_gaps(matrix, variants, machine, gpu, able)
-    if best is None and not any(v.gpu is None and v.cpu_key in able for v in variants):
-        yield f"cpu-{able[0]} would run without a GPU, and no group of the matrix makes it"
-
-
-def _gpu_gaps(
-    matrix: Matrix, variants: Sequence[Variant], machine: Machine, gpu: MachineGpu, able: list[str]
-) -> Iterator[str]:
-    """What the matrix lacks for a GPU whose capability is known; `able` are the ISAs that fit."""
-    device = gpu.capability or ""
-    fitting = [key for key, it in matrix.gpus.items() if runs_on(it.capability, device)]
-    keys = [key for key in fitting if machine.platform in matrix.gpus[key].hosts]
-    if not fitting:
-        yield f"no GPU architecture of the matrix runs on capability {device} ({gpu.name})"
-    elif not keys:
-        yield (
-            f"{', '.join(fitting)} would fit capability {device} ({gpu.name}), and the matrix "
-            f"knows no {machine.platform} machine with it"
-        )
-    elif not any(v.gpu_key in keys and v.cpu_key in able for v in variants):
-        key = max(keys, key=lambda key: number(matrix.gpus[key].capability))
-        yield f"{key}-{able[0]} would fit, and no group of the matrix makes it"
-    if is_jetson(gpu) and fitting and device not in {matrix.gpus[k].capability for k in fitting}:
-        yield JETSON_DOUBT
-
-
-def _for_all(answers: Sequence[Answer], workload: Workload) -> Variant | None:
-    """The best variant with GPU code that runs on every GPU, or None."""
-    columns = zip(*(answer.fits for answer in answers), strict=True)
+    resolver = _Resolver(matrix=matrix, variants=variants, machine=machine, workload=workload)
+    answers = tuple(resolver.answer(tuple(gpus)) for gpus in kinds.values() or [()])
     shared = [
-        fits[0].variant for fits in columns if fits[0].variant.gpu and all(fit.runs for fit in fits)
+        row[0].variant
+        for row in zip(*(answer.candidates for answer in answers), strict=True)
+        if len(answers) > 1 and row[0].variant.gpu and not any(it.obstacles for it in row)
     ]
-    return min(shared, key=lambda variant: preference(variant, workload), default=None)
+    for_all = max(shared, key=lambda variant: preference(variant, workload), default=None)
+    return Recommendation(machine=machine, workload=workload, answers=answers, for_all=for_all)
 
 
-def _of_release(matrix: Matrix, name: str) -> Sequence[Variant]:
-    if name not in matrix.releases:
-        known = ", ".join(matrix.releases)
-        hint = near_miss(name, matrix.releases)
-        raise BuildPytorchError(f'--release: found "{name}"; allowed: {known}{hint}')
-    return matrix.of_release(name)
+class _Resolver(Struct, frozen=True, kw_only=True):
+    """The facts that all answers share."""
 
+    matrix: Matrix
+    variants: tuple[Variant, ...]
+    machine: Machine
+    workload: Workload
 
-def _gpu(machine: Machine, index: int) -> MachineGpu:
-    if index not in machine.by_index:
-        known = ", ".join(map(str, machine.by_index)) or "none, as this machine has no GPU"
-        raise BuildPytorchError(f"--gpu: found {index}; allowed: {known}")
-    return machine.by_index[index]
+    def answer(self, gpus: tuple[MachineGpu, ...]) -> Answer:
+        """Judge every variant for GPUs of one kind, and rank those that run."""
+        gpu = gpus[0] if gpus else None
+        candidates = tuple(self._candidate(variant, gpu) for variant in self.variants)
+        ranking = sorted(
+            (it for it in candidates if not it.obstacles or it.waits_for_driver),
+            key=lambda it: (preference(it.variant, self.workload), not it.obstacles),
+            reverse=True,
+        )
+        accepted = [it for it in ranking if not it.obstacles]
+        best = accepted[0] if accepted else None
+        return Answer(
+            gpus=gpus,
+            candidates=candidates,
+            best=best,
+            fallbacks=tuple(accepted[1:]),
+            waits_for_driver=ranking[0] if ranking and ranking[0] is not best else None,
+            gaps=tuple(self._gaps(gpu, best)),
+        )
+
+    def _candidate(self, variant: Variant, gpu: MachineGpu | None) -> Candidate:
+        grade: Literal["exact", "compatible", "cpu-only"] = "cpu-only"
+        if variant.gpu:
+            runs = (
+                runs_on(variant.gpu.capability, gpu.capability) if gpu and gpu.capability else None
+            )
+            grade = runs or "exact"
+        found = [*self._cpu_verdicts(variant), *self._gpu_verdicts(variant, gpu)]
+        return Candidate(
+            variant=variant,
+            gpu=gpu,
+            grade=grade,
+            obstacles=tuple(it for it in found if isinstance(it, Obstacle)),
+            doubts=tuple(it for it in found if isinstance(it, str)),
+        )
+
+    def _cpu_verdicts(self, variant: Variant) -> Iterator[Obstacle]:
+        """Yield why the CPU does not run a variant."""
+        platform, flags = variant.cpu.platform, self.machine.cpu.flags.split()
+        if platform != self.machine.platform:  # another platform has other flags
+            text = f"this machine is {self.machine.platform}"
+            yield Obstacle(kind="platform", subject=platform, text=text)
+        elif missing := missing_cpu_flags(variant.cpu, flags):
+            text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+            yield Obstacle(kind="flags", subject=variant.cpu_key, text=text)
+
+    def _gpu_verdicts(self, variant: Variant, gpu: MachineGpu | None) -> Iterator[Obstacle | str]:
+        """Yield why a GPU does not run a variant's GPU code, as obstacles, and doubts as texts."""
+        if not (variant.gpu and variant.gpu_key):
+            return
+        if variant.impossible:
+            yield Obstacle(kind="host", subject=variant.gpu_key, text=variant.impossible)
+        if gpu is None or gpu.capability is None:
+            text = "no GPU with a working driver"
+            if gpu:
+                text = f"the capability of GPU {gpu.index} is unknown; add it to a description"
+            yield Obstacle(kind="gpu", subject="GPU variants", text=text)
+        elif (runs := runs_on(variant.gpu.capability, gpu.capability)) is None:
+            major = Version(gpu.capability).major
+            same = Version(variant.gpu.capability).major == major
+            what = "a higher minor version" if same else "another major version"
+            text = f"built for {what} than this GPU's {gpu.capability}"
+            yield Obstacle(kind="capability", subject=variant.gpu_key, text=text)
+        elif runs == "compatible" and variant.cpu.platform == "aarch64-linux":
+            yield _JETSON_DOUBT
+        if gpu and variant.release.cuda:
+            yield from self._driver_verdicts(variant.release_name, variant.release.cuda)
+
+    def _driver_verdicts(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
+        """Accept a driver by its version, or by the newest CUDA version that it supports.
+
+        CUDA itself compares the latter. It decides where driver versions mislead: Jetson and
+        Windows (below WSL) number them differently, and a container may bring a newer libcuda.
+        """
+        driver, newest = self.machine.driver, self.machine.cuda
+        needs = f"CUDA {cuda.version} needs driver {cuda.driver} or newer"
+        if driver and Version(driver) >= Version(cuda.driver):
+            return
+        if newest and Version(newest) >= Version(cuda.version):
+            if driver:
+                yield f"driver {driver} is older than {cuda.driver}, but supports CUDA {newest}"
+        elif driver or newest:
+            text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
+            yield Obstacle(kind="driver", subject=release, text=text)
+        else:
+            yield f"the driver version is unknown; {needs}"
+
+    def _gaps(self, gpu: MachineGpu | None, best: Candidate | None) -> Iterator[str]:
+        """Yield what matrix.toml lacks if the GPU stays unused or no variant runs."""
+        if best and (gpu is None or best.variant.gpu):
+            return
+        cpus, platform = self.matrix.cpus, self.machine.platform
+        flags = self.machine.cpu.flags.split()
+        isas = [key for key, cpu in cpus.items() if cpu.platform == platform]
+        isas.sort(key=lambda key: cpus[key].level, reverse=True)
+        fitting = [key for key in isas if not missing_cpu_flags(cpus[key], flags)]
+        if not isas:
+            platforms = " and ".join(dict.fromkeys(cpu.platform for cpu in cpus.values()))
+            yield f"no variant is for {platform}, only for {platforms}"
+        elif not flags:
+            yield "the CPU's flags are unknown, so it is unknown which CPU ISA of the matrix fits"
+        elif not fitting:
+            needed = ", ".join(cpus[isas[-1]].cpuinfo)
+            yield f"no CPU ISA of the matrix fits: the lowest, {isas[-1]}, needs {needed}"
+        else:
+            if gpu and gpu.capability:
+                yield from self._gpu_gaps(gpu, gpu.capability, fitting)
+            cpu_only = {v.cpu_key for v in self.variants if not v.gpu}
+            if best is None and cpu_only.isdisjoint(fitting):
+                yield f"cpu-{fitting[0]} would run without a GPU, but no group of the matrix has it"
+
+    def _gpu_gaps(self, gpu: MachineGpu, capability: str, isas: Sequence[str]) -> Iterator[str]:
+        """Yield what matrix.toml lacks for a GPU of known capability; `isas` fit the CPU."""
+        gpus, platform = self.matrix.gpus, self.machine.platform
+        fitting = {
+            key: runs for key, it in gpus.items() if (runs := runs_on(it.capability, capability))
+        }
+        keys = [key for key in fitting if platform in gpus[key].hosts]
+        if not fitting:
+            yield f"no GPU architecture of the matrix runs on capability {capability} ({gpu.name})"
+        elif not keys:
+            yield (
+                f"{', '.join(fitting)} would run on capability {capability} ({gpu.name}), but the "
+                f"matrix has no {platform} host for it"
+            )
+        elif not any(v.gpu_key in keys and v.cpu_key in isas for v in self.variants):
+            key = max(keys, key=lambda key: Version(gpus[key].capability))
+            yield f"{key}-{isas[0]} would run, but no group of the matrix has it"
+        is_jetson = capability == "8.7" or any(word in gpu.name.lower() for word in _JETSON)
+        if is_jetson and fitting and "exact" not in fitting.values():
+            yield _JETSON_DOUBT

@@ -1,4 +1,4 @@
-"""Descriptions of machines in files: JSON, strictly read, written whole."""
+"""Machine descriptions: reading and writing their JSON files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.hardware.machine_model import Machine
+from build_pytorch.matrix.matrix_errors import dotted, explain
 
 
 def text_of(machine: Machine) -> str:
-    """The description as it is saved."""
+    """Return a description as the text of its file."""
     return json.dumps(msgspec.to_builtins(machine), indent=2, ensure_ascii=False) + "\n"
 
 
 def load(path: Path) -> Machine:
     """Read a description; `-` is standard input.
 
-    Raises BuildPytorchError with the file, the path within it, what was found and what is allowed.
+    Raises BuildPytorchError that names the file, the key, what was found and what is allowed.
     """
     name = "standard input" if str(path) == "-" else str(path)
     try:
@@ -32,7 +33,7 @@ def load(path: Path) -> Machine:
 
 
 def parse(data: bytes, name: str) -> Machine:
-    """Parse a description. `name` is the file that errors mention. Raises as `load` does."""
+    """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -41,11 +42,8 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         machine = msgspec.convert(raw, Machine, strict=True)
     except msgspec.ValidationError as error:
-        from build_pytorch.matrix.matrix_errors import dotted, explain
-
         trail, problem = explain(error, raw, Machine)
-        where = dotted(trail) or "top level"
-        raise BuildPytorchError(f"{name}: {where}: {problem}") from None
+        raise BuildPytorchError(f"{name}: {dotted(trail) or 'top level'}: {problem}") from None
     if len(machine.by_index) != len(machine.gpus):
         indices = [gpu.index for gpu in machine.gpus]
         position = next(i for i, index in enumerate(indices) if index in indices[:i])
@@ -57,15 +55,15 @@ def parse(data: bytes, name: str) -> Machine:
 
 
 def save(machine: Machine, path: Path) -> None:
-    """Write a description, in place of an older one or of nothing; a link stays one.
+    """Write a description to a new file, or replace an older one; a symbolic link is followed.
 
-    Raises WriteError where another file stands there, or where it cannot be written.
+    Raises WriteError if the path exists and is no description, or if it cannot be written.
     """
     if path.exists() or path.is_symlink():
         try:
             load(path)
         except BuildPytorchError:
             raise WriteError(
-                f"{path}: exists and describes no machine; name another file"
+                f"{path}: not a machine description; refusing to overwrite it; name another file"
             ) from None
     files.write_atomically(path, text_of(machine).encode(), follow_link=True)

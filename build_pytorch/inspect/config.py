@@ -23,7 +23,7 @@ from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import Artefact, interpreter
 from build_pytorch.smoke import script
-from build_pytorch.smoke.judge import lacks
+from build_pytorch.smoke.judge import cpu_mismatch
 from build_pytorch.verify.check import CheckSkipped, Problem
 
 _SECONDS: Final = 300.0
@@ -135,7 +135,7 @@ def _not_to_ask(target: Target) -> str:
     here = f"{platform.machine()}-{platform.system().lower()}"
     if target.variant.cpu.platform != here:
         return f"{target.variant.cpu.platform} does not run on {here}"
-    return lacks(target.variant, platform.machine(), script.cpu_facts()["flags"])
+    return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
 
 
 def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Problem | None]:

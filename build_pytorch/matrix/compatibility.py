@@ -1,32 +1,37 @@
-"""Which machine code runs on which GPU: the one rule, for whoever needs it."""
+"""Which machine code runs on which GPU and CPU."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
-from build_pytorch.base.versions import digits
+from build_pytorch.matrix.model import CpuIsa
 
 
 def sm_code(capability: str) -> str:
-    """Return the name that CUDA compilers give a compute capability: `sm_120` for `12.0`."""
-    return f"sm_{digits(capability)}"
+    """Return CUDA's name of a compute capability: `sm_120` for `12.0`."""
+    return f"sm_{capability.replace('.', '')}"
 
 
 def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
-    """Whether machine code (SASS) built for one compute capability runs on a GPU of another.
+    """Return how machine code (SASS) for one compute capability runs on a GPU of another.
 
-    Both are dotted, such as "8.6". The rule is NVIDIA's for binary compatibility (CUDA C++
-    Programming Guide): the same major, and a minor that is not above the GPU's. Our recipes ship
-    no PTX, so nothing else runs. Whether it holds between Jetson parts and others is unverified.
+    "exact" for the same capability, "compatible" for an older one of the same major, None if it
+    does not run. Capabilities are dotted, such as "8.6"; raises ValueError for others.
 
-    Returns "exact" for the same capability, "compatible" for an older one of the same major, None
-    where it does not run. Raises ValueError for what is no dotted capability.
+    Source: CUDA C++ Programming Guide, binary compatibility. Our recipes contain no PTX, so
+    nothing else runs. Unverified between Jetson and other GPUs.
     """
     built_major, built_minor = _parts(built)
     major, minor = _parts(device)
     if (built_major, built_minor) == (major, minor):
         return "exact"
     return "compatible" if built_major == major and built_minor < minor else None
+
+
+def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:
+    """Return the flags of /proc/cpuinfo that an ISA requires and a CPU does not have."""
+    return tuple(flag for flag in cpu.cpuinfo if flag not in available_flags)
 
 
 def _parts(capability: str) -> tuple[int, int]:

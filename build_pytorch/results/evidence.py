@@ -11,19 +11,9 @@ import msgspec
 from build_pytorch.base import digest, files, paths
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.store import valid_paths
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, ledger
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.results.ledger import (
-    REPORTS,
-    AnyEvent,
-    Ended,
-    Ledger,
-    Published,
-    Tested,
-    TestKind,
-    TestOutcome,
-    now,
-)
+from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Tested
 
 _Event = TypeVar("_Event", bound=AnyEvent)
 
@@ -113,8 +103,8 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     variant: Variant,
     artefact: Artefact | None,
     *,
-    test: TestKind,
-    outcome: TestOutcome | Literal["not run"],
+    test: ledger.TestKind,
+    outcome: ledger.TestOutcome | Literal["not run"],
     reasons: Sequence[str],
     document: Mapping[str, object],
 ) -> tuple[str, bool]:
@@ -124,35 +114,34 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     the report `document` gets the keys at, recorded, report and digest. Returns the report's path
     below the root and whether the ledger got a line.
     """
-    moment = now()
-    of = None
+    moment = ledger.now()
+    stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
+    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.package}-{stamp}Z.json"
+    book, origin = Ledger(root), None
     if artefact:
         subject = (variant.release_name, variant.id)
-        events = [event for event in Ledger(root).events() if event.subject == subject]
-        of = _origin(events, recipe_digest(root, variant), str(artefact.output))
-    stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
-    report = f"{paths.STATE}/{REPORTS}/{test}-{variant.package}-{stamp}Z.json"
-    recorded = of is not None and outcome != "not run"
-    added = {"recorded": recorded, "report": report, "digest": of}
+        events = [event for event in book.events() if event.subject == subject]
+        origin = _origin(events, recipe_digest(root, variant), str(artefact.output))
+    recorded = origin is not None and outcome != "not run"
+    added = {"recorded": recorded, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})
     with files.write_errors(root / report):
-        files.make_state(root / paths.STATE)
+        files.make_state(book.folder)
         (root / report).parent.mkdir(exist_ok=True)
     files.write_atomically(root / report, msgspec.json.format(text, indent=2) + b"\n")
-    if artefact and of is not None and outcome != "not run":
-        Ledger(root).append(
-            Tested(
-                at=moment,
-                release=variant.release_name,
-                variant=variant.id,
-                digest=of,
-                by=test,
-                outcome=outcome,
-                output=str(artefact.output),
-                reason="; ".join(reasons),
-                report=report,
-            )
+    if artefact and origin is not None and outcome != "not run":
+        event = Tested(
+            at=moment,
+            release=variant.release_name,
+            variant=variant.id,
+            digest=origin,
+            by=test,
+            outcome=outcome,
+            output=str(artefact.output),
+            reason="; ".join(reasons),
+            report=report,
         )
+        book.append(event)
     return report, recorded
 
 
@@ -162,14 +151,9 @@ def _origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None
     `events` are those of one variant. Several recipes have the same output if they differ in
     comments only: then the digest is the `current` one if it is among them, else the last.
     """
-    recipes = [
-        event.digest
-        for event in events
-        if isinstance(event, Ended) and event.outcome == "built" and output in event.outputs
-    ]
-    if current in recipes:
-        return current
-    return recipes[-1] if recipes else None
+    builds = [it for it in events if isinstance(it, Ended) and it.outcome == "built"]
+    recipes = [it.digest for it in builds if output in it.outputs]
+    return current if current in recipes else recipes[-1] if recipes else None
 
 
 def _result(
@@ -179,35 +163,32 @@ def _result(
     of_now = [event for event in events if event.digest == current]
     ended = _last(of_now, Ended)
     stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
-    of = _origin(events, current, target) if target else None
-    is_current = bool(current) and of == current and not stopped_by
+    origin = _origin(events, current, target) if target else None
+    is_current = bool(current) and origin == current and not stopped_by
     return VariantResult(
         variant=variant,
         digest=current,
         output=target if is_current else "",
-        stale=target if of is not None and not is_current else "",
-        unknown=target if of is None else "",
+        stale=target if origin is not None and not is_current else "",
+        unknown=target if origin is None else "",
         last=_last(events, Ended),
         stopped_by=stopped_by,
         smoke=_tested(of_now, "smoke", target) if is_current else None,
         inspect=_tested(of_now, "inspect", target) if is_current else None,
         published=_last(of_now, Published),
         organizations=tuple(
-            event.organization
-            for event in of_now
-            if is_current and isinstance(event, Published) and event.output == target
+            it.organization
+            for it in of_now
+            if is_current and isinstance(it, Published) and it.output == target
         ),
     )
 
 
-def _tested(events: Sequence[AnyEvent], by: TestKind, output: str) -> Tested | None:
+def _tested(events: Sequence[AnyEvent], by: ledger.TestKind, output: str) -> Tested | None:
     """Return the last passed or failed test of a result, else the last undecided one."""
-    tests = [
-        event
-        for event in events
-        if isinstance(event, Tested) and event.by == by and event.output == output
-    ]
-    decided = [event for event in tests if event.outcome in {"passed", "failed"}]
+    key = (by, output)
+    tests = [it for it in events if isinstance(it, Tested) and (it.by, it.output) == key]
+    decided = [it for it in tests if it.outcome in {"passed", "failed"}]
     return next(reversed(decided or tests), None)
 
 

@@ -28,10 +28,9 @@ TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """One line of the ledger. `digest` is that of the recipe at that time."""
+    """One line of the ledger. `at` is UTC (ISO 8601), `digest` that of the recipe at that time."""
 
     at: str
-    """UTC, ISO 8601."""
     release: str
     variant: str
     digest: str
@@ -43,13 +42,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Started(Event, tag="started", frozen=True, kw_only=True, omit_defaults=True):
-    """A build started. The line that ends it has the same `attempt`."""
+    """A build started; the line that ends it has the same `attempt`. `log` is below the root."""
 
     attempt: str
     backend: str
     derivation: str = ""
     log: str = ""
-    """Path below the root."""
     cores: int = 0
 
 
@@ -74,42 +72,31 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
-    """A built variant was smoke-tested or inspected."""
+    """The store path `output` was smoke-tested or inspected. `report` is below the root."""
 
-    by: Literal[TestKind, "binary"]
-    """Older versions wrote "binary" for "inspect"; it is read as "inspect"."""
+    by: TestKind
     outcome: TestOutcome
     output: str
-    """The store path that was tested."""
     reason: str = ""
     report: str = ""
-    """Path below the root."""
-
-    def __post_init__(self) -> None:
-        """Read the old name of an inspection."""
-        if self.by == "binary":
-            msgspec.structs.force_setattr(self, "by", "inspect")
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):
-    """A variant was published."""
+    """A variant was published, perhaps without a recorded smoke test or inspection that passed."""
 
     organization: str = ""
     output: str = ""
     without_evidence: bool = False
-    """No passed smoke test or inspection was recorded for it."""
-    unproved: bool = False
-    """The name of `without_evidence` in older versions; read as `without_evidence`."""
-
-    def __post_init__(self) -> None:
-        """Read the old name of the field."""
-        if self.unproved:
-            msgspec.structs.force_setattr(self, "without_evidence", self.unproved)
 
 
 AnyEvent = Started | Ended | Tested | Published
 
 _DECODER: Final = msgspec.json.Decoder(AnyEvent)
+_OLD_WORDS: Final = {
+    b'"by":"binary"': b'"by":"inspect"',
+    b'"unproved":true': b'"without_evidence":true',
+}
+"""Words in ledgers of older versions. Inside a JSON string, quotes have a backslash: no match."""
 
 
 class Ledger:
@@ -145,6 +132,8 @@ class Ledger:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
+        for old, new in _OLD_WORDS.items():
+            data = data.replace(old, new)
         for line in data.split(b"\n"):
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 yield _DECODER.decode(line)

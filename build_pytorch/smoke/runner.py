@@ -1,29 +1,28 @@
-"""Starts the script with a Python, and reads what it reports."""
+"""Run the smoke script with a Python and read its report."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from build_pytorch.base import process
-from build_pytorch.smoke import smoke_report
+from build_pytorch.smoke import script, smoke_report
 
-SCRIPT: Final = Path(__file__).with_name("script.py")
+SCRIPT: Final = Path(script.__file__)
 
-GRACE: Final = 5.0
-"""Seconds after its own limit in which the script has to answer, before it is ended."""
+_GRACE: Final = 5.0
+"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: a report, or the reason why there is none."""
+class SmokeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A report, also as it was printed (`raw`), or the reason why there is none."""
 
-    report: smoke_report.Report | None = None
-    raw: dict[str, object] = {}
-    """The report as it was printed."""
+    report: smoke_report.SmokeReport | None = None
+    raw: dict[str, Any] = {}
     problem: str = ""
 
 
@@ -33,26 +32,29 @@ def run(
     *,
     device: int,
     seconds: float,
-    tell: Callable[[int], None],
-) -> Ran:
-    """Run the script on one GPU for at most so many seconds, and tell that it runs.
+    on_wait: Callable[[int], None],
+) -> SmokeRun:
+    """Run the script on one GPU for at most `seconds`; call `on_wait` while it runs.
 
     Raises ToolError where the Python cannot be started.
     """
+    maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
-    # What a person set to slow torch down would be judged as a fault of the build.
-    result = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None}).watch(
-        tell, seconds + GRACE
-    )
+    # A user's own setting would make torch slower, and the build would be blamed for it.
+    started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
+    result = started.watch(on_wait, maximum)
     if result.expired:
-        return Ran(problem=f"no answer after {seconds + GRACE:g} s; it was ended")
+        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
     if result.code < 0:
         names = {number.value: number.name for number in signal.Signals}
-        return Ran(problem=f"Python was ended by {names.get(-result.code, -result.code)}")
-    last = result.tail.splitlines()[-1:] or ["it said nothing"]
+        return SmokeRun(problem=f"Python was ended by {names.get(-result.code, -result.code)}")
     if result.code:
-        return Ran(problem=f"Python ended with exit code {result.code}: {last[0]}")
+        return SmokeRun(problem=f"Python ended with exit code {result.code}: {result.last_line}")
     try:
-        return Ran(report=smoke_report.parse(result.stdout), raw=msgspec.json.decode(result.stdout))
+        raw = msgspec.json.decode(result.stdout)
+        report = smoke_report.parse(result.stdout)
     except ValueError as error:  # msgspec's errors, and lone surrogates
-        return Ran(problem=f"what it printed is no report: {error}")
+        return SmokeRun(problem=f"its output is not a report: {error}")
+    if raw.get("declared") != script.declarations():
+        return SmokeRun(problem="its report does not declare the tests of this script")
+    return SmokeRun(report=report, raw=raw)

@@ -1,18 +1,21 @@
-"""Prove a PyTorch by real work: JSON on stdout, and nothing else there.
+"""Test a PyTorch with real work and print a JSON report on stdout.
 
-Stands alone: copy it to any machine and run it with the Python whose torch is to be tested. It
-needs torch, nothing else, and says so in its JSON where torch is missing or broken.
+This file needs nothing beside it: copy it to any machine and run it with the Python whose torch
+is to be tested. A missing or broken torch is reported in the JSON.
 
     python script.py [--device INDEX] [--cpu-only] [--limit SECONDS]
 
-The work is done by a second process, which reports each step through a pipe. One that crashes is
-recorded with its signal and a new process goes on behind it; one that hangs is ended when the
-limit is reached. So no test hides another. Exit code 0: the JSON is complete; 2: wrong arguments.
+A second process runs the tests and reports each step through a pipe. If it crashes, its signal is
+recorded and a new process continues with the next test; if it hangs, it is killed at the limit.
+So one test never hides another. Exit code 0: the report is complete; 2: wrong arguments.
+
+To add a test, write a function with the decorator `smoke_test` in the section "The tests".
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import importlib
 import json
@@ -20,123 +23,180 @@ import math
 import os
 import platform
 import re
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Facts = dict[str, Any]
-Measured = tuple[float, float, str]
-"""The error, the tolerance, and what else there is to say."""
-Test = Callable[[Any, str], Measured]
-"""What takes torch and a device and does real work there."""
+Measured = tuple[float, str]
+"""The error (see MEASURE) and a message, which may be empty."""
 
-SCHEMA = 1
+SCHEMA = 2
 MEASURE = "largest difference from the reference, divided by the largest value of the reference"
-FP8_CAPABILITY = (8, 9)
-"""Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3)."""
 SPARSE_SHARE = 0.01
 
 
-class UnavailableError(Exception):
-    """A test that cannot be done here, with the reason."""
+class SmokeTest(NamedTuple):
+    """A test on one device (`cpu` or `cuda`), skipped where `capability` or `magma` is unmet.
+
+    `work` takes torch and the device's name in torch, such as `cuda:0`.
+    """
+
+    name: str
+    device: str
+    tolerance: float
+    capability: str | None
+    magma: bool
+    work: Callable[[Any, str], Measured]
 
 
-# --- the tests: each returns (error, tolerance, message) ---
+_declared: list[SmokeTest] = []
 
 
-def matmul(
-    torch: Any, device: str, dtype: Any, tolerance: float, *, tf32: bool = False
-) -> Measured:
-    """A product of two 1024 x 1024 matrices; the reference takes the inputs as rounded."""
-    a, b = (noise(torch, 1024, 1024).to(dtype) for _ in range(2))
-    if tf32:
-        torch.set_float32_matmul_precision("high")
-    got = a.to(device) @ b.to(device)
-    return compared(got, a.double() @ b.double(), tolerance)
+def smoke_test(
+    name: str,
+    tolerance: float,
+    *,
+    devices: tuple[str, ...] = ("cpu", "cuda"),
+    capability: str | None = None,
+    magma: bool = False,
+    **arguments: Any,
+) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
+    """Declare a test on each device; its function gets torch, the device and `arguments`.
+
+    On a GPU it needs at least the compute `capability`, such as `8.9` (None: any), and with
+    `magma` a PyTorch that has MAGMA. A good tolerance is about four times what a
+    sum of 1024 products loses in the format (its unit roundoff, relative to the largest result):
+    every correct machine stays below it, and one wrong element in a million exceeds it.
+    """
+
+    def declare(function: Callable[..., Measured]) -> Callable[..., Measured]:
+        work = partial(function, **arguments)
+        for device in devices:
+            needs = (capability, magma) if device == "cuda" else (None, False)
+            _declared.append(SmokeTest(f"{device} {name}", device, tolerance, *needs, work))
+        return function
+
+    return declare
 
 
-def matmul_fp8(torch: Any, device: str, tolerance: float) -> Measured:
-    """FP8 (e4m3) with FP32 sums, the category that torch itself uses."""
-    if torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
-        raise UnavailableError("FP8 needs capability 8.9 or newer")
-    a, b = (noise(torch, 1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
+def tests() -> list[SmokeTest]:
+    """Return every test in the order in which they run: those of the CPU first."""
+    return sorted(_declared, key=lambda test: test.device)
+
+
+def declarations() -> list[Facts]:
+    """Return what a report states of each test: all but its function."""
+    return [{k: v for k, v in test._asdict().items() if k != "work"} for test in tests()]
+
+
+def compared(got: Any, want: Any) -> Measured:
+    """Return the error of `got` as MEASURE defines it, computed in float64 on the CPU."""
+    got, want = got.cpu().double(), want.double()
+    if got.shape != want.shape:
+        raise RuntimeError(f"shape {tuple(got.shape)}, wanted {tuple(want.shape)}")
+    return ((got - want).abs().max() / want.abs().max()).item(), ""
+
+
+# --- The tests. Random numbers are the same in every run: `run_test` sets the seed. ---
+
+
+@smoke_test("matmul tf32", 3e-3, devices=("cuda",), dtype="float32", precision="high")
+@smoke_test("matmul fp16", 2e-3, dtype="float16")
+@smoke_test("matmul bf16", 1e-2, dtype="bfloat16")
+@smoke_test("matmul fp32", 1e-5, dtype="float32")
+def matmul(torch: Any, device: str, dtype: str, precision: str = "highest") -> Measured:
+    """Multiply two 1024 x 1024 matrices. The reference multiplies the rounded inputs."""
+    torch.set_float32_matmul_precision(precision)
+    a, b = (torch.randn(1024, 1024).to(getattr(torch, dtype)) for _ in range(2))
+    return compared(a.to(device) @ b.to(device), a.double() @ b.double())
+
+
+# Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3).
+@smoke_test("matmul fp8", 2e-2, devices=("cuda",), capability="8.9")
+def matmul_fp8(torch: Any, device: str) -> Measured:
+    """Multiply FP8 (e4m3) matrices with FP32 sums, through the function that torch itself uses."""
+    a, b = (torch.randn(1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device=device)
     got = torch._scaled_mm(
         a.to(device), b.to(device).t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
     )
-    got = got[0] if isinstance(got, tuple) else got  # as it was before torch 2.5
-    return compared(got, a.float().double() @ b.float().double().t(), tolerance)
+    got = got[0] if isinstance(got, tuple) else got  # a pair before torch 2.5
+    return compared(got, a.float().double() @ b.float().double().t())
 
 
+@smoke_test("matmul int8", 0.0, devices=("cpu",))
 def matmul_int8(torch: Any, device: str) -> Measured:
-    """Integers, so that every bit must be right; this is what VNNI instructions are for."""
+    """Multiply integers, exact in every bit. CPUs do this with VNNI instructions."""
     a, b = (torch.randint(-128, 128, (256, 256), dtype=torch.int8) for _ in range(2))
-    got = torch._int_mm(a.to(device), b.to(device))
-    return compared(got, a.long() @ b.long(), 0.0)
+    return compared(torch._int_mm(a.to(device), b.to(device)), a.long() @ b.long())
 
 
-def convolution(torch: Any, device: str, tolerance: float) -> Measured:
-    """A 3 x 3 convolution, on a GPU by cuDNN."""
-    images, weights = noise(torch, 8, 32, 48, 48), noise(torch, 64, 32, 3, 3)
+@smoke_test("convolution", 1e-5)
+def convolution(torch: Any, device: str) -> Measured:
+    """Convolve images with 3 x 3 filters; a GPU must use cuDNN."""
+    images, weights = torch.randn(8, 32, 48, 48), torch.randn(64, 32, 3, 3)
     if device != "cpu":
-        cudnn = torch.backends.cudnn
-        if not cudnn.is_acceptable(images.to(device)):
-            raise RuntimeError("this PyTorch does not take cuDNN")
-        cudnn.allow_tf32 = False
+        if not torch.backends.cudnn.is_acceptable(images.to(device)):
+            raise RuntimeError("this PyTorch does not use cuDNN")
+        torch.backends.cudnn.allow_tf32 = False
     conv = torch.nn.functional.conv2d
     got = conv(images.to(device), weights.to(device), padding=1)
-    return compared(got, conv(images.double(), weights.double(), padding=1), tolerance)
+    return compared(got, conv(images.double(), weights.double(), padding=1))
 
 
-def sparse(torch: Any, device: str, tolerance: float) -> Measured:
-    """A CSR matrix with one value in a hundred, times a dense one; on a GPU by cuSPARSE."""
-    a, b = noise(torch, 1024, 1024), noise(torch, 1024, 128)
+@smoke_test("sparse matmul", 1e-5)
+def sparse(torch: Any, device: str) -> Measured:
+    """Multiply a CSR matrix with one value in a hundred by a dense one; a GPU uses cuSPARSE."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 128)
     a = a * (torch.rand(1024, 1024) < SPARSE_SHARE)
-    got = a.to(device).to_sparse_csr() @ b.to(device)
-    return compared(got, a.double() @ b.double(), tolerance)
+    return compared(a.to(device).to_sparse_csr() @ b.to(device), a.double() @ b.double())
 
 
-def solve(torch: Any, device: str, tolerance: float, *, library: str = "") -> Measured:
-    """A linear system of 512 equations; on a GPU by the library named, on a CPU by LAPACK."""
-    if library == "magma" and not torch.cuda.has_magma:
-        raise UnavailableError("this PyTorch was built without MAGMA")
-    a = noise(torch, 512, 512) + 64 * torch.eye(512)  # far from singular
-    b = noise(torch, 512, 8)
+@smoke_test("solve magma", 1e-5, devices=("cuda",), magma=True, library="magma")
+@smoke_test("solve cusolver", 1e-5, devices=("cuda",), library="cusolver")
+@smoke_test("solve", 1e-5, devices=("cpu",))
+def solve(torch: Any, device: str, library: str = "") -> Measured:
+    """Solve 512 linear equations: on a GPU with the named library, on a CPU with LAPACK."""
+    a = torch.randn(512, 512) + 64 * torch.eye(512)  # far from singular
+    b = torch.randn(512, 8)
     if library:
         torch.backends.cuda.preferred_linalg_library(library)
     got = torch.linalg.solve(a.to(device), b.to(device))
-    return compared(got, torch.linalg.solve(a.double(), b.double()), tolerance)
+    return compared(got, torch.linalg.solve(a.double(), b.double()))
 
 
-def attention(torch: Any, device: str, tolerance: float) -> Measured:
-    """Scaled dot-product attention in bf16: on a GPU most of the compiled code is there."""
-    q, k, v = (noise(torch, 2, 4, 256, 64).bfloat16() for _ in range(3))
+@smoke_test("attention bf16", 2e-2)
+def attention(torch: Any, device: str) -> Measured:
+    """Compute scaled dot-product attention, which is most of the compiled code for a GPU."""
+    q, k, v = (torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3))
     got = torch.nn.functional.scaled_dot_product_attention(*(x.to(device) for x in (q, k, v)))
     q, k, v = (x.double() for x in (q, k, v))
-    want = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v
-    return compared(got, want, tolerance)
+    return compared(got, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v)
 
 
-def elementwise(torch: Any, device: str, tolerance: float) -> Measured:
-    """Vectorised kernels and a reduction; on a CPU those that are compiled for each ISA."""
-    x = noise(torch, 1000, 1003)  # no multiple of any vector's length
+@smoke_test("elementwise", 1e-5)
+def elementwise(torch: Any, device: str) -> Measured:
+    """Run vectorised kernels and a reduction; on a CPU they are compiled for each ISA."""
+    x = torch.randn(1000, 1003)  # not a multiple of a vector's length
 
     def work(x: Any) -> Any:
         return (torch.tanh(x) * torch.exp(-x * x) + torch.sqrt(x.abs())).sum(dim=1)
 
-    return compared(work(x.to(device)), work(x.double()), tolerance)
+    return compared(work(x.to(device)), work(x.double()))
 
 
-def training(torch: Any, device: str, tolerance: float) -> Measured:
-    """Ten steps of gradient descent: the loss must fall, and to where float64 gets it on a CPU."""
-    images, labels = noise(torch, 64, 3, 16, 16), torch.randint(0, 10, (64,))
+@smoke_test("training", 1e-3)
+def training(torch: Any, device: str) -> Measured:
+    """Take ten steps of gradient descent; the loss must fall to that of float64 on a CPU."""
+    images, labels = torch.randn(64, 3, 16, 16), torch.randint(0, 10, (64,))
     layers = torch.nn
     net = layers.Sequential(
         layers.Conv2d(3, 8, 3, padding=1),
@@ -144,19 +204,17 @@ def training(torch: Any, device: str, tolerance: float) -> Measured:
         layers.Flatten(),
         layers.Linear(8 * 16 * 16, 10),
     )
-    start = {name: value.clone() for name, value in net.state_dict().items()}
     if device != "cpu":
         torch.backends.cudnn.allow_tf32 = False
 
     def losses(where: str, dtype: Any) -> list[float]:
-        net.load_state_dict(start)
-        net.to(where, dtype)
+        model = copy.deepcopy(net).to(where, dtype)
         x, y = images.to(where, dtype), labels.to(where)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         seen: list[float] = []
         for _ in range(10):
             optimizer.zero_grad()
-            loss = layers.functional.cross_entropy(net(x), y)
+            loss = layers.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             seen.append(loss.item())
@@ -167,125 +225,79 @@ def training(torch: Any, device: str, tolerance: float) -> Measured:
     message = f"loss {got[0]:.4f} to {got[-1]:.4f}"
     if not got[-1] < got[0]:
         raise RuntimeError(f"the loss did not fall: {message}")
-    return abs(got[-1] - want[-1]) / want[-1], tolerance, message
+    return abs(got[-1] - want[-1]) / want[-1], message
 
 
-def noise(torch: Any, *shape: int) -> Any:
-    """Normally distributed numbers, the same in every run: `run_test` sets the seed."""
-    return torch.randn(*shape)
-
-
-def compared(got: Any, want: Any, tolerance: float) -> Measured:
-    """What MEASURE says, in float64 on the CPU."""
-    got = got.cpu().double()
-    want = want.double()
-    if got.shape != want.shape:
-        raise RuntimeError(f"shape {tuple(got.shape)}, wanted {tuple(want.shape)}")
-    return ((got - want).abs().max() / want.abs().max()).item(), tolerance, ""
-
-
-def tests() -> dict[str, tuple[str, Test]]:
-    """Every test by name, in order. Those of the CPU need no GPU.
-
-    Tolerances: about four times what a sum of 1024 products loses in the format (its unit
-    roundoff, relative to the largest result), so they hold on any right machine and on no wrong
-    one: one wrong element in a million exceeds them.
-    """
-
-    def typed(name: str, tolerance: float) -> Test:
-        return lambda torch, device: matmul(torch, device, getattr(torch, name), tolerance)
-
-    both: dict[str, Test] = {
-        "matmul fp32": typed("float32", 1e-5),
-        "matmul bf16": typed("bfloat16", 1e-2),
-        "matmul fp16": typed("float16", 2e-3),
-        "convolution": partial(convolution, tolerance=1e-5),
-        "sparse matmul": partial(sparse, tolerance=1e-5),
-        "attention bf16": partial(attention, tolerance=2e-2),
-        "elementwise": partial(elementwise, tolerance=1e-5),
-        "training": partial(training, tolerance=1e-3),
-    }
-    cpu: dict[str, Test] = {
-        **both,
-        "matmul int8": matmul_int8,
-        "solve": partial(solve, tolerance=1e-5),
-    }
-    gpu: dict[str, Test] = {
-        **both,
-        "matmul tf32": lambda torch, device: matmul(torch, device, torch.float32, 3e-3, tf32=True),
-        "matmul fp8": partial(matmul_fp8, tolerance=2e-2),
-        "solve cusolver": partial(solve, tolerance=1e-5, library="cusolver"),
-        "solve magma": partial(solve, tolerance=1e-5, library="magma"),
-    }
-    found = {f"cpu {name}": ("cpu", work) for name, work in cpu.items()}
-    found.update({f"cuda {name}": ("cuda", work) for name, work in gpu.items()})
-    return found
-
-
-# --- the process that does the work ---
+# --- The process that runs the tests ---
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Report what torch is, then each test from number `--first` on, and the GPU before its own.
+    """Report the facts of torch, then each test from number `--first` on.
 
-    Runs in the second process.
+    The facts of CUDA come before its first test: a GPU that hangs does not stop the CPU's tests.
     """
-    die_with_parent()
-    pipe = os.fdopen(arguments.pipe, "w", encoding="utf-8")
+    if sys.platform == "linux":  # end with the parent, so that no killed run leaves a process
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.set_inheritable(arguments.pipe, False)  # noqa: FBT003 - positional only
+    pipe = os.fdopen(arguments.pipe, "w", buffering=1, encoding="utf-8")
 
-    def tell(**line: Any) -> None:
-        pipe.write(json.dumps(line) + "\n")
-        pipe.flush()
+    def done(name: str, facts: Facts) -> None:
+        pipe.write(json.dumps({"done": name, "facts": facts}) + "\n")
 
-    tell(begin="torch")
+    def begin(name: str) -> None:
+        pipe.write(json.dumps({"begin": name}) + "\n")
+
+    begin("torch")
     try:
         torch = importlib.import_module("torch")
-        tell(section="torch", value=torch_facts(torch))
-    except BaseException as error:  # a broken torch raises what it likes
-        tell(section="torch", value={"import_error": explained(error)})
+        done("torch", torch_facts(torch))
+    except BaseException as error:  # a broken torch may raise anything
+        done("torch", {"import_error": explained(error)})
         return
     cuda: Facts = {}
-    for number, (name, (where, test)) in enumerate(tests().items()):
-        if number < arguments.first:
-            continue
-        if where == "cuda" and not cuda:  # after the CPU's half: a GPU that hangs does not stop it
-            tell(begin="cuda")
+    for test in tests()[arguments.first :]:
+        is_cuda = test.device == "cuda"
+        if is_cuda and not cuda:
+            begin("cuda")
             cuda = cuda_facts(torch, arguments)
-            tell(section="cuda", value=cuda)
-        tell(begin=name)
-        if where == "cuda" and not cuda["available"]:
-            tell(test=name, value={"outcome": "skipped", "message": cuda["reason"]})
+            done("cuda", cuda)
+        begin(test.name)
+        if is_cuda and not cuda["available"]:
+            done(test.name, {"outcome": "skipped", "message": cuda["reason"]})
             continue
-        device = f"cuda:{arguments.device}" if where == "cuda" else "cpu"
+        device = f"cuda:{arguments.device}" if is_cuda else "cpu"
         result = run_test(torch, device, test)
-        tell(test=name, value=result)
-        if where == "cuda" and result["outcome"] == "failed" and is_broken(torch, device):
-            return  # the rest needs a new process
+        done(test.name, result)
+        if is_cuda and result["outcome"] == "failed" and is_broken(torch, device):
+            return  # the remaining tests need a new process
 
 
-def run_test(torch: Any, device: str, test: Test) -> Facts:
-    """One test: its outcome, error, tolerance, seconds and message."""
+def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
+    """Run one test and return its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
-    result: Facts = {}
+    oldest = tuple(map(int, test.capability.split("."))) if test.capability else (0, 0)
     try:
+        if test.capability and torch.cuda.get_device_capability(device) < oldest:
+            message = f"needs capability {test.capability} or newer"
+            return {"outcome": "skipped", "message": message}
+        if test.magma and not torch.cuda.has_magma:
+            return {"outcome": "skipped", "message": "this PyTorch was built without MAGMA"}
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")
-        error, tolerance, message = test(torch, device)
-        passed = error <= tolerance  # not so for NaN
-        result = {"error": error, "tolerance": tolerance, "message": message}
-        if not math.isfinite(error):
+        error, message = test.work(torch, device)
+    except Exception as problem:
+        result: Facts = {"outcome": "failed", "message": explained(problem)}
+    else:
+        outcome = "passed" if error <= test.tolerance else "failed"  # failed for NaN
+        tolerance = test.tolerance
+        result = {"outcome": outcome, "error": error, "tolerance": tolerance, "message": message}
+        if not math.isfinite(error):  # JSON has no NaN
             result.update(error=None, message=f"the error is {error}")
-    except UnavailableError as reason:
-        return {"outcome": "skipped", "message": str(reason)}
-    except Exception as error:
-        passed = False
-        result = {"message": explained(error)}
-    seconds = round(time.monotonic() - start, 3)
-    return {"outcome": "passed" if passed else "failed", "seconds": seconds, **result}
+    return {**result, "seconds": round(time.monotonic() - start, 3)}
 
 
 def is_broken(torch: Any, device: str) -> bool:
-    """Whether CUDA answers with errors only: those of an illegal access stay for good."""
+    """Return whether every CUDA call fails, as after an illegal access until the process ends."""
     try:
         torch.cuda.synchronize(device)
     except Exception:
@@ -294,8 +306,9 @@ def is_broken(torch: Any, device: str) -> bool:
 
 
 def torch_facts(torch: Any) -> Facts:
-    """What this torch says of itself; none of it needs a GPU."""
+    """Return the configuration of this torch, which needs no GPU."""
     cudnn = torch.backends.cudnn
+    # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return {
         "file": torch.__file__,
@@ -305,7 +318,6 @@ def torch_facts(torch: Any) -> Facts:
         "hip": torch.version.hip,
         "cudnn": cudnn.version() if cudnn.is_available() else None,
         "magma": bool(torch.cuda.has_magma),
-        # torch.cuda.get_arch_list() says nothing where there is no GPU; this is what it reads.
         "arch_list": (flags or "").split(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
@@ -314,170 +326,124 @@ def torch_facts(torch: Any) -> Facts:
 
 
 def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
-    """Whether there is a GPU for this torch, which, and why not."""
+    """Return whether torch can use the chosen GPU, the reason if not, and all GPUs."""
     if arguments.cpu_only:
         return {"available": False, "reason": "not asked: --cpu-only"}
     try:
         if not torch.cuda.is_available():
-            torch.cuda.init()  # says why
+            torch.cuda.init()  # raises with the reason
             return {"available": False, "reason": "torch.cuda.is_available() is False"}
-        devices = [device_facts(torch, number) for number in range(torch.cuda.device_count())]
+        devices = []
+        for number in range(torch.cuda.device_count()):
+            gpu = torch.cuda.get_device_properties(number)
+            capability = f"{gpu.major}.{gpu.minor}"
+            facts = {"index": number, "name": gpu.name, "capability": capability}
+            devices.append({**facts, "memory": gpu.total_memory})
         if arguments.device < len(devices):
             torch.cuda.set_device(arguments.device)
+            return {"available": True, "devices": devices}
     except Exception as error:
         return {"available": False, "reason": explained(error)}
-    if arguments.device < len(devices):
-        return {"available": True, "devices": devices}
     reason = f"there is no device {arguments.device}"
     return {"available": False, "reason": reason, "devices": devices}
 
 
-def device_facts(torch: Any, number: int) -> Facts:
-    """One GPU."""
-    properties = torch.cuda.get_device_properties(number)
-    return {
-        "index": number,
-        "name": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "memory": properties.total_memory,
-    }
-
-
 def explained(error: BaseException) -> str:
-    """An exception in one line, with its kind."""
-    text = "".join(traceback.format_exception_only(type(error), error))
-    return " ".join(text.split())[:1000]
+    """Return an exception and its type in one line."""
+    return " ".join("".join(traceback.format_exception_only(error)).split())[:1000]
 
 
-def die_with_parent() -> None:
-    """Ask Linux to end this process with its parent, so that a killed run leaves none behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-# --- the process that watches ---
+# --- The process that watches ---
 
 
 def report(arguments: argparse.Namespace) -> Facts:
-    """Run the work until every test has an outcome, and return the whole report."""
+    """Run the tests until each has an outcome or the limit is reached; return the whole report."""
     began = time.monotonic()
-    end = began + arguments.limit if arguments.limit else math.inf
-    sections: dict[str, Facts] = {}
-    results: dict[str, Facts] = {}
-    names = list(tests())
-    while True:
-        first = len(results)
-        running, ending = watch(arguments, first, end, sections, results)
-        missing = [name for name in names if name not in results]
-        if "import_error" in sections.get("torch", {}) or not missing:
-            break
+    end = began + (arguments.limit or threading.TIMEOUT_MAX)
+    found: dict[str, Facts] = {}
+    missing = names = [test.name for test in tests()]
+    while missing and time.monotonic() < end:
+        before = missing
+        running, ending = watch(arguments, len(names) - len(missing), end, found)
         if running == "torch":
-            sections["torch"] = {"import_error": f"import torch: {ending}"}
+            found["torch"] = {"import_error": f"import torch: {ending}"}
+        elif running == "cuda":  # all tests of the CPU are done
+            old = found.get("cuda", {"available": False})
+            found["cuda"] = {**old, "crashed": True, "reason": ending}
+            for name in missing:
+                found.setdefault(name, {"outcome": "skipped", "message": ending})
+        elif running:
+            found[running] = {"outcome": "failed", "message": ending}
+        missing = [name for name in names if name not in found]
+        if missing == before:  # torch cannot be imported
             break
-        if running == "cuda":  # all of the CPU is done
-            old = sections.get("cuda", {"available": False})
-            sections["cuda"] = {**old, "crashed": True, "reason": ending}
-            results.update({name: {"outcome": "skipped", "message": ending} for name in missing})
-            break
-        if running:
-            results[running] = {"outcome": "failed", "message": ending}
-        elif len(results) == first:  # it ended in order, and did nothing
-            break
-        if time.monotonic() >= end:
-            break
-    cuda = sections.get("cuda", {"available": False, "reason": "not reached"})
+    cuda = found.get("cuda", {"available": False, "reason": "not reached"})
+    not_run = {"outcome": "not run", "message": ""}
     return {
         "schema": SCHEMA,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(time.monotonic() - began, 3),
         "measure": MEASURE,
-        "python": python_facts(),
+        "python": {
+            "version": platform.python_version(),
+            "executable": sys.executable,
+            "system": sys.platform,
+            "machine": platform.machine(),
+        },
         "cpu": cpu_facts(),
         "driver": driver_facts(),
-        "torch": sections.get("torch", {"import_error": "not reached"}),
+        "torch": found.get("torch", {"import_error": "not reached"}),
         "cuda": {"device": arguments.device, **cuda},
-        "tests": [
-            {"name": name, **results.get(name, {"outcome": "not run", "message": ""})}
-            for name in names
-        ],
+        "declared": declarations(),
+        "tests": [{"name": name, **found.get(name, not_run)} for name in names],
     }
 
 
 def watch(
-    arguments: argparse.Namespace,
-    first: int,
-    end: float,
-    sections: dict[str, Facts],
-    results: dict[str, Facts],
+    arguments: argparse.Namespace, first: int, end: float, found: dict[str, Facts]
 ) -> tuple[str, str]:
-    """Run the work once. Returns what was running when it ended (or ""), and how it ended."""
+    """Start the process that runs the tests, and add what it reports to `found`.
+
+    Return what was running when it ended (empty: nothing), and how it ended.
+    """
     ours, theirs = os.pipe()
     argv = [sys.executable, str(Path(__file__).resolve()), "--pipe", str(theirs)]
     argv += ["--first", str(first), "--device", str(arguments.device)]
     argv += ["--cpu-only"] if arguments.cpu_only else []
-    # stdout belongs to the JSON alone: whatever libraries print there goes to stderr.
+    # Only the JSON goes to stdout: what libraries print there is sent to stderr.
     process = subprocess.Popen(argv, pass_fds=[theirs], stdout=2, stdin=subprocess.DEVNULL)
     os.close(theirs)
+    timer = threading.Timer(max(0, end - time.monotonic()), process.kill)
+    timer.start()
     running = ""
-    try:
-        for line in lines(ours, end):
+    with os.fdopen(ours, encoding="utf-8") as pipe:
+        for text in pipe:
+            if not text.endswith("\n"):  # it was killed while it wrote
+                break
+            line = json.loads(text)
             running = line.get("begin", "")
-            if "test" in line:
-                results[line["test"]] = line["value"]
-            elif "section" in line:  # what the first process found stays
-                sections.setdefault(line["section"], line["value"])
-    except TimeoutError:
-        process.kill()
-        process.wait()
-        return running, f"still running when the limit of {arguments.limit:g} s was reached"
-    finally:
-        os.close(ours)
+            if "done" in line:  # the facts that the first process found stay
+                found.setdefault(line["done"], line["facts"])
     code = process.wait()
+    timer.cancel()
+    if code == -signal.SIGKILL and time.monotonic() >= end:
+        return running, f"still running when the limit of {arguments.limit:g} s was reached"
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return running, f"ended by {names.get(-code, f'signal {-code}')}"
     return running, f"ended with exit code {code}"
 
 
-def lines(pipe: int, end: float) -> Iterator[Facts]:
-    """What the work tells, line by line, until it ends. Raises TimeoutError at the time `end`."""
-    buffer = b""
-    while True:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if not select.select([pipe], [], [], min(left, 60))[0]:
-            continue
-        chunk = os.read(pipe, 65536)
-        if not chunk:
-            return
-        *whole, buffer = (buffer + chunk).split(b"\n")
-        yield from map(json.loads, whole)
-
-
-def python_facts() -> Facts:
-    """The Python that runs this."""
-    return {
-        "version": platform.python_version(),
-        "executable": sys.executable,
-        "system": sys.platform,
-        "machine": platform.machine(),
-    }
-
-
 def cpu_facts() -> Facts:
-    """The CPU as Linux describes it: x86 says `flags`, ARM `Features`."""
+    """Return the CPU's name and flags from /proc/cpuinfo (x86: `flags`, ARM: `Features`)."""
     text = text_of("/proc/cpuinfo")
-    model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    model = re.search(r"^model name\s*:\s*(.*\S)", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)", text, re.MULTILINE)
-    return {
-        "model": model[1].strip() if model else "",
-        "flags": flags[1].split() if flags else [],
-    }
+    return {"model": model[1] if model else "", "flags": flags[1].split() if flags else []}
 
 
 def driver_facts() -> Facts:
-    """The NVIDIA driver of this machine, whether torch reaches it or not."""
+    """Return the NVIDIA driver of this machine, whether torch finds its library or not."""
     text = text_of("/proc/driver/nvidia/version")
     version = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
     try:
@@ -493,7 +459,7 @@ def driver_facts() -> Facts:
 
 
 def text_of(path: str) -> str:
-    """A file of /proc, or nothing."""
+    """Return the text of a file in /proc; empty where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -501,17 +467,17 @@ def text_of(path: str) -> str:
 
 
 def main() -> None:
-    """Take the arguments; print the report, or do the work."""
-    parser = argparse.ArgumentParser(description="Prove a PyTorch by real work; JSON on stdout.")
+    """Read the arguments; run the tests (second process) or print the report."""
+    parser = argparse.ArgumentParser(description="Test a PyTorch; print JSON on stdout.")
     parser.add_argument("--device", type=int, default=0, help="which GPU (default: 0)")
     parser.add_argument("--cpu-only", action="store_true", help="leave the GPU alone")
-    parser.add_argument("--limit", type=float, default=0, help="seconds that all may take")
+    parser.add_argument("--limit", type=float, default=0, help="seconds for all tests together")
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--pipe", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device < 0:
         parser.error("--device: 0 or more")
-    # Our own folder holds other modules; none of them may stand in for one that torch imports.
+    # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).resolve().parent)]
     if arguments.pipe is not None:
         work(arguments)

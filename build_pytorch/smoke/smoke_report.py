@@ -1,28 +1,54 @@
-"""What the script reports, as values. `script.py` stands alone, so it knows nothing of them."""
+"""The report that `script.py` prints, as frozen types. The script itself cannot import them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-import msgspec
-
-Result = Literal["passed", "failed", "skipped", "not run"]
+from msgspec import Struct, json, structs
 
 
-class Test(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of real work. `error` and `tolerance` are relative, as `Report.measure` says."""
+class DeclaredTest(Struct, frozen=True, kw_only=True):
+    """A test that the script had when the report was made, and what it needs to run."""
 
     name: str
-    """`cpu matmul fp32`, `cuda convolution`."""
-    outcome: Result
+    """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
+    device: Literal["cpu", "cuda"]
+    tolerance: float | None = None
+    capability: str | None = None
+    """The oldest compute capability that can run it; None: any."""
+    magma: bool = False
+    """Whether it needs a PyTorch with MAGMA."""
+
+
+_BOTH: Final = (
+    *("matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul"),
+    *("attention bf16", "elementwise", "training"),
+)
+_FORMAT_1: Final = (
+    *(DeclaredTest(name=f"cpu {name}", device="cpu") for name in (*_BOTH, "matmul int8", "solve")),
+    *(
+        DeclaredTest(name=f"cuda {name}", device="cuda")
+        for name in (*_BOTH, "matmul tf32", "solve cusolver")
+    ),
+    DeclaredTest(name="cuda matmul fp8", device="cuda", capability="8.9"),
+    DeclaredTest(name="cuda solve magma", device="cuda", magma=True),
+)
+"""All tests of the script that wrote format 1; its reports do not declare them."""
+
+
+class SmokeResult(Struct, frozen=True, kw_only=True):
+    """The result of one test. `error` and `tolerance` are relative, as `measure` defines them."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped", "not run"]
     error: float | None = None
     tolerance: float | None = None
     seconds: float = 0
     message: str = ""
 
 
-class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch says of itself, or why it cannot be imported."""
+class TorchFacts(Struct, frozen=True, kw_only=True):
+    """The configuration that torch reports, or why it cannot be imported."""
 
     import_error: str = ""
     file: str = ""
@@ -38,8 +64,8 @@ class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU. `memory` is in bytes."""
+class GpuFacts(Struct, frozen=True, kw_only=True):
+    """A GPU that torch can use. `memory` is in bytes."""
 
     index: int
     name: str
@@ -47,34 +73,33 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
 
 
-class CudaFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether torch reaches the GPU asked for (`device`), and why not."""
+class CudaFacts(Struct, frozen=True, kw_only=True):
+    """Whether torch can use the GPU with the index `device`, and why not."""
 
     device: int
     available: bool
     reason: str = ""
     crashed: bool = False
-    """The process ended, or hung, when it looked for GPUs."""
-    devices: tuple[Device, ...] = ()
+    """The process crashed or hung while it initialised CUDA."""
+    devices: tuple[GpuFacts, ...] = ()
 
 
-class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
+class CpuFacts(Struct, frozen=True, kw_only=True):
     """The CPU as /proc/cpuinfo describes it."""
 
     model: str
     flags: tuple[str, ...]
 
 
-class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """The NVIDIA driver of the machine, and whether a Python finds its library."""
+class DriverFacts(Struct, frozen=True, kw_only=True):
+    """The NVIDIA driver, why its library cannot be loaded, and CUDA_VISIBLE_DEVICES."""
 
     version: str | None
     libcuda_problem: str
     visible_devices: str | None
-    """CUDA_VISIBLE_DEVICES."""
 
 
-class PythonFacts(msgspec.Struct, frozen=True, kw_only=True):
+class PythonFacts(Struct, frozen=True, kw_only=True):
     """The Python that ran the script."""
 
     version: str
@@ -83,28 +108,36 @@ class PythonFacts(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Written by `script.report`."""
+class SmokeReport(Struct, frozen=True, kw_only=True):
+    """A whole report. `declared` lists the tests of the script that made it."""
 
-    schema: Literal[1]
+    schema: Literal[1, 2]
     at: str
     seconds: float
     measure: str
     python: PythonFacts
     cpu: CpuFacts
-    driver: Driver
+    driver: DriverFacts
     torch: TorchFacts
     cuda: CudaFacts
-    tests: tuple[Test, ...]
+    tests: tuple[SmokeResult, ...]
+    declared: tuple[DeclaredTest, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Require a test of each device: a report without tests must not pass."""
+        if self.schema == 1:
+            structs.force_setattr(self, "declared", _FORMAT_1)
+        if {test.device for test in self.declared} != {"cpu", "cuda"}:
+            raise ValueError("declares no tests for the CPU or none for CUDA")
 
     @property
-    def gpu(self) -> Device | None:
+    def gpu(self) -> GpuFacts | None:
         """The GPU that was tested."""
         if not self.cuda.available:
             return None
         return next((d for d in self.cuda.devices if d.index == self.cuda.device), None)
 
 
-def parse(text: str) -> Report:
-    """Read what the script printed. Raises ValueError where it is no report."""
-    return msgspec.json.decode(text, type=Report)
+def parse(text: str) -> SmokeReport:
+    """Read what the script printed. Raises ValueError where it is not a report."""
+    return json.decode(text, type=SmokeReport)

@@ -1,14 +1,14 @@
-"""Ways to learn the hash of a source, best first. Each says which sources it can do here."""
+"""Programs that take the hash of a source. A new one is one entry of `FETCHERS`."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.process import ProcessResult
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
@@ -16,198 +16,133 @@ from build_pytorch.sources.source_list import Source
 
 FAKE: Final = "sha256-" + "A" * 43 + "="
 
-Run = Callable[[Sequence[str]], process.ProcessResult]
-"""Runs a program with progress and a limit of time."""
-
-
-class Backend(Protocol):
-    """A tool, or Nix alone."""
-
-    name: str
-
-    def can(self, source: Source) -> bool:
-        """Whether the tool is here and knows the source's fetcher."""
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """The hash as SRI. Raises ToolError with one line on what went wrong."""
-
-
-class NixPrefetch:
-    """nix-prefetch, which runs any fetcher of nixpkgs."""
-
-    name = "nix-prefetch"
-
-    def can(self, source: Source) -> bool:
-        """It knows every fetcher that nixpkgs has; fetchTarball is Nix's own."""
-        return source.fetcher != "fetchTarball" and process.which(self.name) is not None
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """Give the fetcher its arguments; the last line is the hash."""
-        argv = [self.name, "--quiet", source.fetcher]
-        if source.fetcher == "fetchFromGitHub":
-            owner, repo = source.url.split("/")[-2:]
-            argv += ["--owner", owner, "--repo", repo, "--rev", source.rev]
-            argv += ["--fetchSubmodules"] if source.submodules else []
-        else:
-            argv += ["--name", source.patch_name, "--url", source.url]
-        return _hash(source, run(argv))
-
-
-class Nurl:
-    """nurl, for sources in Git."""
-
-    name = "nurl"
-
-    def can(self, source: Source) -> bool:
-        """Git sources only."""
-        return source.fetcher == "fetchFromGitHub" and process.which(self.name) is not None
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """Ask for the hash alone."""
-        submodules = "true" if source.submodules else "false"
-        argv = [self.name, "--hash", f"--submodules={submodules}", source.url, source.rev]
-        return _hash(source, run(argv))
-
-
-class NixPrefetchGit:
-    """nix-prefetch-git, which answers in JSON."""
-
-    name = "nix-prefetch-git"
-
-    def can(self, source: Source) -> bool:
-        """With submodules: without them fetchFromGitHub takes a tarball, which may differ."""
-        is_git = source.fetcher == "fetchFromGitHub" and source.submodules
-        return is_git and process.which(self.name) is not None
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """Clone with submodules."""
-        rev = source.rev if _is_full(source.rev) else f"refs/tags/{source.rev}"
-        argv = [self.name, "--quiet", "--fetch-submodules", "--url", source.url, "--rev", rev]
-        return _json_hash(source, run(argv))
-
-
-class NixPrefetchGithub:
-    """nix-prefetch-github, which answers in JSON."""
-
-    name = "nix-prefetch-github"
-
-    def can(self, source: Source) -> bool:
-        """Sources on GitHub itself."""
-        is_git = source.fetcher == "fetchFromGitHub" and source.url.startswith("https://github.com")
-        return is_git and process.which(self.name) is not None
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """Name owner and repository."""
-        owner, repo = source.url.split("/")[-2:]
-        argv = [self.name, owner, repo, "--rev", source.rev, "--json"]
-        argv += ["--fetch-submodules"] if source.submodules else []
-        return _json_hash(source, run(argv))
-
-
-class Nix:
-    """Nix and Git, without any other tool."""
-
-    name = "nix"
-
-    def can(self, source: Source) -> bool:
-        """Everything, where Nix is."""
-        del source
-        return process.which(store.NIX_INSTANTIATE) is not None
-
-    def fetch(self, source: Source, run: Run) -> str:
-        """Take the way that gives the hash the fetcher wants."""
-        match source.fetcher:
-            case "fetchTarball":
-                return _hash(source, run(store.prefetch_tarball_argv(source.url)))
-            case "fetchpatch":
-                return self._patch(source, run)
-            case "fetchFromGitHub":
-                if not source.submodules:
-                    archive = f"{source.url}/archive/{source.rev}.tar.gz"
-                    return _hash(source, run(store.prefetch_tarball_argv(archive)))
-                return self._tree(source, run)
-
-    def _tree(self, source: Source, run: Run) -> str:
-        """The narHash of a clone with submodules, which is the hash of its tree without .git."""
-        ref = "allRefs = true;" if _is_full(source.rev) else ""
-        ref += f" rev = {quoting.literal(source.rev)};" if ref else ""
-        ref = ref or f"ref = {quoting.literal(f'refs/tags/{source.rev}')};"
-        url = quoting.literal(source.url)
-        expression = f"(builtins.fetchGit {{ url = {url}; {ref} submodules = true; }}).narHash"
-        return _hash(source, run(store.evaluate_argv(expression)))
-
-    def _patch(self, source: Source, run: Run) -> str:
-        """Build nixpkgs' own fetchpatch with a fake hash, which fails and tells the right one."""
-        expression = (
-            f"with import (builtins.fetchTarball {quoting.literal(source.pin)}) {{ }}; "
-            f"fetchpatch {{ name = {quoting.literal(source.patch_name)}; "
-            f"url = {quoting.literal(source.url)}; hash = {quoting.literal(FAKE)}; }}"
-        )
-        result = run(store.build_expression_argv(expression))
-        for pair in hash_mismatches(result.stderr):
-            if pair.specified == FAKE:
-                return pair.got
-        raise ToolError(explain(source, result))
-
-
-BACKENDS: Final[tuple[Backend, ...]] = (
-    NixPrefetch(),
-    Nurl(),
-    NixPrefetchGit(),
-    NixPrefetchGithub(),
-    Nix(),
-)
-
-
-def backends_for(source: Source) -> Iterator[Backend]:
-    """The backends that can do a source on this machine, best first."""
-    return (backend for backend in BACKENDS if backend.can(source))
-
-
-def explain(source: Source, result: process.ProcessResult) -> str:
-    """One line on why a download failed, as far as the program's words tell."""
-    # Nix warns of its binary cache as well; that is not what failed.
-    text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
-    if result.expired:
-        return f"{source.label}: not finished in the time that --timeout gives"
-    if re.search(r"[Cc]ould ?n[o']t resolve|[Tt]emporary failure in name|unreachable", text):
-        return f"{source.label}: no network: {source.url} cannot be reached"
-    if re.search(r"Connection refused|Failed to connect|timed out", text):
-        return f"{source.label}: {source.url} does not answer"
-    missing = r"[Cc]ould ?n[o']t find remote ref|Remote branch \S+ not found|unknown revision"
-    if source.rev and re.search(missing + r"|not our ref|cannot find Git revision|404", text):
-        return f"{source.label}: {source.url} has no {source.rev}"
-    if re.search(r"HTTP error 404|error: 404|Not Found", text):
-        return f"{source.label}: {source.url} does not exist (404)"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error")]
-    errors += [line for line in lines if line.startswith("fatal")]  # Git's own word comes last
-    said = (errors or lines or ["nothing said"])[-1]
-    return f"{source.label}: {said}"
-
 
 def _is_full(rev: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{40}", rev) is not None
 
 
-def _hash(source: Source, result: process.ProcessResult) -> str:
-    """The hash on the last line of what a program printed."""
-    lines = result.stdout.split()
-    found = to_sri(lines[-1]) if lines else None
-    if result.code or found is None:
-        raise ToolError(explain(source, result))
-    return found
+def _nix_prefetch(source: Source) -> list[str]:
+    """Return the command of nix-prefetch, which takes a function of nixpkgs and its arguments."""
+    argv = ["nix-prefetch", "--quiet", source.function]
+    for name, value in source.arguments.items():
+        if value:
+            argv += [f"--{name}"] if value is True else [f"--{name}", value]
+    return argv
 
 
-def _json_hash(source: Source, result: process.ProcessResult) -> str:
-    """The hash of a program that prints JSON, under the names that its versions gave it."""
-    try:
-        answer = json.loads(result.stdout) if result.code == 0 else None
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
+def _nurl(source: Source) -> list[str]:
+    submodules = "true" if source.shape == "tree" else "false"
+    return ["nurl", "--hash", f"--submodules={submodules}", source.url, source.rev]
+
+
+def _nix_prefetch_git(source: Source) -> list[str]:
+    rev = source.rev if _is_full(source.rev) else f"refs/tags/{source.rev}"
+    argv = ["nix-prefetch-git", "--quiet", "--fetch-submodules"]
+    return [*argv, "--url", source.url, "--rev", rev]
+
+
+def _nix_prefetch_github(source: Source) -> list[str]:
+    if not source.url.startswith("https://github.com"):
+        return []
+    owner, repo = source.url.split("/")[-2:]
+    argv = ["nix-prefetch-github", owner, repo, "--rev", source.rev, "--json"]
+    return [*argv, "--fetch-submodules"] if source.shape == "tree" else argv
+
+
+def _tarball(source: Source) -> list[str]:
+    archive = f"{source.url}/archive/{source.rev}.tar.gz"
+    return store.prefetch_tarball_argv(archive if source.shape == "archive" else source.url)
+
+
+def _git_tree(source: Source) -> list[str]:
+    """Return the command for the narHash of a clone, which is the hash of its tree without .git."""
+    ref = f"ref = {quoting.literal(f'refs/tags/{source.rev}')};"
+    if _is_full(source.rev):
+        ref = f"allRefs = true; rev = {quoting.literal(source.rev)};"
+    clone = f"builtins.fetchGit {{ url = {quoting.literal(source.url)}; {ref} submodules = true; }}"
+    return store.evaluate_argv(f"({clone}).narHash")
+
+
+def _fake_hash(source: Source) -> list[str]:
+    """Return a build with a wrong hash: it fails, and Nix reports the right one."""
+    arguments = {**source.arguments, "hash": FAKE}
+    given = " ".join(f"{name} = {quoting.literal(value)};" for name, value in arguments.items())
+    nixpkgs = f"import (builtins.fetchTarball {quoting.literal(source.pin)}) {{ }}"
+    return store.build_expression_argv(f"with {nixpkgs}; {source.function} {{ {given} }}")
+
+
+class Fetcher(NamedTuple):
+    """A program that takes hashes of sources with one of some shapes.
+
+    `argv` returns its command, or an empty list for a source that it cannot fetch.
+    """
+
+    name: str
+    shapes: tuple[str, ...]
+    argv: Callable[[Source], list[str]]
+
+
+FETCHERS: Final = (
+    Fetcher("nix-prefetch", ("tree", "archive", "other"), _nix_prefetch),
+    Fetcher("nurl", ("tree", "archive"), _nurl),
+    # Of a tree only: fetchFromGitHub takes an archive otherwise, which may differ from it.
+    Fetcher("nix-prefetch-git", ("tree",), _nix_prefetch_git),
+    Fetcher("nix-prefetch-github", ("tree", "archive"), _nix_prefetch_github),
+    Fetcher("nix", ("tarball", "archive"), _tarball),
+    Fetcher("nix", ("tree",), _git_tree),
+    Fetcher("nix", ("other",), _fake_hash),
+)
+"""Every fetcher, best first. Those called `nix` need Nix and Git only."""
+
+
+def fetchers_for(source: Source) -> Iterator[Fetcher]:
+    """Yield the fetchers on this machine for a source, best first."""
+    for fetcher in FETCHERS:
+        if source.shape in fetcher.shapes:
+            argv = fetcher.argv(source)
+            if argv and process.which(argv[0]):
+                yield fetcher
+
+
+def read_hash(source: Source, result: ProcessResult) -> str:
+    """Return the hash, as SRI, that a fetcher printed. Raises ToolError with the reason.
+
+    The hash is the last word, a value of a JSON object, or what Nix found in place of FAKE.
+    """
+    words = re.split(r"[\s\"',]+", result.stdout) if result.code == 0 else []
+    found = [hash_ for word in words if (hash_ := to_sri(word))]
+    found += [pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE]
+    if result.expired or not found:
         raise ToolError(explain(source, result))
-    found = next((to_sri(str(answer[key])) for key in ("hash", "sha256") if key in answer), None)
-    if found is None:
-        raise ToolError(f"{source.label}: an answer without a hash")
-    return found
+    return found[-1]
+
+
+_FAILURES: Final = (
+    (
+        r"[Cc]ould ?n[o']t resolve|[Tt]emporary failure in name|unreachable",
+        "no network: {url} cannot be reached",
+    ),
+    (r"Connection refused|Failed to connect|timed out", "{url} does not answer"),
+    (
+        r"[Cc]ould ?n[o']t find remote ref|Remote branch \S+ not found|unknown revision|not our ref"
+        r"|cannot find Git revision|404",
+        "{url} has no {rev}",
+    ),
+    (r"HTTP error 404|error: 404|Not Found", "{url} does not exist (404)"),
+)
+"""What a program writes to stderr, and the message for it; one with `rev` is for Git only."""
+
+
+def explain(source: Source, result: ProcessResult) -> str:
+    """Return one line on why a download failed."""
+    if result.expired:
+        return f"{source.label}: not finished in the time that --timeout gives"
+    # Nix also warns about its binary cache, which is not the failure.
+    text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
+    for pattern, message in _FAILURES:
+        if re.search(pattern, text) and (source.rev or "{rev}" not in message):
+            return f"{source.label}: {message.format(url=source.url, rev=source.rev)}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error")]
+    errors += [line for line in lines if line.startswith("fatal")]  # Git's own message comes last
+    return f"{source.label}: {(errors or lines or ['the output has no hash'])[-1]}"

@@ -1,38 +1,55 @@
-"""What a matrix downloads, as far as hashes are concerned."""
+"""The sources of a matrix: what has a hash, and how Nix fetches it.
+
+A new source is one entry of `KINDS`; a new Nix function is one case of `_request`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import Matrix, Release, Trail
-
-Fetcher = Literal["fetchFromGitHub", "fetchTarball", "fetchpatch"]
+from build_pytorch.matrix.model import Matrix, Nixpkgs, Release, Trail
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 """Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
 
 
-class Source(Struct, frozen=True, kw_only=True):
-    """Something with a hash in matrix.toml: how Nix fetches it, and where the hash stands.
+class SourceKind(NamedTuple):
+    """A table of a release in matrix.toml that has a hash, recorded with what it was taken for."""
 
-    `taken_for` is what the hash is of (a rev or a URL), `recorded` what matrix.toml says it was
-    taken for.
+    table: str
+    hash_key: str = "hash"
+    """The key with `_of` added is that of the recorded revision or URL."""
+    taken_for: str = "rev"
+    """The key of the revision or URL that the hash must belong to."""
+
+
+KINDS: Final = (
+    SourceKind("torch"),
+    SourceKind("nixpkgs", hash_key="sha256"),
+    SourceKind("magma_patch", taken_for="url"),
+)
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A source with a hash.
+
+    Nix fetches it with `function` (as `fetchFromGitHub`) and `arguments`, from the nixpkgs at
+    `pin`. `recorded` is the revision or URL that matrix.toml has for its hash.
     """
 
     name: str
     release: str
-    fetcher: Fetcher
+    function: str
+    arguments: dict[str, str | bool]
     url: str
-    rev: str = ""
-    submodules: bool = False
-    patch_name: str = ""
-    pin: str = ""
+    rev: str
+    pin: str
     hash: str
     taken_for: str
     recorded: str
@@ -41,73 +58,77 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """How people name it: `torch`, and what of it."""
+        """The name with the revision or URL, for messages."""
         return f"{self.name} ({self.rev or self.url})"
+
+    @property
+    def shape(self) -> str:
+        """`tree` (Git with submodules), `archive` (Git without), `tarball` or `other`."""
+        if self.function == "fetchFromGitHub":
+            return "tree" if self.arguments["fetchSubmodules"] else "archive"
+        return "tarball" if self.function == "fetchTarball" else "other"
 
     @property
     def request(self) -> tuple[str, ...]:
         """What is fetched. Sources with the same request are fetched once."""
-        return (self.fetcher, self.url, self.rev, str(self.submodules), self.patch_name)
+        return (self.function, self.url, *map(str, self.arguments.items()))
 
 
 def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
-    """The sources of all releases, or those of some names.
+    """Return the sources of all releases, or those with some names.
 
     Raises BuildPytorchError for a name that no release has.
     """
-    every = [s for name, release in matrix.releases.items() for s in _of(name, release)]
-    names = list(dict.fromkeys(source.name for source in every))
+    found = [s for name, release in matrix.releases.items() for s in _of(name, release)]
+    names = list(dict.fromkeys(source.name for source in found))
     for name in only:
         if name not in names:
             hint = near_miss(name, names) or f"; there are {', '.join(names)}"
             raise BuildPytorchError(f'no source "{name}"{hint}')
-    return [source for source in every if not only or source.name in only]
-
-
-def github() -> str:
-    """The base URL of GitHub, without a slash at its end."""
-    return os.environ.get(GITHUB_VARIABLE, GITHUB).rstrip("/")
+    return [source for source in found if not only or source.name in only]
 
 
 def _of(name: str, release: Release) -> Iterator[Source]:
-    at: Trail = ("release", name)
-    torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
-    tarball = f"{github()}/NixOS/nixpkgs/archive/{nixpkgs.rev}.tar.gz"
-    yield Source(
-        name="torch",
-        release=name,
-        fetcher=torch.fetcher,
-        url=f"{github()}/{torch.owner}/{torch.repo}",
-        rev=torch.rev,
-        submodules=torch.submodules,
-        hash=torch.hash,
-        taken_for=torch.rev,
-        recorded=torch.hash_of,
-        hash_trail=(*at, "torch", "hash"),
-        recorded_trail=(*at, "torch", "hash_of"),
-    )
-    yield Source(
-        name="nixpkgs",
-        release=name,
-        fetcher=nixpkgs.fetcher,
-        url=tarball,
-        hash=nixpkgs.sha256,
-        taken_for=nixpkgs.rev,
-        recorded=nixpkgs.sha256_of,
-        hash_trail=(*at, "nixpkgs", "sha256"),
-        recorded_trail=(*at, "nixpkgs", "sha256_of"),
-    )
-    if patch:
+    for table, hash_key, taken_for in KINDS:
+        values: Any = getattr(release, table)
+        if values is None:
+            continue
+        url, arguments = _request(values)
+        trail: Trail = ("release", name, table)
         yield Source(
-            name="magma_patch",
+            name=table,
             release=name,
-            fetcher=patch.fetcher,
-            url=patch.url.replace(GITHUB, github(), 1),
-            patch_name=patch.name,
-            pin=tarball,
-            hash=patch.hash,
-            taken_for=patch.url,
-            recorded=patch.hash_of,
-            hash_trail=(*at, "magma_patch", "hash"),
-            recorded_trail=(*at, "magma_patch", "hash_of"),
+            function=values.fetcher,
+            arguments=arguments,
+            url=url,
+            rev=str(arguments.get("rev", "")),
+            pin=_tarball(release.nixpkgs),
+            hash=getattr(values, hash_key),
+            taken_for=getattr(values, taken_for),
+            recorded=getattr(values, f"{hash_key}_of"),
+            hash_trail=(*trail, hash_key),
+            recorded_trail=(*trail, f"{hash_key}_of"),
         )
+
+
+def _request(values: Any) -> tuple[str, dict[str, str | bool]]:  # noqa: ANN401 - any such table
+    """Return the URL of a table's source and the arguments of its Nix function."""
+    match values.fetcher:
+        case "fetchFromGitHub":
+            names = {"owner": values.owner, "repo": values.repo, "rev": values.rev}
+            url = f"{_github()}/{values.owner}/{values.repo}"
+            return url, {**names, "fetchSubmodules": values.submodules}
+        case "fetchTarball":
+            return _tarball(values), {"url": _tarball(values)}
+        case _:
+            url = values.url.replace(GITHUB, _github(), 1)
+            return url, {"name": values.name, "url": url}
+
+
+def _tarball(nixpkgs: Nixpkgs) -> str:
+    return f"{_github()}/NixOS/nixpkgs/archive/{nixpkgs.rev}.tar.gz"
+
+
+def _github() -> str:
+    """Return the base URL of GitHub, without a slash at its end."""
+    return os.environ.get(GITHUB_VARIABLE, GITHUB).rstrip("/")
