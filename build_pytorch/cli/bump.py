@@ -7,7 +7,7 @@ import sys
 from build_pytorch.base import file_apply, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.base.file_plan import Action
+from build_pytorch.base.file_plan import Action, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
