@@ -50,7 +50,9 @@ class Site:
             "NIX_STATE_DIR": f"{folder}/nix/state",
             "NIX_LOG_DIR": f"{folder}/nix/log",
             "NIX_CONF_DIR": f"{folder}/nix/conf",
-            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+            "NIX_CONFIG": (
+                "substituters =\nbuild-users-group =\nsandbox = false\ncompress-build-log = false"
+            ),
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
             "BUILD_PYTORCH_RETRY_SECONDS": "0.2",

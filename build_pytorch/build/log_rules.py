@@ -30,13 +30,6 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
     retry: Literal["", "fewer-cores", "later"] = ""
 
-    def matches(self, line: str, variant: Variant) -> bool:
-        """Whether a line of a variant's log shows the failure."""
-        if variant.group.kind not in self.kinds:
-            return False
-        found = (match for p in self.patterns if (match := re.search(p, line)))
-        return any(not self.differs or _DIFFERS[self.differs](m[1], variant) for m in found)
-
 
 def _words(text: str) -> set[str]:
     return set(re.split(r"[\s;,]+", text.strip(" \"';")))
@@ -86,11 +79,15 @@ RULES: Final = msgspec.toml.decode(
     Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[LogRule, ...]]
 )["rule"]
 
-_ANY: Final = re.compile("|".join(f"(?:{pattern})" for rule in RULES for pattern in rule.patterns))
+# One search for each pattern takes half the time of a search for all alternatives together.
+_COMPILED: Final = [(rule, [re.compile(pattern) for pattern in rule.patterns]) for rule in RULES]
 
 
 def first_match(line: str, variant: Variant) -> LogRule | None:
     """Return the first rule that a line of a variant's log matches, or None."""
-    if not _ANY.search(line):  # one search instead of one for each rule
-        return None
-    return next((rule for rule in RULES if rule.matches(line, variant)), None)
+    for rule, patterns in _COMPILED:
+        for match in filter(None, (pattern.search(line) for pattern in patterns)):
+            is_other = not rule.differs or _DIFFERS[rule.differs](match[1], variant)
+            if is_other and variant.group.kind in rule.kinds:
+                return rule
+    return None
