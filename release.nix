@@ -2,13 +2,13 @@
 #
 # All variants as one attribute set, by package name: for Hydra, nix-eval-jobs, nix-fast-build and
 # `nix-build release.nix -A pytorch-python313-cuda13_0-sm120-avx2`.
-# Each distinct import of nixpkgs is made once and handed to all recipes that say it.
+# Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:9d5b93ebcbb2971c896c4ae4fa4aa089a4a1dc8d63b7ce57c0a67ecb6a447a49
+# Digest of this file, with zeros in place of it: sha256:8d7190a9811d411cabfdb07cc506b344229b2e8165ccbb8092af62036817c308
 
 {
-  # Whether variants are among them that no machine can run (status impossible-host)
+  # Whether to include variants that no machine can run (status impossible-host)
   impossibleHosts ? true
 }:
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,9 @@ def fleet() -> Matrix:
 
 @pytest.fixture
 def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what tests render out of the project's memory."""
+    """Store rendered texts in a folder of the test, also if a source was edited just now."""
     monkeypatch.setattr(rendering, "MEMORY", tmp_path / "rendered.json")
+    monkeypatch.setattr(rendering, "STARTED", time.time() + 60)
 
 
 def error_line(done: subprocess.CompletedProcess[str]) -> str:

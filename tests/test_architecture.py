@@ -187,17 +187,21 @@ NIX_PROGRAMS: Final = {
 }
 
 
+RUNNERS: Final = {"which", "start", "capture", "piped", "run", "Popen", "create_subprocess_exec"}
+
+
 def nix_commands(tree: ast.AST) -> Iterator[ast.expr]:
     """Places that name a program of Nix in order to run it.
 
     "nix" alone is also the name of a backend and a fetcher, so it counts only as the start of a
-    list and as the argument of a call. Text that contains more than the name is a message.
+    list and as the argument of a function that finds or runs a program. Text that contains more
+    than the name is a message.
     """
     for node in ast.walk(tree):
         candidates: list[ast.expr] = []
         if isinstance(node, ast.List | ast.Tuple):
             candidates = node.elts[:1]
-        elif isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in RUNNERS:
             candidates = node.args[:1]
         elif isinstance(node, ast.Constant) and node.value != "nix":
             candidates = [node]
@@ -221,11 +225,12 @@ def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
     [
         ('argv = ["nix-store", "--query", path]', True),
         ('start(("nix", "copy", path))', True),
-        ('which("nix")', True),
+        ('process.which("nix")', True),
         ('program = "nix-build"', True),
         ('argv = [*limits, "nix-env"]', True),
         ('backends = ("flox", "nix")', False),
         ('name = "nix"', False),
+        ('Fetcher("nix", ("tree",))', False),
         ('fix = "free some with `nix-collect-garbage`"', False),
         ('name = "nix-prefetch-git"', False),
     ],

@@ -95,6 +95,28 @@ def test_kill_all_leaves_no_program_behind() -> None:
     assert not running.is_running(0)
 
 
+class StoppedError(Exception):
+    pass
+
+
+def test_no_program_survives_a_signal_that_arrives_while_it_is_started(tmp_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise StoppedError
+
+    pids = tmp_path / "pids"
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        for _ in range(20):
+            with pytest.raises(StoppedError):
+                process.start(shell(f"echo $$ >>{pids}; kill -TERM $PPID; exec sleep 600")).finish()
+            process.kill_all()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
 LIMIT = """
 import resource
 from build_pytorch.base import process
@@ -137,11 +159,11 @@ def test_a_pipe_is_read_while_the_program_runs_and_its_failure_is_an_error() -> 
 # --- files ---
 
 
-def test_an_atomic_write_replaces_the_content_and_keeps_a_mode(tmp_path: Path) -> None:
+def test_an_atomic_write_replaces_the_content_and_keeps_the_permissions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     path.chmod(0o640)
-    files.write_atomically(path, b"new", mode_of=path)
+    files.write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]

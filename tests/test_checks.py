@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from conftest import LEGACY, PROJECT, Project
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.verify import verification
-from build_pytorch.verify.verify_reports import VerificationResult
+from build_pytorch.verify import registry, verification
+from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
@@ -25,11 +26,11 @@ def verified(project: Project, fleet: Matrix | None = None) -> VerificationResul
 
 def errors(project: Project) -> set[str]:
     findings = verified(project).findings
-    return {finding.check.id for finding in findings if finding.problem.severity == "error"}
+    return {finding.check for finding in findings if finding.severity == "error"}
 
 
 def tripped(project: Project) -> set[str]:
-    return {finding.check.id for finding in verified(project).findings}
+    return {finding.check for finding in verified(project).findings}
 
 
 def replace(name: str, old: str, new: str) -> Callable[[Project], None]:
@@ -117,18 +118,26 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
-    ("docs-numbers", lambda p: p.edit("README.md", "## The variants", "All 45 variants:")),
+    ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
         "docs-numbers",
-        lambda p: p.edit("docs/pytorch-2.10-cuda13-build-notes.md", "## Memory", "41 GPU recipes"),
+        lambda p: p.edit(
+            "docs/explanation/build-notes-2.10-cuda13.md", "## Memory", "41 GPU recipes"
+        ),
     ),
     ("generated-docs", lambda p: p.edit("README.md", "**44 variants**", "**43 variants**")),
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
-    ("generated-docs", lambda p: p.edit("docs/variants.md", "36 buildable", "44 buildable")),
-    ("generated-docs", lambda p: p.edit("docs/matrix.schema.json", '"family"', '"famly"')),
-    ("generated-docs", remove("docs/variants.md")),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/variants.md", "36 buildable", "44 buildable"),
+    ),
+    (
+        "generated-docs",
+        lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
+    ),
+    ("generated-docs", remove("docs/reference/variants.md")),
     ("generated-docs", remove("README.md")),
 ]
 
@@ -143,14 +152,30 @@ def test_a_broken_tree_trips_the_check(
     assert check in tripped(project)
 
 
-def test_checks_have_distinct_ids_and_tell_why_and_how_to_mend() -> None:
-    every = verification.all_checks()
+def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
+    every = registry.chosen()
     assert len({check.id for check in every}) == len(every)
     for check in every:
         assert check.title
         assert check.why.endswith(".")
         assert check.fix
-        assert check.source
+
+
+def test_there_are_five_categories_and_every_module_of_checks_is_in_one() -> None:
+    assert list(registry.CATEGORIES) == ["text", "syntax", "evaluation", "compiler", "generated"]
+    listed = {module for category in registry.CATEGORIES.values() for module in category.modules}
+    folder = PROJECT / "build_pytorch/verify/checks"
+    holding = {p.stem for p in folder.glob("*.py") if "@CHECKS.add(" in p.read_text()}
+    assert listed == holding
+
+
+def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) -> None:
+    shutil.rmtree(project.root / "templates")
+    (project.root / "templates").symlink_to("templates")
+    done = project.nox("-s", "verify", "--", "--json", "--only", "generated-recipes")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert "cannot be read: Too many levels of symbolic links" in finding["found"]
+    assert "missing" not in finding["found"]
 
 
 def test_a_clean_tree_has_no_finding(project: Project) -> None:
@@ -161,8 +186,9 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
 
 def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
     fleet = matrix_reader.load(PROJECT / "matrix.toml")
+    line = TEXT.split("\n").index("[release.cuda13_0.nixpkgs]") + 1
     assert [warning.partition(" has no ")[0] for warning in fleet.warnings] == [
-        "matrix.toml:34: release.cuda13_0.nixpkgs"
+        f"matrix.toml:{line}: release.cuda13_0.nixpkgs"
     ]
     assert fleet.warnings[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
@@ -199,7 +225,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert {check for check, state in states.items() if state == "passed"} <= of_the_matrix
 
 
-def test_findings_say_file_line_found_expected_and_how_to_mend(project: Project) -> None:
+def test_findings_have_file_line_found_expected_and_fix(project: Project) -> None:
     replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')(project)
     done = project.nox("-s", "verify", "--", "--json")
     assert done.returncode == 1
@@ -210,7 +236,7 @@ def test_findings_say_file_line_found_expected_and_how_to_mend(project: Project)
         "severity": "error",
         "file": f".flox/pkgs/pytorch-python313-{GPU}.nix",
         "line": line,
-        "column": 1,
+        "column": 3,
         "found": 'gpuArchSM = "8.9"',
         "expected": 'gpuArchSM = "9.0"',
         "fix": "run `invoke phase2`, or: use the dotted capability for gpuArchSM, "

@@ -1,4 +1,4 @@
-"""docs/choosing.md: its tables, followed by hand, lead to the answer of `invoke recommend`."""
+"""docs/reference/choosing.md: its tables give the same answer as `invoke recommend`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from build_pytorch.hardware.machine_model import Machine
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 
-PAGE = (PROJECT / "docs/choosing.md").read_text()
+PAGE = (PROJECT / "docs/reference/choosing.md").read_text()
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
 
 
@@ -63,7 +63,7 @@ def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> N
 def test_the_compatibility_table_is_the_rule(fleet: Matrix) -> None:
     (head,) = re.findall(r"(?m)^\| GPU \|( sm.*)\|$", PAGE)
     built = re.findall(r"sm\d+ \((\d+\.\d)\)", head)
-    rows = table("## 4. What runs on what")
+    rows = table("## 4. Which code runs on which GPU")
     assert [row[0] for row in rows] == [gpu.capability for gpu in fleet.gpus.values()]
     words = {"exact": "best", "compatible": "runs", None: ""}
     for device, *cells in rows:
@@ -89,7 +89,7 @@ def test_every_isa_of_the_matrix_is_in_the_second(fleet: Matrix) -> None:
 
 def test_the_counts_are_those_of_the_matrix(fleet: Matrix) -> None:
     buildable = sum(variant.status == "buildable" for variant in fleet.variants)
-    assert f"has {len(fleet.variants)} variants, {buildable} of them for machines" in PAGE
+    assert f"has {len(fleet.variants)} variants. For {buildable} of them a machine exists" in PAGE
 
 
 def test_its_commands_for_the_cpu_find_the_flags(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_its_commands_for_the_cpu_find_the_flags(tmp_path: Path) -> None:
 def test_the_page_follows_the_matrix(project: Project) -> None:
     project.edit("matrix.toml", '"H100", "H200"', '"H100", "H800"')
     assert project.invoke("phase5").returncode == 0
-    page = (project.root / "docs/choosing.md").read_text()
+    page = (project.root / "docs/reference/choosing.md").read_text()
     assert "| H100, H800 | x86_64-linux | 9.0 |" in page
-    project.edit("docs/choosing.md", "H100, H800", "H100 and friends")
+    project.edit("docs/reference/choosing.md", "H100, H800", "H100 and friends")
     done = project.invoke("verify", "--only", "generated-docs")
     assert done.returncode == 1
-    assert "docs/choosing.md" in done.stdout
+    assert "docs/reference/choosing.md" in done.stdout

@@ -326,7 +326,7 @@ def test_a_fifo_or_a_device_in_place_of_a_recipe_is_not_read(project: Project, k
     done = project.invoke("phase4")
     assert done.returncode == 1
     assert "not a regular file" in done.stdout
-    verified = project.invoke("verify", "--only", "inventory")
+    verified = project.invoke("verify", "--only", "text")
     assert verified.returncode == 1
     assert "not a regular file" in verified.stdout
 

@@ -1,36 +1,55 @@
-"""matrix.toml: what it says, what it may not say, and how the reader explains the difference."""
+"""matrix.toml: its variants, its rules, and the messages about wrong values."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from conftest import PROJECT
 
 from build_pytorch.base.errors import MatrixError
+from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.compatibility import missing_cpu_flags
+from build_pytorch.matrix.matrix_errors import dotted, explain
+from build_pytorch.matrix.model import Matrix, Trail
+from build_pytorch.matrix.toml_lines import TomlLines
 
 TEXT = (PROJECT / "matrix.toml").read_text()
+SCHEMA = PROJECT / "docs/reference/matrix.schema.json"
+
+
+def errors_of(*edits: tuple[str, str]) -> list[str]:
+    """The lines of the reader's message after edits of matrix.toml."""
+    text = TEXT
+    for old, new in edits:
+        assert old in text, f"{old!r} is not in matrix.toml"
+        text = text.replace(old, new, 1)
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.parse(text)
+    return str(caught.value).split("\n")
 
 
 def error_of(old: str, new: str) -> str:
-    """The one line that the reader says once `old` in matrix.toml is `new`."""
-    assert old in TEXT, f"{old!r} is not in matrix.toml"
-    with pytest.raises(MatrixError) as caught:
-        matrix_reader.parse(TEXT.replace(old, new, 1))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    """The message after one edit of matrix.toml, which must be one line."""
+    (line,) = errors_of((old, new))
+    return line
 
 
 def line_of(fragment: str) -> int:
     return TEXT[: TEXT.index(fragment)].count("\n") + 1
 
 
-def test_the_matrix_makes_44_variants_in_the_order_of_the_plan(fleet: Matrix) -> None:
+def test_the_matrix_makes_44_variants_in_the_order_of_its_groups(fleet: Matrix) -> None:
     ids = [variant.id for variant in fleet.variants]
     assert len(ids) == len(set(ids)) == 44
     assert ids[:5] == [
@@ -119,10 +138,8 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
             "group[0].gpu[8]",
             "CUDA 11.0 to 12.9",
         ),
-        ('version = "2.10.0"', 'version = "2.11.0"', "torch.rev", '"v2.11.0"'),
         ('pname = "pytorch210"', 'pname = "pytorch29"', "names.pname", '"210"'),
         ('gpu = "python313-cuda13_0"', 'gpu = "python313-cuda12_8"', "names.gpu", "cuda13_0"),
-        ('version = "3.13"', 'version = "3.12"', "names.gpu", "python312"),
         ('"cudaPackages_13"', '"cudaPackages_12_8"', "cuda.package_set", "cudaPackages_13_0"),
         (
             'retired = ["fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3"]',
@@ -143,14 +160,13 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
         ("level = 2", "level = 0", "cpu.avx512.level", "from 1 to 99"),
         ("level = 3", "level = 4", "cpu.avx512vnni.level", "the level of avx512bf16"),
-        ("level = 2", "level = 5", "cpu.avx512bf16.level", "more than 5, the level of avx512"),
         ('["inference"]', '["inferense"]', "good_for[0]", 'did you mean "inference"?'),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
-            'notes = "docs/pytorch-2.10-cuda13-build-notes.md"',
-            'notes = "docs/variants.md"',
-            "n",
-            "whole",
+            'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
+            'notes = "docs/reference/variants.md"',
+            "cuda13_0.notes",
+            "generated as a whole",
         ),
     ],
 )
@@ -161,6 +177,190 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
     assert message.startswith("matrix.toml:")
     assert where in message
     assert says in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "places"),
+    [
+        (
+            'version = "2.10.0"',
+            'version = "2.11.0"',
+            ['torch.rev: found "v2.10.0"; allowed: "v2.11.0"', "names.pname: found"],
+        ),
+        ('version = "3.13"', 'version = "3.12"', ["names.gpu: found", "names.cpu: found"]),
+        (
+            "level = 2",
+            "level = 5",
+            [
+                "cpu.avx512bf16.level: found 4; allowed: more than 5, the level of avx512",
+                "cpu.avx512vnni.level: found 3; allowed: more than 5, the level of avx512",
+            ],
+        ),
+        ('first_cuda = "12.8"', 'first_cuda = "13.1"', ['group[0].gpu[0]: found "sm120"']),
+    ],
+)
+def test_a_value_that_contradicts_several_others_is_one_line_for_each(
+    old: str, new: str, places: list[str]
+) -> None:
+    lines = errors_of((old, new))
+    assert len(lines) == len(places)
+    for line, place in zip(lines, places, strict=True):
+        assert place in line
+
+
+def test_all_mistakes_are_reported_at_once_in_the_order_of_their_lines() -> None:
+    lines = errors_of(
+        ('first_cuda = "11.0"', "first_cuda = 11"),
+        ("max_jobs = 32", "max_jobs = 0"),
+        ('family = "Hopper"', ""),
+        ('owner = "pytorch"', 'ownr = "pytorch"'),
+        ('kind = "cpu-only"', 'kind = "cpuonly"'),
+    )
+    assert [line.split(": ")[1] for line in lines] == [
+        "release.cuda13_0.torch.ownr",
+        "release.cuda13_0.build.max_jobs",
+        "release.cuda13_0.group[2].kind",
+        "gpu.sm90.family",
+        "gpu.sm80.first_cuda",
+    ]
+    numbers = [int(line.split(":")[1]) for line in lines]
+    assert numbers == sorted(numbers)
+
+
+def test_a_message_has_at_most_twenty_errors_and_the_number_of_the_others() -> None:
+    lines = errors_of(
+        ("\n[cpu.avx2]", "".join(f"\n[gpu.sm{n}]" for n in range(30)) + "\n[cpu.avx2]")
+    )
+    assert len(lines) == 21
+    assert lines[-1] == "and 100 more errors"
+
+
+@pytest.mark.parametrize("value", ["nan", "-1.0", "true", '"60"', "[60]"])
+def test_what_is_no_size_is_refused_with_its_line(value: str) -> None:
+    message = error_of("disk = 60", f"disk = {value}")
+    assert message.startswith(f"matrix.toml:{line_of('disk = 60')}: release.cuda13_0.build.disk: ")
+    assert message.endswith("allowed: a size in GiB")
+
+
+def test_a_fraction_is_no_number_of_jobs() -> None:
+    assert "found 32.0; allowed: a number from 1" in error_of("max_jobs = 32", "max_jobs = 32.0")
+
+
+def test_a_long_value_is_shortened() -> None:
+    message = error_of('driver = "580.65.06"', f'driver = "{"5" * 500}"')
+    assert f'found "{"5" * 76}...; allowed: a driver version' in message
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True):
+    count: int
+    sizes: tuple[int, ...] | None = None
+
+
+class Whole(msgspec.Struct):
+    parts: tuple[Part, ...]
+
+
+def test_any_type_can_be_explained() -> None:
+    raw = {"parts": [{"count": 1, "sizes": [1, "2"]}, {"cout": 1}, {"count": None}]}
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(raw, Whole)
+    assert [(dotted(trail), text) for trail, text in explain(caught.value, raw, Whole)] == [
+        ("parts[0].sizes[1]", 'found "2"; allowed: integer'),
+        ("parts[1].cout", 'unknown key; allowed: count, sizes; did you mean "count"?'),
+        ("parts[2].count", "found null; allowed: integer"),
+    ]
+
+
+def test_a_correct_matrix_is_read_without_jsonschema() -> None:
+    script = (
+        "import sys; from build_pytorch.matrix import matrix_reader; matrix_reader.load();"
+        "print([name for name in ('jsonschema', 'packaging', 'tomlkit') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+# --- the lines of values ---
+
+TRICKY = """\
+# [gpu.comment]
+a.b = 1
+"quoted.key" = "# no comment [x]"
+'literal' = '''
+[not.a.table]
+"'''
+multi = [
+  { x = "}" }, # ]
+  { y = 2 },
+]
+
+[[list]]
+  name = "first\\"]"
+[list.sub]
+z = \"\"\"two
+lines\"\"\"\"
+[[ list ]]
+name = 1979-05-27
+[[list.inner]]
+[[list.inner]]
+k = -inf
+[ table . "dotted.part" ]
+v = {}
+"""
+
+
+def values(node: Any, trail: Trail = ()) -> Iterator[Trail]:
+    """The path of every value in a document."""
+    yield trail
+    if isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, value in items:
+            yield from values(value, (*trail, key))
+
+
+def lines_by_prefixes(text: str) -> dict[Trail, int]:
+    """The same by another way: tomllib reads the beginnings of the file, line by line.
+
+    A beginning that ends inside a statement is no TOML, so the statement that sets a value begins
+    after the last beginning that does not have it.
+    """
+    found: dict[Trail, int] = {}
+    lines = text.split("\n")
+    previous = 0
+    for end in range(1, len(lines) + 1):
+        try:
+            document = tomllib.loads("\n".join([*lines[:end], ""]))
+        except ValueError:
+            continue
+        for trail in values(document):
+            found.setdefault(trail, previous + 1)
+        previous = end
+    return found
+
+
+@pytest.mark.parametrize("text", [TEXT, TRICKY, TRICKY.replace("\n", "\r\n")])
+def test_each_value_is_found_on_the_line_where_its_statement_begins(text: str) -> None:
+    lines = TomlLines(text)
+    expected = lines_by_prefixes(text)
+    assert {trail: lines.of(trail) for trail in expected} == expected
+
+
+@pytest.mark.parametrize("trail", [("a", "new"), ("list", 1, "new"), ("none",), ("list", 7)])
+def test_a_missing_value_is_on_the_line_of_its_table(trail: Trail) -> None:
+    lines = {("a", "new"): 2, ("list", 1, "new"): 17, ("none",): 1, ("list", 7): 12}
+    assert TomlLines(TRICKY).of(trail) == lines[trail]
+
+
+def test_missing_cpu_flags_are_in_the_order_of_the_matrix(fleet: Matrix) -> None:
+    avx512 = fleet.cpus["avx512"]
+    assert missing_cpu_flags(avx512, ("fma", "avx512f", "avx2")) == (
+        "avx512dq",
+        "avx512vl",
+        "avx512bw",
+    )
+    assert missing_cpu_flags(avx512, avx512.cpuinfo) == ()
 
 
 def test_a_fake_hash_is_refused() -> None:
@@ -180,7 +380,7 @@ def test_a_fake_hash_is_refused() -> None:
         ('action = "keep"', 'action = "kept"'),
     ],
 )
-def test_the_line_is_the_one_to_mend(old: str, new: str) -> None:
+def test_the_line_is_the_one_to_fix(old: str, new: str) -> None:
     assert error_of(old, new).startswith(f"matrix.toml:{line_of(old)}: ")
 
 
@@ -231,7 +431,7 @@ HOSTILE = [
         'pname = "pytorch210"',
         'folder = ".flox/pkgs"',
         'file = "pytorch-python313-cuda13_0-sm120-avx.nix"',
-        'notes = "docs/pytorch-2.10-cuda13-build-notes.md"',
+        'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
         'system_features = ["big-parallel"]',
         'flags = ["-march=armv9-a+sve2"]',
         'capability = "12.1"',
@@ -252,9 +452,7 @@ def test_text_for_comments_is_one_visible_line(value: str) -> None:
 
 
 def test_the_schema_is_valid_takes_the_matrix_and_refuses_a_misspelled_key() -> None:
-    import tomllib
-
-    schema = json.loads((PROJECT / "docs/matrix.schema.json").read_text())
+    schema = json.loads(SCHEMA.read_text())
     validator = jsonschema.validators.validator_for(schema)
     validator.check_schema(schema)
     document = tomllib.loads(TEXT)
@@ -265,5 +463,48 @@ def test_the_schema_is_valid_takes_the_matrix_and_refuses_a_misspelled_key() -> 
 
 def test_the_first_line_points_editors_at_the_schema() -> None:
     first = TEXT.partition("\n")[0]
-    assert first == "#:schema docs/matrix.schema.json"
+    assert first == "#:schema docs/reference/matrix.schema.json"
     assert (PROJECT / first.removeprefix("#:schema ")).is_file()
+
+
+# --- the reference ---
+
+
+@pytest.mark.parametrize("options", [[], ["-O"], ["-OO"]])
+def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]) -> None:
+    script = (
+        "from build_pytorch.generate import matrix_reference;"
+        "print(matrix_reference.schema(), end='')"
+    )
+    done = subprocess.run(
+        [sys.executable, *options, "-c", script],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == SCHEMA.read_text()
+
+
+def test_every_key_is_in_the_reference_with_its_meaning() -> None:
+    page = (PROJECT / "docs/reference/matrix.md").read_text()
+    assert page == matrix_reference.page()
+    described = {
+        header: dict(re.findall(r"(?m)^\| (\w+) \| .+ \| .+ \| (.*) \|$", section)[1:])
+        for header, section in re.findall(r"(?ms)^## `(.*?)`\n(.*?)(?=^## |\Z)", page)
+    }
+    assert all(meaning for keys in described.values() for meaning in keys.values())
+    for header, keys in {
+        "matrix.toml": "release builder gpu cpu",
+        "[release.NAME.nixpkgs.config]": "gpu cpu",
+        "[release.NAME.build.closure_gib]": "gpu cpu",
+        "[[release.NAME.group]]": "title kind platform gpu cpu",
+        "[[builder]]": "uri platforms key jobs speed features host_key",
+        "[gpu.NAME]": "capability family hosts first_cuda last_cuda",
+    }.items():
+        assert list(described[header]) == keys.split()
+    documented = {key for keys in described.values() for key in keys}
+    document = tomllib.loads(TEXT)
+    written = {step for trail in values(document) for step in trail if isinstance(step, str)}
+    chosen = {*document["release"], *document["gpu"], *document["cpu"]}
+    assert written - documented == {*chosen, "x86_64-linux", "aarch64-linux"}

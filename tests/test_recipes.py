@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, needs_nix
+from conftest import PROJECT, Project, needs_nix
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import TemplateError
@@ -17,7 +17,7 @@ from build_pytorch.generate import recipes, rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import quoting
-from build_pytorch.nix.comments import without_comments
+from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.verify import recipe_evaluation
 
 TEXT = (PROJECT / "matrix.toml").read_text()
@@ -222,7 +222,7 @@ def test_a_value_without_a_quoting_filter_is_refused(
 
 
 @pytest.mark.usefixtures("own_memory")
-def test_rendered_texts_are_remembered_until_something_they_depend_on_changes(
+def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
     fleet: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendering.texts.cache_clear()
@@ -238,9 +238,51 @@ def test_rendered_texts_are_remembered_until_something_they_depend_on_changes(
     assert "AVX two" in rendering.texts(other)[fleet.variants[0].path]
 
 
+def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
+    fleet: Matrix, project: Project
+) -> None:
+    """Keys in other processes, so that interpreter options count; the project is a copy."""
+
+    def key(*options: str) -> str:
+        script = (
+            "from build_pytorch.matrix import matrix_reader; from build_pytorch.generate import rendering;"
+            "print(rendering._key(matrix_reader.load())[0])"
+        )
+        return subprocess.run(
+            [sys.executable, *options, "-c", script],
+            cwd=project.root,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    inputs = {path.name for path in rendering._inputs()}  # noqa: SLF001
+    assert {"gpu.nix.j2", "variants.md.j2", "model.py", "quoting.py"} <= inputs
+    assert {"environment.py", "filters.py", "_json_schema.py"} <= inputs  # jinja2, msgspec
+    assert any(name.startswith("_core") for name in inputs)  # msgspec's compiled part
+    seen = {key(), key("-O"), key("-OO")}
+    project.edit("templates/docs/notes.md.j2", "runs on", "machines")
+    seen.add(key())
+    project.edit("build_pytorch/nix/quoting.py", '"""', '"""The ')
+    seen.add(key())
+    assert len(seen) == 5
+    assert len(fleet.variants) == 44
+
+
+@pytest.mark.usefixtures("own_memory")
+def test_texts_are_not_stored_if_a_source_may_be_newer_than_the_running_code(
+    fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = max(path.stat().st_mtime for path in rendering._inputs())  # noqa: SLF001
+    monkeypatch.setattr(rendering, "STARTED", newest)
+    rendering.texts.cache_clear()
+    assert rendering.texts(fleet)
+    assert not rendering.MEMORY.exists()
+
+
 @pytest.mark.usefixtures("own_memory")
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", (b"12.0", b"12.1"), (b"44 v", b"54 v")])
-def test_a_damaged_memory_is_as_good_as_none(
+def test_damaged_stored_texts_are_rendered_again(
     fleet: Matrix, damage: bytes | tuple[bytes, bytes]
 ) -> None:
     rendering.texts.cache_clear()

@@ -1,4 +1,4 @@
-"""A second release is data: no code knows a release by name."""
+"""A second release is data: no code contains the name of a release."""
 
 from __future__ import annotations
 
@@ -189,8 +189,12 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     output = str((two.root / f"result-{name}").resolve())
     assert row("status")["built"] == "yes"
     assert row("smoke")["reasons"][0].startswith(f"result-{name}: its closure has no Python 3.12")
-    proved = row("inspect")
-    assert (proved["output"], proved["outcome"], proved["recorded"]) == (output, "failed", True)
+    inspected = row("inspect")
+    assert (inspected["output"], inspected["outcome"], inspected["recorded"]) == (
+        output,
+        "failed",
+        True,
+    )
     assert row("status")["inspect"] == "failed"
     two.commit()
     two.git("init", "-q", "--bare", str(tmp_path / "remote.git"))

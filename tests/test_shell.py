@@ -31,8 +31,8 @@ def scripts(fleet: Matrix, variant_id: str) -> Scripts:
     recipe_evaluation.prepare(context)
     facts = recipe_evaluation.evaluated(context).results[variant.path].facts
     assert facts
-    pre_configure = facts.pre_configure[facts.pre_configure.index("# CPU instruction set") :]
-    return Scripts(pre_configure, facts.post_patch.rpartition("rm cmake/Modules/")[2])
+    pre_configure = facts["preConfigure"][facts["preConfigure"].index("# CPU instruction set") :]
+    return Scripts(pre_configure, facts["postPatch"].rpartition("rm cmake/Modules/")[2])
 
 
 def run(folder: Path, script: str, probe: str, **env: str) -> subprocess.CompletedProcess[str]:

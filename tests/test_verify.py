@@ -7,7 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -15,7 +18,10 @@ import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
-from build_pytorch.verify import recipe_evaluation
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.verify import recipe_evaluation, registry, verification
+from build_pytorch.verify.reports import report_registry
+from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 
@@ -55,8 +61,11 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
         (["--only", "pnam"], 'did you mean "pname"?'),
-        (["sm90-*", "--only", "missing-recipe"], "these checks look at all variants"),
+        (["sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
+        (["--only", "toolchain"], 'no check or category "toolchain"'),
+        (["--only", "inventory"], 'no check or category "inventory"'),
+        (["--only", "compilers"], 'did you mean "compiler"?'),
         (["--root", "none"], "no such folder"),
         (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
     ],
@@ -67,8 +76,8 @@ def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], says:
     assert says in error_line(done)
 
 
-def test_only_takes_checks_and_roads(project: Project) -> None:
-    done = verify(project, "--only", "pname", "--only", "toolchain", "--json")
+def test_only_takes_checks_and_categories(project: Project) -> None:
+    done = verify(project, "--only", "pname", "--only", "compiler", "--json")
     ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
     assert ids == ["pname", "compiler-flags", "nvcc-architectures"]
     by_invoke = project.invoke("verify", "--variants", "sm90-*", "--only", "pname", "--json")
@@ -80,7 +89,7 @@ def test_list_and_explain_need_no_matrix(project: Project) -> None:
     listing = verify(project, "--list").stdout
     assert "two-stage-override  " in listing
     explained = verify(project, "--explain", "eval-stub").stdout
-    for word in ("Why: ", "To fix it: ", "Asked for by: "):
+    for word in ("Why: ", "Fix: "):
         assert word in explained
 
 
@@ -132,11 +141,11 @@ def script(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_an_nvcc_of_another_cuda_proves_nothing(project: Project) -> None:
+def test_an_nvcc_of_another_cuda_skips_the_check(project: Project) -> None:
     tools = project.root.parent / "tools"
     script(tools, "nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90')
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("nox", "-s", "verify", "--", "--only", "toolchain", "--json", env=env)
+    done = project.run("nox", "-s", "verify", "--", "--only", "compiler", "--json", env=env)
     states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
     assert states["nvcc-architectures"]["state"] == "skipped"
     assert states["nvcc-architectures"]["reason"] == "nvcc is 12.4, not that of the release"
@@ -146,7 +155,7 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
     tools = project.root.parent / "tools"
     script(tools, "nvcc", 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100')
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("nox", "-s", "verify", "--", "--only", "toolchain", "--json", env=env)
+    done = project.run("nox", "-s", "verify", "--", "--only", "compiler", "--json", env=env)
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
     assert [finding["expected"].split()[0] for finding in findings] == [
@@ -162,6 +171,17 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
         "[gpu.sm120]",
         "[gpu.sm121]",
     ]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(project: Project) -> None:
+    argv = ("nox", "-s", "verify", "--", "--json", "--only", "nvcc-architectures")
+    done = project.run(*argv, env={"TMPDIR": str(project.root / "nowhere")})
+    assert done.returncode == 0
+    (check,) = json.loads(done.stdout)["checks"]
+    assert (check["state"], check["skipped"], check["failed"]) == ("skipped", 9, 0)
+    assert check["reason"].startswith("nvcc --list-gpu-code failed: nvcc fatal")
+    assert "nowhere" in check["reason"]
 
 
 needs_gcc = pytest.mark.skipif(
@@ -212,8 +232,43 @@ def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
     failure = pname.find("testcase/failure")
     assert failure is not None
     assert "cpu-avx2.nix:1: found no pname" in (failure.text or "")
+    (failure,) = suites["nix-syntax"].findall("testcase/failure")
+    assert "cpu-avx2.nix:" in (failure.text or "")
     skipped = suites["override-order"].findall("testcase/skipped")
     assert [case.get("message") for case in skipped] == ["not valid Nix"]
+
+
+@needs_gcc
+def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
+    project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
+    verify(project, "--only", "compiler-flags", "--junit", "out.xml")
+    root = ET.parse(project.root / "out.xml").getroot()  # noqa: S314 - our own file
+    (failure,) = root.findall("testsuite/testcase/failure")
+    assert "__AVX512F__ not predefined" in (failure.text or "")
+
+
+def test_a_format_is_a_module_and_a_name_in_the_registry(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(result: VerificationResult, stream: TextIO) -> None:
+        stream.write(f"{len(result.outcomes)} checks\n")
+
+    module = ModuleType("count_report")
+    monkeypatch.setattr(module, "write", write, raising=False)
+    name = "build_pytorch.verify.reports.count_report"
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(report_registry, "FORMATS", (*report_registry.FORMATS, "count"))
+    result = verification.verify(
+        matrix_reader.load(PROJECT / "matrix.toml"), project.root, only=["text"]
+    )
+    report_registry.write_file("count", result, project.root / "out.txt")
+    assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
+
+
+def test_every_format_has_its_module() -> None:
+    folder = Path(report_registry.__file__).parent
+    modules = {path.stem for path in folder.glob("*_report.py")}
+    assert modules == {f"{name}_report" for name in report_registry.FORMATS}
 
 
 def test_github_gets_annotations(broken: Project) -> None:
@@ -279,7 +334,7 @@ def test_strict_fails_on_a_warning(project: Project) -> None:
 
 
 @needs_nix
-def test_without_network_and_store_the_pinned_road_is_one_line(project: Project) -> None:
+def test_without_network_and_store_pinned_is_one_line(project: Project) -> None:
     done = verify(project, "cpu-avx2", "--pinned", "--only", "evaluation")
     assert done.returncode == 2
     assert "cannot be downloaded" in error_line(done)
@@ -310,7 +365,7 @@ def pinned(project: Project) -> tuple[Project, dict[str, str]]:
 
 
 @needs_nix
-def test_the_pinned_road_fetches_for_real_and_gives_derivations(
+def test_pinned_fetches_for_real_and_gives_derivations(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
@@ -324,7 +379,7 @@ def test_the_pinned_road_fetches_for_real_and_gives_derivations(
 
 
 @needs_nix
-def test_the_pinned_road_finds_what_is_wrong_and_what_nix_warns_of(
+def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
@@ -347,7 +402,7 @@ def test_the_pinned_road_finds_what_is_wrong_and_what_nix_warns_of(
 
 
 def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None:
-    text = (PROJECT / "docs/examples/github-actions.yml").read_text()
+    text = (PROJECT / "examples/github-actions.yml").read_text()
     commands = re.findall(r"(?m)^\s+run: ((?:invoke|nox) .*)$", text)
     assert commands == [
         "invoke all --check",

@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM110 GPUs (DRIVE Thor, Jetson Thor)
 # and CPUs with AVX2, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:da3ac42bd731ebd6ceae1d400023d120968fb7af12460a9d71f874a7f8f9dc66
+# Digest of this file, with zeros in place of it: sha256:c6e521be600d2db443e28b64d1c3b08252aa9f75d383f528304ca810de29ef74
 
 { pkgs ? import <nixpkgs> {}
 

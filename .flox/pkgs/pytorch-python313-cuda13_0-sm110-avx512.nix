@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM110 GPUs (DRIVE Thor, Jetson Thor)
 # and CPUs with AVX-512, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:52d2f11bfa7498176975fd875ee159b9ca10d1be15a2e272eadabb2ef5a98a16
+# Digest of this file, with zeros in place of it: sha256:61408bf0a0b55e9252bf59f84d87ccc1cad2925f2a100b00d51ba55b88eff391
 
 { pkgs ? import <nixpkgs> {}
 

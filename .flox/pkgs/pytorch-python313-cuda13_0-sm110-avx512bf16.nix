@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM110 GPUs (DRIVE Thor, Jetson Thor)
 # and CPUs with AVX-512 with BF16, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:509754da07c5e8e961bc0313b3930c1408e6ee4efbe906acd5f08cf0abd33cde
+# Digest of this file, with zeros in place of it: sha256:bad4d5bd404fa9bf4fdf869bc12b197f0bd592ee655a129d3beff6e12d6f90ad
 
 { pkgs ? import <nixpkgs> {}
 

@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM110 GPUs (DRIVE Thor, Jetson Thor)
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:4aece9dacf0ead2ff221876b90bc990868629532841d1231fa04eaaf74ed1344
+# Digest of this file, with zeros in place of it: sha256:2d475dd367464a428391a18989d6dfdea566fe171cc6103d9543bc5572c07ad0
 
 { pkgs ? import <nixpkgs> {}
 

@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM121 GPUs (GB10 (DGX Spark))
 # and CPUs with AVX2, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:bbfa385df0c4dbba592418589f12113335e06e2591ac07df44d6430dd4c744f8
+# Digest of this file, with zeros in place of it: sha256:5f4adb43a5f777a34a75c3eef59fa446f22777ba3764c3a1639f43a714b13cf1
 
 { pkgs ? import <nixpkgs> {}
 

@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM121 GPUs (GB10 (DGX Spark))
 # and CPUs with AVX-512, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a4adc2df655543e9cfb16d2c600bfbfde4054f528a7c87b94817a6218186309c
+# Digest of this file, with zeros in place of it: sha256:6cca6ff87dd8b8ae8fff3a1873aeb117701e8ef111be8cc98f3babf45bdbdd1b
 
 { pkgs ? import <nixpkgs> {}
 

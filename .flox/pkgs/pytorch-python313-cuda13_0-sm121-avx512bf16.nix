@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM121 GPUs (GB10 (DGX Spark))
 # and CPUs with AVX-512 with BF16, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:1af373f47404d537580365bbfce2e43c2f799d992150757479ad0bee88b52991
+# Digest of this file, with zeros in place of it: sha256:704807f87f9751b78aef65ceecf889865fca2fbbc0d0fe66582c5e1cef655df8
 
 { pkgs ? import <nixpkgs> {}
 

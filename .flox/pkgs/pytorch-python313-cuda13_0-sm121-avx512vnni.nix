@@ -2,10 +2,10 @@
 #
 # PyTorch 2.10.0 with CUDA 13.0 for SM121 GPUs (GB10 (DGX Spark))
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
-# Nobody can run it: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
+# Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b927ca83906fcbe49df8fd4e347e4352606730502a4769df4729f97cd32eff37
+# Digest of this file, with zeros in place of it: sha256:c6651cc4df7bf8a03bae0df246c2ee435de812f50aa77215b105f25cbd2c3023
 
 { pkgs ? import <nixpkgs> {}
 

@@ -58,41 +58,37 @@ class ProgressLine:
 
     def _started(self, stream: TextIO, clock: Clock) -> Progress | None:
         # rich takes 45 ms to import, and most runs have no terminal or nothing to wait for.
-        from rich.console import Console
-        from rich.progress import (
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich import console, progress
 
-        console = Console(file=stream)
-        if console.is_dumb_terminal:
+        terminal = console.Console(file=stream)
+        if terminal.is_dumb_terminal:
             return None
-        progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            *((MofNCompleteColumn(), TimeRemainingColumn()) if self.total else ()),
-            console=console,
+        bar = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.TimeElapsedColumn(),
+            *(
+                (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+                if self.total
+                else ()
+            ),
+            console=terminal,
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
             get_time=clock,
         )
-        progress.add_task(visible(self.what), total=self.total or None)
-        progress.start()
-        atexit.register(progress.stop)  # rich hides the cursor; an exception must not leave it so
-        return progress
+        bar.add_task(visible(self.what), total=self.total or None)
+        bar.start()
+        atexit.register(bar.stop)  # rich hides the cursor; an exception must not leave it so
+        return bar
 
     def at(self, done: int = 0) -> None:
         """Show that `done` of `total` are done, and the time."""
         if self._progress:
             task = self._progress.task_ids[0]
-            self._progress.update(
-                task, completed=done, description=visible(self.what), refresh=True
-            )
+            self._progress.update(task, completed=done, description=visible(self.what))
+            self._progress.refresh()
 
     def end(self) -> None:
         """Remove the line."""

@@ -33,23 +33,12 @@ def apply(root: Path, changes: Iterable[Change]) -> None:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
-        _replace_all({root / c.path: c.new for c in writes if c.new is not None})
-        for change in writes:
-            if change.new is None:
-                (root / change.path).unlink(missing_ok=True)
-        for folder in {(root / change.path).parent for change in writes}:
-            files.sync_folder(folder)
-
-
-def _replace_all(contents: dict[Path, bytes]) -> None:
-    temporary: dict[Path, Path] = {}
-    try:
-        for path, data in contents.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary[path] = files.write_beside(path, data, mode_of=path)
+        contents = {root / change.path: change.new for change in writes if change.new is not None}
         for path in contents:
-            temporary[path].replace(path)
-            del temporary[path]
-    finally:
-        for leftover in temporary.values():
-            leftover.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_all(contents)
+        deleted = [root / change.path for change in writes if change.new is None]
+        for path in deleted:
+            path.unlink(missing_ok=True)
+        for folder in {path.parent for path in deleted}:
+            files.sync_folder(folder)

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,30 +38,53 @@ def write_errors(path: Path | None = None) -> Iterator[None]:
         raise WriteError(f"{where}: cannot be written: {error.strerror}") from None
 
 
-def write_beside(path: Path, data: bytes, *, mode_of: Path | None = None) -> Path:
-    """Write data to a new file in the folder of `path`, sync it and return its path.
+def write_atomically(
+    path: Path, data: bytes, *, follow_link: bool = False, sync: bool = True
+) -> None:
+    """Replace a file; a kill at any moment leaves the old or the new one. Raises WriteError.
 
-    The new file has the permissions of `mode_of` where that exists. On failure the new file is
-    removed and the OSError names `path`.
+    A symbolic link is replaced, unless `follow_link` is set: then the file that it names is.
+    Without `sync`, which takes 10 ms, a power failure may damage the file: for caches that notice.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with write_errors(path):
+        write_all({Path(os.path.realpath(path)) if follow_link else path: data}, sync=sync)
+
+
+def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
+    """Replace files, each atomically, and none before the new data of all is on the disk.
+
+    A new file has the permissions of the old one. Raises OSError that names one of the files.
+    """
+    temporary: dict[Path, Path] = {}
     try:
-        temporary.unlink(missing_ok=True)  # of a killed process that had our process id
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
-            if mode_of:
-                with contextlib.suppress(FileNotFoundError):
-                    os.fchmod(file.fileno(), mode_of.stat().st_mode & 0o777)
-            file.write(data)
-            file.flush()
+        for path, data in contents.items():
+            temporary[path] = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+            try:
+                _write_new(temporary[path], data, like=path, sync=sync)
+            except OSError as error:
+                error.filename = path  # a full disk names no file
+                raise
+        for path in contents:
+            temporary[path].replace(path)
+            del temporary[path]
+    finally:
+        for leftover in temporary.values():
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+    for folder in {path.parent for path in contents} if sync else ():
+        sync_folder(folder)
+
+
+def _write_new(path: Path, data: bytes, *, like: Path, sync: bool) -> None:
+    path.unlink(missing_ok=True)  # of a killed process that had our process id
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(file.fileno(), like.stat().st_mode & 0o777)
+        file.write(data)
+        file.flush()
+        if sync:
             os.fsync(file.fileno())
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            error.filename = path  # a full disk names no file
-        raise
-    return temporary
 
 
 def sync_folder(folder: Path) -> None:
@@ -71,25 +94,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def write_atomically(
-    path: Path, data: bytes, *, mode_of: Path | None = None, follow_link: bool = False
-) -> None:
-    """Replace `path` by a file with this data; a kill at any moment leaves the old or the new one.
-
-    A symbolic link is replaced, unless `follow_link` is set: then the file that it names is
-    replaced. `mode_of`: see `write_beside`. Raises WriteError.
-    """
-    with write_errors(path):
-        target = Path(os.path.realpath(path)) if follow_link else path
-        temporary = write_beside(target, data, mode_of=mode_of)
-        try:
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
 
 
 def make_state(folder: Path) -> None:

@@ -17,11 +17,13 @@ STATE: Final = ".build-pytorch"
 """Folder below the root for locks, ledger, logs and reports; Git ignores it."""
 
 README: Final = "README.md"
-CHECKS_DOC: Final = "docs/checks.md"
+ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
+CHECKS_DOC: Final = "docs/reference/checks.md"
+CHOOSING_DOC: Final = "docs/reference/choosing.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"
-CHOOSING_DOC: Final = "docs/choosing.md"
-VARIANTS_DOC: Final = "docs/variants.md"
-SCHEMA_DOC: Final = "docs/matrix.schema.json"
+MATRIX_DOC: Final = "docs/reference/matrix.md"
+SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
+VARIANTS_DOC: Final = "docs/reference/variants.md"
 RELEASE: Final = "release.nix"
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -85,7 +86,7 @@ class Running:
         # Popen.wait with a timeout polls, and returns up to 50 ms too late; a timer does not.
         timer = threading.Timer(timeout or 0, end)
         timer.daemon = True
-        if timeout:
+        if timeout is not None:
             timer.start()
         while callback and self.is_running(0.5):
             callback(0)
@@ -136,18 +137,23 @@ def start(
     Raises ToolError.
     """
     # Files instead of pipes: the program never waits for a reader of its output.
-    with contextlib.ExitStack() as outputs, tempfile.TemporaryFile() as source:
+    with (
+        contextlib.ExitStack() as outputs,
+        tempfile.TemporaryFile() as source,
+        _signals_deferred(),
+    ):
         stdout, stderr = (outputs.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
         process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
         outputs.pop_all()
+        running = Running(process, stdout, stderr)
     if memory and hasattr(resource, "prlimit"):
         with contextlib.suppress(ProcessLookupError):
             limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
             lowest = min(n for n in (memory, *limits) if n != resource.RLIM_INFINITY)
             resource.prlimit(process.pid, resource.RLIMIT_AS, (lowest, lowest))
-    return Running(process, stdout, stderr)
+    return running
 
 
 def capture(
@@ -213,6 +219,26 @@ def _started(
         return subprocess.Popen(argv, env=environment(env), **options)
     except OSError as error:
         raise start_error(argv[0], error) from None
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM, so that `kill_all` knows a program that was just started."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: arrived.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for arrived_number in arrived:
+            signal.raise_signal(arrived_number)
 
 
 def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:

@@ -33,8 +33,8 @@ def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Itera
         return
     bad: dict[str, list[str]] = {}
     for finding in verification.verify(matrix, root, variants=variants).findings:
-        if finding.problem.severity == "error":
-            bad.setdefault(finding.problem.path, []).append(finding.check.id)
+        if finding.severity == "error":
+            bad.setdefault(finding.path, []).append(finding.check)
     for variant in variants:
         if ids := bad.get(variant.path):
             yield (

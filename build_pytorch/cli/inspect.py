@@ -32,7 +32,6 @@ PARTS: Final = (
         title="PyTorch's libraries are whole ELF files",
         why="What is cut off, or is no library, cannot be read, and nothing is proved of it.",
         fix="build the variant again from its recipe",
-        source="System V ABI, ELF header",
         look=libraries.look,
         needs_files=False,
     ),
@@ -42,7 +41,6 @@ PARTS: Final = (
         why="A build for another architecture fails at the first kernel, a CPU-only one at the "
         "first tensor.",
         fix="look at gpuTargets in the recipe and build again",
-        source="issue 6: cuobjdump --list-elf, --list-ptx",
         look=device_code.look,
     ),
     Part(
@@ -51,7 +49,6 @@ PARTS: Final = (
         why="Code above the ISA ends with SIGILL on the CPUs that the variant is for; code below "
         "it is another build than its name says.",
         fix="look at the recipe's cpuFlags and build again",
-        source="issue 6: a disassembly scan",
         look=instructions.look,
     ),
     Part(
@@ -59,7 +56,6 @@ PARTS: Final = (
         title="torch.__config__ says what the matrix says",
         why="It is the build's own word on version, CUDA and flags.",
         fix="build the variant again from its recipe",
-        source="issue 6: torch.__config__ agrees",
         look=config.look,
     ),
     Part(
@@ -68,7 +64,6 @@ PARTS: Final = (
         why="Two CUDAs in one process fail in ways that nobody explains; a large closure cannot "
         "be uploaded.",
         fix="look at the overlays in the recipe, or raise closure_gib in matrix.toml",
-        source="issue 6: the closure holds one CUDA version, size against a budget",
         look=closure.look,
         needs_result=True,
         needs_files=False,
@@ -144,7 +139,7 @@ def _prove(variant: Variant, target: Target) -> Proved:
 def _reason(proof: Proof) -> str:
     """Why a part did not pass: what could not be decided, or the first thing that is wrong."""
     outcome = proof.outcome
-    errors = [f.problem for f in outcome.findings if f.problem.severity == "error"]
+    errors = [f for f in outcome.findings if f.severity == "error"]
     why = f"{errors[0].path}: {errors[0].found}" if errors else outcome.reason
     return f"{outcome.check.id}: {why}"
 

@@ -41,23 +41,25 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     code = EXIT_FINDINGS if refused or (pending and options.check) else EXIT_OK
     if screen:
         screen.line(_total_line(everything, options))
-    result = None
+    verified = None
     if verify and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     if verify and not pending:
         from build_pytorch.verify import verification
+        from build_pytorch.verify.reports import json_report, terminal_report
 
         result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
+        verified = json_report.document(result)
         if screen:
-            result.print(screen)
+            terminal_report.show(result, screen)
     if not screen:
         document = {
             "root": str(root),
             "written": not options.is_read_only,
             "phases": [_report(phase, changes, options) for phase, changes in planned.items()],
             "totals": totals(everything),
-            "verification": result.as_dict() if result else None,
+            "verification": verified,
             "exit_code": code,
         }
         print_json(document, sys.stdout)

@@ -116,9 +116,7 @@ def run(options: StatusOptions) -> int:
 def _facts(fleet: Matrix, options: StatusOptions, variants: Sequence[Variant]) -> list[_Facts]:
     """Verify the recipes, and look up the ledger and the store."""
     verified = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
-    errors = Counter(
-        finding.problem.path for finding in verified.findings if finding.problem.severity == "error"
-    )
+    errors = Counter(finding.path for finding in verified.findings if finding.severity == "error")
     texts, tree = rendering.texts(fleet), Tree(options.root)
     known = evidence.look(options.root, variants)
     return [

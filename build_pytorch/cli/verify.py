@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-from build_pytorch.base.console import Screen, print_json
-from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
-from build_pytorch.verify import verification
+from build_pytorch.verify import registry, verification
 
 
 def run(options: VerifyOptions) -> int:
@@ -19,9 +20,8 @@ def run(options: VerifyOptions) -> int:
 
     Raises BuildPytorchError for bad input and for a report that cannot be written.
     """
-    screen = Screen(sys.stdout)
     if options.list or options.explain:
-        _describe(screen, options.explain)
+        _describe(Screen(sys.stdout), options.explain)
         return EXIT_OK
     matrix = matrix_reader.load()
     result = verification.verify(
@@ -33,34 +33,25 @@ def run(options: VerifyOptions) -> int:
         pinned=options.pinned,
         pages=reference_pages,
     )
-    # Not before the verification, during which Nix works: every import ahead of it delays it.
-    from build_pytorch.verify.verify_reports import github_annotations, write_junit, write_sarif
+    # Not at the top: every import ahead of the verification delays the start of Nix.
+    from build_pytorch.verify.reports import report_registry
 
-    for path, write in ((options.sarif, write_sarif), (options.junit, write_junit)):
-        if path:
-            try:
-                write(result, path)
-            except OSError as error:
-                raise BuildPytorchError(f"{path}: cannot be written: {error.strerror}") from None
-    if options.json:
-        print_json(result.as_dict(), sys.stdout)
-    else:
-        result.print(screen)
-        if options.github or os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in github_annotations(result):
-                screen.line(line)
+    printed = ["json" if options.json else "terminal"]
+    if not options.json and (options.github or os.environ.get("GITHUB_ACTIONS") == "true"):
+        printed.append("github")
+    for name in report_registry.FORMATS:
+        if isinstance(path := getattr(options, name, None), Path):
+            report_registry.write_file(name, result, path)
+        if name in printed:
+            report_registry.write(name, result, sys.stdout)
     return result.exit_code
 
 
 def _describe(screen: Screen, name: str) -> None:
-    found = verification.chosen([name] if name else [])
+    found = registry.chosen([name] if name else [])
     width = max(len(check.id) for check in found)
     for check in found:
         screen.line(f"{check.id:<{width}}  {check.title}")
     if name:
-        for label, text in (
-            ("Why", found[0].why),
-            ("To fix it", found[0].fix),
-            ("Asked for by", found[0].source),
-        ):
-            screen.line(f"  {label}: {text}")
+        screen.line(f"  Why: {found[0].why}")
+        screen.line(f"  Fix: {found[0].fix}")

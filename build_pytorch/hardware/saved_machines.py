@@ -11,7 +11,7 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.hardware.machine_model import Machine
-from build_pytorch.matrix.matrix_errors import dotted, explain
+from build_pytorch.matrix.matrix_errors import dotted, explain, message
 
 
 def text_of(machine: Machine) -> str:
@@ -42,8 +42,9 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         machine = msgspec.convert(raw, Machine, strict=True)
     except msgspec.ValidationError as error:
-        trail, problem = explain(error, raw, Machine)
-        raise BuildPytorchError(f"{name}: {dotted(trail) or 'top level'}: {problem}") from None
+        wrong = explain(error, raw, Machine)
+        errors = [f"{name}: {dotted(trail)}: {what}" for trail, what in wrong]
+        raise BuildPytorchError(message(errors)) from None
     if len(machine.by_index) != len(machine.gpus):
         indices = [gpu.index for gpu in machine.gpus]
         position = next(i for i, index in enumerate(indices) if index in indices[:i])

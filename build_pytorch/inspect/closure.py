@@ -9,7 +9,7 @@ from typing import Any, Final
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
-from build_pytorch.verify.check import Problem
+from build_pytorch.verify.check import Finding
 
 _GIB: Final = 1 << 30
 
@@ -74,7 +74,7 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
     return part.proof(["the closure"], problems, figures)
 
 
-def _cuda(variant: Variant, paths: list[str], told: dict[str, list[str]]) -> Iterator[Problem]:
+def _cuda(variant: Variant, paths: list[str], told: dict[str, list[str]]) -> Iterator[Finding]:
     expected = variant.release.cuda.version if variant.gpu and variant.release.cuda else None
     names = cuda_names(paths)
     if expected is None:
@@ -84,7 +84,7 @@ def _cuda(variant: Variant, paths: list[str], told: dict[str, list[str]]) -> Ite
     if not names:
         yield _problem("no CUDA at all: this PyTorch is CPU-only", f"CUDA {expected}")
     elif not told:
-        yield Problem(
+        yield Finding(
             path="the closure",
             found=f"{_some(names)}, none of which tells its CUDA",
             expected=f"CUDA {expected}",
@@ -95,7 +95,7 @@ def _cuda(variant: Variant, paths: list[str], told: dict[str, list[str]]) -> Ite
             yield _problem(f"CUDA {version}: {_some(tellers)}", f"CUDA {expected} alone")
 
 
-def _size(variant: Variant, size: int, largest: dict[str, int]) -> Iterator[Problem]:
+def _size(variant: Variant, size: int, largest: dict[str, int]) -> Iterator[Finding]:
     budget = variant.release.build.closure_gib
     limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
     if limit is not None and size > limit * _GIB:
@@ -106,8 +106,8 @@ def _size(variant: Variant, size: int, largest: dict[str, int]) -> Iterator[Prob
         )
 
 
-def _problem(found: str, expected: str) -> Problem:
-    return Problem(path="the closure", found=found, expected=expected)
+def _problem(found: str, expected: str) -> Finding:
+    return Finding(path="the closure", found=found, expected=expected)
 
 
 def _some(names: list[str], most: int = 5) -> str:

@@ -24,7 +24,7 @@ from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import Artefact, interpreter
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import cpu_mismatch
-from build_pytorch.verify.check import CheckSkipped, Problem
+from build_pytorch.verify.check import CheckSkipped, Finding
 
 _SECONDS: Final = 300.0
 _ASK: Final = (
@@ -89,11 +89,11 @@ def _unsaid(variant: Variant, config: Config) -> Iterator[str]:
         yield "nvcc's flags"
 
 
-def _problems(variant: Variant, config: Config) -> Iterator[Problem]:
+def _problems(variant: Variant, config: Config) -> Iterator[Finding]:
     release = variant.release
 
-    def problem(found: str, expected: str) -> Problem:
-        return Problem(path=config.origin, found=found, expected=expected)
+    def problem(found: str, expected: str) -> Finding:
+        return Finding(path=config.origin, found=found, expected=expected)
 
     if config.version is not None and config.version.partition("+")[0] != release.torch.version:
         yield problem(f"PyTorch {config.version}", release.torch.version)
@@ -138,7 +138,7 @@ def _not_to_ask(target: Target) -> str:
     return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
 
 
-def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Problem | None]:
+def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Finding | None]:
     """What the variant's own Python prints, or why it is none of the variant.
 
     Raises ToolError where there is no Python or it cannot be started, CheckSkipped where it hangs.
@@ -149,12 +149,12 @@ def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Problem | None]:
         raise CheckSkipped(f"its Python did not answer within {_SECONDS:g} s")
     if done.code:
         last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
-        return "", Problem(
+        return "", Finding(
             path="torch", found=f"its Python cannot import it: {last}", expected="that it does"
         )
     file, _, said = done.stdout.partition("\n")
     if not artefact.holds(file):
-        return "", Problem(
+        return "", Finding(
             path="torch",
             found=f"its Python imports another one: {file or 'nothing'}",
             expected=f"one in {artefact.output}",

@@ -12,7 +12,7 @@ from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
 from build_pytorch.matrix.model import GpuArchitecture, Variant
-from build_pytorch.verify.check import CheckSkipped, Problem
+from build_pytorch.verify.check import CheckSkipped, Finding
 
 _ADDED_BY_PYTORCH: Final = {"sm_86": ("sm_89",)}
 """caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 as well where 8.6 is asked for. The
@@ -40,7 +40,7 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
         problems = list(_cpu_only(libraries, holding))
         return part.proof([library.name for library in libraries], problems, figures)
     if not holding:
-        missing = Problem(
+        missing = Finding(
             path="libtorch_cuda.so",
             found="no device code in any library: this PyTorch is CPU-only",
             expected=f"device code for {wanted(gpu)}",
@@ -51,7 +51,7 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
     problems = []
     if target.folder / "libtorch_cuda.so" not in holding:
         problems.append(
-            Problem(
+            Finding(
                 path="libtorch_cuda.so",
                 found="not there, or without device code",
                 expected=f"device code for {wanted(gpu)}",
@@ -88,14 +88,14 @@ def _holds_device_code(library: Path) -> bool:
     return ".nv_fatbin" in process.capture(["readelf", "-SW", str(library)]).stdout
 
 
-def _cpu_only(libraries: list[Path], holding: list[Path]) -> Iterator[Problem]:
+def _cpu_only(libraries: list[Path], holding: list[Path]) -> Iterator[Finding]:
     for library in libraries:
         if library in holding:
-            yield Problem(
+            yield Finding(
                 path=library.name, found="device code", expected="none in a CPU-only PyTorch"
             )
         elif "cuda" in library.name:
-            yield Problem(
+            yield Finding(
                 path=library.name,
                 found="a library for CUDA",
                 expected="none in a CPU-only PyTorch",
@@ -104,17 +104,17 @@ def _cpu_only(libraries: list[Path], holding: list[Path]) -> Iterator[Problem]:
 
 def _problems(
     variant: Variant, gpu: GpuArchitecture, library: Path, elf: Counter[str], ptx: Counter[str]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     name = wanted(gpu)
     own = {name, f"{name}a", f"{name}f"}  # a, f: the same GPUs, with what only they or theirs have
     fitting = own | set(_ADDED_BY_PYTORCH.get(name, ()))
     if not own & elf.keys():
         held = ", ".join(sorted(elf)) or "nothing"
-        yield Problem(path=library.name, found=f"device code for {held}", expected=f"for {name}")
+        yield Finding(path=library.name, found=f"device code for {held}", expected=f"for {name}")
     if extra := {code: number for code, number in sorted(elf.items()) if code not in fitting}:
         foreign = _FOREIGN.get(library.name)
         listing = ", ".join(f"{code} ({number})" for code, number in extra.items())
-        yield Problem(
+        yield Finding(
             path=library.name,
             found=f"device code for {listing}" + (f", as {foreign}, may bring" if foreign else ""),
             expected=f"{name} and nothing else",
@@ -125,7 +125,7 @@ def _problems(
         )
     if ptx:
         listing = ", ".join(f"{code} ({number})" for code, number in sorted(ptx.items()))
-        yield Problem(
+        yield Finding(
             path=library.name,
             found=f"PTX of {listing}",
             expected="none: recipes ask for binaries alone",

@@ -14,7 +14,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.store import requisites
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding, Problem
+from build_pytorch.verify.check import Check, CheckOutcome, CheckSkipped, Finding
 
 _OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 """PyTorch's own libraries, not those that a wheel brings along."""
@@ -74,7 +74,7 @@ class Part(Check, frozen=True, kw_only=True):
     def proof(
         self,
         subjects: Iterable[str],
-        problems: Iterable[Problem],
+        problems: Iterable[Finding],
         figures: dict[str, Any],
         undecided: str = "",
     ) -> Proof:
@@ -82,8 +82,8 @@ class Part(Check, frozen=True, kw_only=True):
 
         `undecided` says what could not be decided; then the part proves nothing.
         """
-        findings = tuple(Finding(self, problem) for problem in problems)
-        bad = {finding.problem.path for finding in findings}
+        findings = tuple(self.attach(problem) for problem in problems)
+        bad = {finding.path for finding in findings}
         names = list(subjects)
         good = tuple(name for name in names if name not in bad)
         return Proof(

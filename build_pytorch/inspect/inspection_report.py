@@ -80,10 +80,10 @@ def _part(proof: Proof) -> dict[str, Any]:
         "failed": outcome.failed,
         "findings": [
             {
-                "path": finding.problem.path,
-                "severity": finding.problem.severity,
-                "found": finding.problem.found,
-                "expected": finding.problem.expected,
+                "path": finding.path,
+                "severity": finding.severity,
+                "found": finding.found,
+                "expected": finding.expected,
                 "fix": finding.fix,
             }
             for finding in outcome.findings
@@ -110,7 +110,7 @@ def show(screen: Screen, result: Proved) -> None:
         for finding in outcome.findings:
             _finding(screen, finding)
     findings = [finding for proof in result.proofs for finding in proof.outcome.findings]
-    errors = sum(finding.problem.severity == "error" for finding in findings)
+    errors = sum(finding.severity == "error" for finding in findings)
     screen.line(
         f"  {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
         + (f"; report: {result.report}" if result.report else "")
@@ -120,10 +120,9 @@ def show(screen: Screen, result: Proved) -> None:
 
 
 def _finding(screen: Screen, finding: Finding) -> None:
-    problem = finding.problem
-    colour = "red" if problem.severity == "error" else "yellow"
+    colour = "red" if finding.severity == "error" else "yellow"
     screen.line(
-        f"    {screen.paint(problem.severity, colour)}  {problem.path}: {visible(problem.found)}"
+        f"    {screen.paint(finding.severity, colour)}  {finding.path}: {visible(finding.found)}"
     )
-    screen.line(f"      expected: {problem.expected}")
+    screen.line(f"      expected: {finding.expected}")
     screen.line(f"      fix: {finding.fix}")

@@ -12,7 +12,7 @@ from build_pytorch.inspect import disassembly, isa, symbols
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
 from build_pytorch.inspect.owners import OWNERS
 from build_pytorch.inspect.symbols import COMMON, FOREIGN, UNKNOWN
-from build_pytorch.verify.check import Problem
+from build_pytorch.verify.check import Finding
 
 _ONE_IN: Final = 10_000
 """Code that was compiled for an ISA shows it in more than one of so many functions. The official
@@ -38,7 +38,7 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
     ]
     if wrong:
         problems = [
-            Problem(
+            Finding(
                 path=library.name,
                 found=f"an ELF file for machine {_machine(library)}",
                 expected=f"{isa.ISAS[cpu.platform].machine}, which is {cpu.platform}",
@@ -87,13 +87,13 @@ def _machine(library: Path) -> int:
     return int.from_bytes(head[18:20], "little")
 
 
-def _above(title: str, scans: list[disassembly.Scan]) -> Iterator[Problem]:
+def _above(title: str, scans: list[disassembly.Scan]) -> Iterator[Finding]:
     for scan in scans:
         for owner, what in _NAMES.items():
             if number := scan.tally.functions_above[owner]:
                 is_nameless = owner == UNKNOWN and scan.depth == "exported"
                 noun = "span" if is_nameless else "function"
-                yield Problem(
+                yield Finding(
                     path=scan.library.name,
                     found=f"{counted(number, noun)} of {what} with instructions above it: "
                     + _listing([above for above in scan.tally.above if above.owner == owner]),
@@ -151,7 +151,7 @@ def _short(name: str, width: int = 100) -> str:
     return name if len(name) <= width else f"{name[: width - 3]}..."
 
 
-def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Problem]:
+def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Finding]:
     """What the flags promise and the code compiled with them does not hold."""
     cpu = target.variant.cpu
     tier, family = isa.wanted(cpu)
@@ -160,7 +160,7 @@ def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Problem]
     holding = max((tally.holders[COMMON, feature] for feature in family), default=0)
     if family and holding * _ONE_IN < max(functions, 1):
         share = f"{counted(holding, 'function')} of {functions}"
-        yield Problem(
+        yield Finding(
             path="libtorch_cpu.so",
             found=f"{tier} instructions in {share} of PyTorch's common code",
             expected=f"code that was compiled with {' '.join(cpu.flags)}",
@@ -171,7 +171,7 @@ def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Problem]
         feature for feature in dict.fromkeys(isa.named(cpu)) if not tally.holders[COMMON, feature]
     ]
     if absent:
-        yield Problem(
+        yield Finding(
             path="libtorch_cpu.so",
             found=f"no {', '.join(absent)} in the code compiled with the variant's flags",
             expected="some; compilers use it for little but intrinsics, so this proves nothing",

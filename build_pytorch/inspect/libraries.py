@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch.inspect.inspection import Part, Proof, Target, Tell, has_libtorch
-from build_pytorch.verify.check import Problem
+from build_pytorch.verify.check import Finding
 
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 """ELF64 header, little-endian, as of both platforms (System V ABI, "ELF Header")."""
@@ -30,16 +30,16 @@ def look(part: Part, target: Target, tell: Tell) -> Proof:
     return part.proof([library.name for library in libraries], problems, {})
 
 
-def _problems(target: Target, libraries: list[Path]) -> Iterator[Problem]:
+def _problems(target: Target, libraries: list[Path]) -> Iterator[Finding]:
     if not has_libtorch(target.folder):
-        yield Problem(
+        yield Finding(
             path="libtorch_cpu.so",
             found=f"not in {target.folder}, nor in what that depends on",
             expected="PyTorch's library",
         )
     for library in libraries:
         if fault := fault_of(library):
-            yield Problem(
+            yield Finding(
                 path=library.name,
                 found=f"not a whole ELF file: {fault}",
                 expected="a shared library of 64 bits, little-endian",

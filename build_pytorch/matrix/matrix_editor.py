@@ -1,4 +1,4 @@
-"""The only writer of matrix.toml. What is not changed stays as it is, byte for byte."""
+"""The only writer of matrix.toml: replaces single values and keeps the rest byte for byte."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ Value = str | list[str]
 
 
 def edited(text: str, values: Mapping[Trail, Value]) -> str:
-    """The text with some strings or lists of strings replaced, each of which is there already.
+    """Return the text with existing values replaced; comments, order and spacing stay.
 
-    Comments, order and spacing stay. Raises KeyError for a trail that leads nowhere, MatrixError
-    where the result contradicts itself.
+    Raises KeyError for a path that does not exist, MatrixError if the result is not consistent.
     """
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
-        node = document
+        table = document
         for step in trail[:-1]:
-            node = node[step]
-        old = node[trail[-1]]
+            table = table[step]
         new = tomlkit.item(value)
-        new.trivia.indent, new.trivia.trail = old.trivia.indent, old.trivia.trail
-        new.trivia.comment_ws, new.trivia.comment = old.trivia.comment_ws, old.trivia.comment
-        node[trail[-1]] = new
+        for part in ("indent", "comment_ws", "comment", "trail"):
+            setattr(new.trivia, part, getattr(table[trail[-1]].trivia, part))
+        table[trail[-1]] = new
     result = tomlkit.dumps(document)
     matrix_reader.parse(result)
     return result
 
 
 def change(path: Path, old: str, new: str) -> Change:
-    """The change of the matrix file at `path`, for a plan."""
+    """Return the change of the matrix file at `path`."""
     return Change(
         path=path.name,
         action=Action.UNCHANGED if old == new else Action.REWRITE,
@@ -49,5 +47,5 @@ def change(path: Path, old: str, new: str) -> Change:
 
 
 def write(path: Path, old: str, new: str) -> None:
-    """Replace the file, atomically. Raises WriteError, also where it is no longer `old`."""
+    """Replace the file atomically. Raises WriteError, also if it no longer holds `old`."""
     file_apply.apply(path.parent, [change(path, old, new)])

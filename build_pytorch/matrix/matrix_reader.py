@@ -1,24 +1,27 @@
-"""The only reader of matrix.toml: text in, a consistent Matrix out, or one clear error."""
+"""The only reader of matrix.toml: returns a consistent Matrix or raises all its errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency
+from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
+from build_pytorch.matrix.toml_lines import TomlLines
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
-    """Read and cross-check a matrix file.
+    """Read and check a matrix file.
 
-    Raises MatrixError with file, line, TOML path, what was found and what is allowed.
+    Raises MatrixError with file, line, TOML path, the value found and the values allowed.
     """
     try:
         text = files.read_regular_file(path).decode("utf-8")
@@ -32,76 +35,62 @@ def load(path: Path = paths.MATRIX) -> Matrix:
 
 
 def parse(text: str, name: str = "matrix.toml") -> Matrix:
-    """Parse the text of a matrix file. `name` is the file that errors mention.
-
-    Raises MatrixError as `load` does.
-    """
-    source = _Source(text, name)
-    raw = source.parse()
+    """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does."""
+    raw = _parse_toml(text, name)
     try:
         spec = msgspec.convert(raw, MatrixFile, strict=True)
     except msgspec.ValidationError as error:
-        from build_pytorch.matrix.matrix_errors import explain
-
-        trail, problem = explain(error, raw)
-        source.fail(trail, problem)
-    for trail, problem in consistency.contradictions(spec):
-        source.fail(trail, problem)
+        raise _error(text, name, explain(error, raw, MatrixFile)) from None
+    if wrong := list(consistency.contradictions(spec)):
+        raise _error(text, name, wrong)
     variants = tuple(_variants(spec))
-    for trail, problem in consistency.collisions(spec, variants):
-        source.fail(trail, problem)
+    if wrong := list(consistency.collisions(spec, variants)):
+        raise _error(text, name, wrong)
     return Matrix(
         releases=spec.release,
         gpus=spec.gpu,
         cpus=spec.cpu,
         builders=spec.builder,
         variants=variants,
-        warnings=tuple(_warnings(source, spec)),
+        warnings=tuple(_warnings(spec, text, name)),
         text=text,
     )
 
 
-class _Source:
-    """The text of the file, and the one way to say that something in it is wrong."""
-
-    def __init__(self, text: str, name: str) -> None:
-        self.text = text
-        self.name = name
-
-    def parse(self) -> dict[str, Any]:
-        import tomllib
-
-        try:
-            return tomllib.loads(self.text)
-        except RecursionError:
-            raise MatrixError(f"{self.name}: nested too deeply to be a matrix") from None
-        except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
-            place = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
-            where = f":{place[1]}:{place[2]}" if place else ""
-            what = str(error).replace(place[0], "") if place else str(error)
-            raise MatrixError(f"{self.name}{where}: not valid TOML: {what}") from None
-
-    def fail(self, trail: Trail, problem: str) -> NoReturn:
-        """Raise MatrixError for the value at `trail`."""
-        from build_pytorch.matrix.matrix_errors import dotted, line_of
-
-        line = line_of(self.text, trail)
-        raise MatrixError(f"{self.name}:{line}: {dotted(trail) or 'top level'}: {problem}")
+def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise MatrixError(f"{name}: nested too deeply to be a matrix") from None
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        place = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
+        where = f":{place[1]}:{place[2]}" if place else ""
+        what = str(error).replace(place[0], "") if place else str(error)
+        raise MatrixError(f"{name}{where}: not valid TOML: {what}") from None
 
 
-def _warnings(source: _Source, spec: MatrixFile) -> Iterator[str]:
-    for name, release in spec.release.items():
-        if not release.nixpkgs.sha256:
-            table = f"release.{name}.nixpkgs"
-            line = source.text.partition(f"[{table}]")[0].count("\n") + 1
-            yield (
-                f"{source.name}:{line}: {table} has no sha256: Nix cannot tell a changed tarball "
-                "from the right one; `nox -s prefetch -- --only nixpkgs` takes it"
-            )
+def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixError:
+    """Return one error that holds the first problem of each wrong value, in order of the lines."""
+    lines = TomlLines(text)
+    found: dict[Trail, str] = {}
+    for trail, what in wrong:
+        found.setdefault(trail, f"{name}:{lines.of(trail)}: {dotted(trail)}: {what}")
+    return MatrixError(message([found[trail] for trail in sorted(found, key=lines.of)]))
+
+
+def _warnings(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
+    without = [key for key, release in spec.release.items() if not release.nixpkgs.sha256]
+    lines = TomlLines(text if without else "")
+    for key in without:
+        trail = ("release", key, "nixpkgs")
+        yield (
+            f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256: Nix cannot detect a changed "
+            "tarball; `nox -s prefetch -- --only nixpkgs` adds the hash"
+        )
 
 
 def _variants(spec: MatrixFile) -> Iterator[Variant]:
-    """Every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
+    """Yield every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
     for name, release in spec.release.items():
         for group in release.group:
             for gpu_key in group.gpu or (None,):

@@ -1,6 +1,7 @@
-"""Frozen values: what matrix.toml may say (the structs) and what follows from it (Variant).
+"""The types of matrix.toml, and the variants that follow from it.
 
-The structs are the schema: `docs/matrix.schema.json` is generated from them.
+docs/reference/matrix.schema.json and docs/reference/matrix.md are generated from the structs: the
+meaning of a table is its docstring, the meaning of a key is the `#:` comment beside it.
 """
 
 from __future__ import annotations
@@ -8,169 +9,122 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from build_pytorch.matrix.field_types import (
-    Base64,
-    BuilderUri,
-    Capability,
-    CudaFix,
-    CudaVersion,
-    DocPath,
-    DriverVersion,
-    FileName,
-    Folder,
-    Gib,
-    GithubName,
-    Hours,
-    Jobs,
-    Key,
-    KeyFile,
-    Level,
-    Name,
-    NixName,
-    NonEmptyFlags,
-    NonEmptyKeys,
-    NonEmptyMacros,
-    NonEmptyTexts,
-    NonEmptyWords,
-    NoRev40,
-    NoSri,
-    PatchName,
-    Platform,
-    Rev,
-    Rev40,
-    Size,
-    Sri,
-    Text,
-    Url,
-    Version,
-    Word,
-    Workload,
-)
+from build_pytorch.matrix import field_types as ft
 
 Trail = tuple[str | int, ...]
-"""Where a value of matrix.toml stands: keys of tables and indices of arrays."""
+"""The path of a value in matrix.toml: keys of tables and indices of arrays."""
 
 
 class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A TOML table: every key is known, a misspelled one is an error."""
+    """A TOML table; an unknown key is an error."""
 
 
 class TorchSource(_TomlTable, frozen=True, kw_only=True):
-    """The source that is built in place of the one nixpkgs has.
+    """The PyTorch source that is built in place of the one in nixpkgs."""
 
-    `hash_of` is the rev that the hash was taken for: Nix reuses an old source without a word when
-    only the rev changes.
-    """
-
-    version: Version
-    owner: GithubName
-    repo: GithubName
-    rev: Rev
-    fetcher: Literal["fetchFromGitHub"]
-    submodules: bool
-    hash: Sri
-    hash_of: Rev
+    version: ft.Version  #: version of PyTorch
+    owner: ft.GithubName  #: GitHub owner
+    repo: ft.GithubName  #: GitHub repository
+    rev: ft.Rev  #: tag of the version, or a commit
+    fetcher: Literal["fetchFromGitHub"]  #: Nix fetcher; determines what the hash covers
+    submodules: bool  #: whether the hash covers the submodules
+    hash: ft.Sri  #: hash of the source tree
+    hash_of: ft.Rev  #: rev of the hash: Nix reuses an old source if only rev changes
 
 
 class NixpkgsConfig(_TomlTable, frozen=True, kw_only=True):
-    """Names in nixpkgs' config that are set to true, for GPU and for CPU-only recipes."""
+    """Options that are set to true in the config of nixpkgs."""
 
-    gpu: tuple[NixName, ...]
-    cpu: tuple[NixName, ...]
+    gpu: tuple[ft.NixName, ...]  #: options for GPU recipes
+    cpu: tuple[ft.NixName, ...]  #: options for CPU-only recipes
 
 
 class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
     """The nixpkgs revision that all recipes of a release import."""
 
-    rev: Rev40
-    fetcher: Literal["fetchTarball"]
-    sha256: NoSri
-    sha256_of: NoRev40
-    retired: tuple[Rev40, ...] = ()
+    rev: ft.Rev40  #: the pinned revision
+    fetcher: Literal["fetchTarball"]  #: Nix fetcher
+    sha256: ft.NoSri  #: hash of the unpacked tarball
+    sha256_of: ft.NoRev40  #: revision of the hash
+    retired: tuple[ft.Rev40, ...] = ()  #: earlier pins that no recipe may contain
     config: NixpkgsConfig
 
 
 class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
-    """The CUDA of a release: which package set provides it, and which fixes PyTorch needs on it."""
+    """The CUDA of a release; absent in a release without GPU recipes."""
 
-    version: CudaVersion
-    package_set: NixName
-    driver: DriverVersion
-    fixes: tuple[CudaFix, ...] = ()
+    version: ft.CudaVersion  #: version of CUDA
+    package_set: ft.NixName  #: nixpkgs package set that provides it
+    driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    fixes: tuple[ft.CudaFix, ...] = ()  #: changes that PyTorch needs to build on it
 
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
-    """A patch for fetchpatch; the hash is the one of the patch as fetchpatch normalises it."""
+    """A patch that the pinned MAGMA needs to compile."""
 
-    reason: Text
-    name: PatchName
-    url: Url
-    fetcher: Literal["fetchpatch"]
-    hash: Sri
-    hash_of: Url
+    reason: ft.Text  #: why the patch is needed; a comment in the recipes
+    name: ft.PatchName  #: file name of the patch
+    url: ft.Url  #: address of the patch
+    fetcher: Literal["fetchpatch"]  #: Nix fetcher
+    hash: ft.Sri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.Url  #: address of the hashed patch
 
 
 class PythonVersion(_TomlTable, frozen=True, kw_only=True):
-    """The Python that the pin's python3Packages belongs to."""
+    """The Python of the release."""
 
-    version: Version
+    version: ft.Version  #: version of python3Packages in the pinned nixpkgs
 
 
 class Names(_TomlTable, frozen=True, kw_only=True):
-    """Parts of names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix, its pname PNAME-..."""
+    """Parts of the names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix."""
 
-    package: Name
-    pname: Name
-    gpu: Name
-    cpu: Name
+    package: ft.Name  #: first part of the package name
+    pname: ft.Name  #: first part of the derivation's pname
+    gpu: ft.Name  #: second part of both names for GPU variants
+    cpu: ft.Name  #: second part of both names for CPU-only variants
 
 
 class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
-    """How large a built variant may be together with all that it needs at run time, in GiB."""
+    """Maximum size in GiB of a built variant with everything that it needs at run time."""
 
-    gpu: Gib
-    cpu: Gib
+    gpu: ft.Gib  #: limit for GPU variants
+    cpu: ft.Gib  #: limit for CPU-only variants
 
 
 class Build(_TomlTable, frozen=True, kw_only=True):
-    """Limits and needs of one build; sizes in GiB. What they are measured on stands beside them."""
+    """Limits and requirements of one build."""
 
-    max_jobs: Jobs
-    system_features: NonEmptyWords
-    job_memory: Size
-    reserved_memory: Size
-    disk: Size
-    core_hours: Hours
+    max_jobs: ft.Jobs  #: maximum number of parallel compile jobs
+    system_features: ft.NonEmptyWords  #: requiredSystemFeatures of the derivation
+    job_memory: ft.Size  #: peak memory of one compile job in GiB
+    reserved_memory: ft.Size  #: memory in GiB that is left to the system
+    disk: ft.Size  #: disk space in GiB for sources, objects and the result
+    core_hours: ft.Hours  #: CPU core hours of one build
     closure_gib: ClosureBudget | None = None
 
     def cores(self, memory: float, cpus: int) -> int:
-        """How many compile jobs fit: into so many GiB, on so many CPUs, and at least one."""
+        """Return the number of compile jobs for this memory in GiB and CPUs; at least 1."""
         fitting = int((memory - self.reserved_memory) // self.job_memory)
         return max(1, min(fitting, cpus, self.max_jobs))
 
 
 class Builder(_TomlTable, frozen=True, kw_only=True):
-    """A machine that Nix may hand builds to: a line of its machines file.
+    """A remote build machine: a line of Nix's machines file (Nix manual, "Remote builds")."""
 
-    `key` is the SSH key's file, `jobs` how many builds it takes at once, `host_key` the host's
-    public key in base64. Nix manual, "Remote builds".
-    """
-
-    uri: BuilderUri
-    platforms: Annotated[
-        tuple[Platform, ...], Meta(min_length=1, description="a list with at least one platform")
-    ]
-    key: KeyFile | None = None
-    jobs: Jobs = 1
-    speed: Jobs = 1
-    features: tuple[Word, ...] = ()
-    host_key: Base64 | None = None
+    uri: ft.BuilderUri  #: SSH address of the machine
+    platforms: ft.NonEmptyPlatforms  #: platforms that it builds for
+    key: ft.KeyFile | None = None  #: SSH private key on this machine
+    jobs: ft.Jobs = 1  #: number of builds that it runs at once
+    speed: ft.Jobs = 1  #: speed relative to other builders
+    features: tuple[ft.Word, ...] = ()  #: system features that it offers
+    host_key: ft.Base64 | None = None  #: public SSH host key in base64
 
     @property
     def line(self) -> str:
-        """The machine as Nix reads it."""
+        """The machine as a line of Nix's machines file."""
         features = ",".join(self.features) or "-"
         platforms = ",".join(self.platforms)
         words = [self.uri, platforms, self.key or "-", str(self.jobs), str(self.speed), features]
@@ -178,28 +132,28 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
 
 
 class Group(_TomlTable, frozen=True, kw_only=True):
-    """A block of variants: every GPU architecture of it with every CPU ISA of it, in this order."""
+    """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
-    title: Text
-    kind: Literal["gpu", "cpu-only"]
-    platform: Platform
-    gpu: tuple[Key, ...] = ()
-    cpu: NonEmptyKeys
+    title: ft.Text  #: title of the group in the docs
+    kind: Literal["gpu", "cpu-only"]  #: whether the variants have GPU code
+    platform: ft.Platform  #: platform of the variants
+    gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
+    cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
 
 
 class Cleanup(_TomlTable, frozen=True, kw_only=True):
-    """What becomes of a file that stood in the release's folder before this project did."""
+    """A hand-written recipe that was in the folder before recipes were generated."""
 
-    file: FileName
-    action: Literal["delete", "rewrite", "keep"]
-    reason: Text
+    file: ft.FileName  #: file name in the release's folder
+    action: Literal["delete", "rewrite", "keep"]  #: what phase 1 or the generator does with it
+    reason: ft.Text  #: why; printed with the action
 
 
 class Release(_TomlTable, frozen=True, kw_only=True):
-    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with the variants built of it."""
+    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants."""
 
-    folder: Folder
-    notes: DocPath
+    folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
+    notes: ft.DocPath  #: build notes of the release, with a generated table of its variants
     torch: TorchSource
     nixpkgs: Nixpkgs
     cuda: CudaToolkit | None = None
@@ -207,23 +161,20 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     python: PythonVersion
     names: Names
     build: Build
-    group: Annotated[
-        tuple[Group, ...], Meta(min_length=1, description="a list with at least one group")
-    ]
+    group: Annotated[tuple[Group, ...], ft.list_meta("group")]
     cleanup: tuple[Cleanup, ...] = ()
 
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
-    """A GPU architecture. `hosts` lists, for each platform that has it, the products there."""
+    """A GPU architecture; its key is sm and the digits of the capability."""
 
-    capability: Capability
-    family: Text
+    capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
+    family: ft.Text  #: name of the GPU family
     hosts: Annotated[
-        dict[Platform, NonEmptyTexts],
-        Meta(min_length=1, description="a platform with the products that exist for it"),
-    ]
-    first_cuda: CudaVersion
-    last_cuda: CudaVersion | None = None
+        dict[ft.Platform, ft.NonEmptyTexts], ft.HOSTS_META
+    ]  #: products by platform; a variant for another platform has status impossible-host
+    first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
+    last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -232,35 +183,30 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
 
 
 class CpuIsa(_TomlTable, frozen=True, kw_only=True):
-    """A CPU ISA.
+    """A CPU instruction set. The ISA of a machine is the one of the highest level that it runs."""
 
-    `cpuinfo` are the flags of /proc/cpuinfo that together prove a CPU; `macros` are what a
-    compiler predefines once it generates code for the ISA. `level` orders the ISAs of a platform:
-    of those that a CPU has, the highest is recommended, unless one is `good_for` the work at hand.
-    """
-
-    title: Text
-    platform: Platform
-    level: Level
-    good_for: tuple[Workload, ...] = ()
-    flags: NonEmptyFlags
-    cpuinfo: NonEmptyWords
-    macros: NonEmptyMacros
-    cpus: NonEmptyTexts
-    lacking: tuple[Text, ...] = ()
+    title: ft.Text  #: name in docs and recipes
+    platform: ft.Platform  #: platform of the ISA
+    level: ft.Level  #: order of the ISAs of a platform
+    good_for: tuple[ft.Workload, ...] = ()  #: workloads for which it precedes higher levels
+    flags: ft.NonEmptyFlags  #: flags for the compilers
+    cpuinfo: ft.NonEmptyWords  #: flags of /proc/cpuinfo that a CPU must have to run it
+    macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
+    cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
+    lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
 
 
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
-    """matrix.toml as it is written."""
+    """The whole of matrix.toml."""
 
-    release: Annotated[dict[Key, Release], Meta(min_length=1, description="at least one release")]
+    release: Annotated[dict[ft.Key, Release], ft.tables_meta("release")]
     builder: tuple[Builder, ...] = ()
-    gpu: dict[Key, GpuArchitecture]
-    cpu: Annotated[dict[Key, CpuIsa], Meta(min_length=1, description="at least one CPU ISA")]
+    gpu: dict[ft.Key, GpuArchitecture]
+    cpu: Annotated[dict[ft.Key, CpuIsa], ft.tables_meta("CPU ISA")]
 
 
 class Phase(StrEnum):
-    """A slice of the plan; the value is its title."""
+    """One of the five generating commands `invoke phase1..5`; the value is its title."""
 
     CLEAN_UP = "clean up"
     GPU_X86 = "GPU x86"
@@ -275,7 +221,7 @@ class Phase(StrEnum):
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """One PyTorch to build: a release, a GPU architecture or none, a CPU ISA."""
+    """One PyTorch to build: a release, a GPU architecture or none, and a CPU ISA."""
 
     release_name: str
     release: Release
@@ -287,23 +233,22 @@ class Variant(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The short name people use: `sm120-avx512`, `cpu-avx2`."""
+        """The short name inside a release, such as `sm120-avx512` or `cpu-avx2`."""
         return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
 
     @property
     def _suffix(self) -> str:
         names = self.release.names
-        prefix = names.gpu if self.gpu else names.cpu
-        return f"{prefix}-{self.gpu_key}-{self.cpu_key}" if self.gpu else f"{prefix}-{self.cpu_key}"
+        return f"{names.gpu}-{self.id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"
 
     @property
     def package(self) -> str:
-        """The Flox package name, which is the stem of the recipe's file."""
+        """The Flox package name, which is also the stem of the recipe's file name."""
         return f"{self.release.names.package}-{self._suffix}"
 
     @property
     def pname(self) -> str:
-        """The derivation's pname; it says which PyTorch is inside."""
+        """The derivation's pname, which contains the version of PyTorch."""
         return f"{self.release.names.pname}-{self._suffix}"
 
     @property
@@ -313,17 +258,17 @@ class Variant(Struct, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> Phase:
-        """The phase of the plan that writes this variant's recipe."""
+        """The phase that writes this variant's recipe."""
         if self.gpu is None:
             return Phase.CPU_ONLY
         return Phase.GPU_X86 if self.cpu.platform == "x86_64-linux" else Phase.GPU_ARM
 
     @property
     def impossible(self) -> str | None:
-        """Why no machine has this pair of GPU and CPU, or None where one exists.
+        """Why no machine has this pair of GPU and CPU, or None if one exists.
 
-        Derived from the hosts in the matrix: a variant nobody can run is still generated,
-        because the plan asks for the full block, yet it is never advertised.
+        Derived from the hosts in the matrix. Such a variant is generated and verified, and never
+        recommended.
         """
         if self.gpu is None or self.cpu.platform in self.gpu.hosts:
             return None
@@ -335,7 +280,7 @@ class Variant(Struct, frozen=True, kw_only=True):
 
     @property
     def products(self) -> tuple[str, ...]:
-        """The GPUs it is for: those of its platform, or all where there is none on it."""
+        """The GPUs it is for: those of its platform, or all if there is none on it."""
         if self.gpu is None:
             return ()
         return self.gpu.hosts.get(self.cpu.platform, self.gpu.products)
@@ -347,12 +292,12 @@ class Variant(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_label(self) -> str:
-        """How people write the architecture: `SM120`; empty for CPU-only."""
+        """The architecture in upper case, such as `SM120`; empty for CPU-only variants."""
         return (self.gpu_key or "").upper()
 
 
 class Matrix(Struct, frozen=True, kw_only=True, eq=False):
-    """A matrix.toml that was read and found consistent. Equal only to itself: a key."""
+    """A consistent matrix.toml. Compares by identity, so that it can be a cache key."""
 
     releases: dict[str, Release]
     gpus: dict[str, GpuArchitecture]
@@ -360,10 +305,10 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
     warnings: tuple[str, ...]
-    """What is allowed and still worth mending, each with its place."""
+    """Allowed values that should be changed, each with its place in the file."""
     text: str
-    """matrix.toml as it is written, for docs that quote it."""
+    """The text of matrix.toml."""
 
     def of_release(self, name: str) -> tuple[Variant, ...]:
-        """The variants of one release, in the order of its groups."""
+        """Return the variants of one release, in the order of its groups."""
         return tuple(v for v in self.variants if v.release_name == name)

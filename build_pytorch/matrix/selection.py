@@ -1,4 +1,4 @@
-"""Patterns that people type, and the variants they mean."""
+"""Variants by the patterns and tags that people type."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from build_pytorch.matrix.model import Matrix, Variant
 
 
 def select(matrix: Matrix, patterns: Sequence[str]) -> tuple[Variant, ...]:
-    """The variants whose id or package name matches one of the patterns, in matrix order.
+    """Return the variants whose id or package name matches a pattern, in matrix order.
 
-    No pattern means all. Raises BuildPytorchError for a pattern that matches nothing.
+    No pattern selects all. Raises BuildPytorchError for a pattern that matches nothing.
     """
-    if not patterns:
-        return matrix.variants
+    found: set[str] = set()
     for pattern in patterns:
-        if not any(_matches(variant, pattern) for variant in matrix.variants):
+        matching = {
+            variant.package
+            for variant in matrix.variants
+            if fnmatchcase(variant.id, pattern) or fnmatchcase(variant.package, pattern)
+        }
+        if not matching:
             names = [name for v in matrix.variants for name in (v.id, v.package)]
             hint = near_miss(pattern, names) or f"; for instance {matrix.variants[0].id} or sm90-*"
             raise BuildPytorchError(f'no variant matches "{pattern}"{hint}')
-    return tuple(v for v in matrix.variants if any(_matches(v, p) for p in patterns))
-
-
-def _matches(variant: Variant, pattern: str) -> bool:
-    return fnmatchcase(variant.id, pattern) or fnmatchcase(variant.package, pattern)
+        found |= matching
+    return tuple(v for v in matrix.variants if not patterns or v.package in found)
 
 
 def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
-    """Each variant with the id of its nox session and its tags.
+    """Return each variant with the id and the tags of its nox session.
 
-    The id is the variant's where only one release has it, else the package name. Tags are what
-    people choose by: GPU architecture, CPU ISA, release, and `gpu` or `cpu-only`.
+    The id is the variant's if only one release has it, otherwise the package name. Tags are the
+    GPU architecture, the CPU ISA, the release, and `gpu` or `cpu-only`.
     """
     counts = Counter(variant.id for variant in matrix.variants)
     return [

@@ -1,27 +1,23 @@
-"""What Nix makes of recipes: derivations and their store paths, all from one evaluation.
+"""The derivations of recipes and their store paths, all from one evaluation by Nix.
 
-Like Flox and `nix-build` it takes the recipes as they are; only an import of nixpkgs that several
-of them say in the same words is made once.
+The recipes are evaluated unchanged, as Flox and `nix-build` do.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from build_pytorch.base import process
-from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix import quoting
-from build_pytorch.nix.nix_evaluation import NO_NETWORK, message_of, shared_import
+from build_pytorch.nix import nix_evaluation
+from build_pytorch.nix.nix_evaluation import RecipeSource
 
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
-    """What Nix would build for one recipe."""
+    """What Nix would build for a recipe."""
 
     drv_path: str
     outputs: dict[str, str]
@@ -30,66 +26,58 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def output(self) -> str:
-        """The store path that a result link points to."""
+        """Return the store path that a result link points to."""
         return self.outputs["out"] if "out" in self.outputs else next(iter(self.outputs.values()))
 
 
 class DerivationSet(msgspec.Struct, frozen=True):
-    """Derivations by package name, and for those that have none the reason."""
+    """Derivations by package name, and the error message of each package without one."""
 
     derivations: dict[str, Derivation]
     failures: dict[str, str]
 
 
 def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) -> DerivationSet:
-    """The derivations of variants, in one Nix process as long as all of them evaluate.
+    """Return the derivations of variants, from one Nix process if all recipes evaluate.
 
-    With `write` the store gets them, so that they can be built without another evaluation.
-    Raises ToolError where Nix is missing or nixpkgs cannot be had.
+    With `write` the derivations are put into the store and can be built without another
+    evaluation. Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
     failures: dict[str, str] = {}
-    rest = list(variants)
+    by_path = {variant.path: variant for variant in variants}
+    rest = [
+        RecipeSource(path, str(file), file.read_text(encoding="utf-8", errors="replace"))
+        for path in by_path
+        for file in [(root / path).resolve()]
+    ]
     while rest:
-        answer = _ask(root, rest, write=write)
+        running = nix_evaluation.start(_expression(rest), write=write)
+        answer = nix_evaluation.wait_with_progress(running, "evaluating recipes", len(rest))
         if answer.code == 0:
             decoded = msgspec.json.decode(answer.stdout.encode(), type=dict[str, Derivation])
-            return DerivationSet({v.package: decoded[v.path] for v in rest}, failures)
-        if NO_NETWORK.search(answer.stderr):
-            raise ToolError(
-                "the pinned nixpkgs cannot be downloaded and is not in the store; run this where "
-                f"there is a network (Nix says: {message_of(answer.stderr)})"
-            )
-        announced = re.findall(r"(?m)^trace: evaluating (.*)$", answer.stderr)
-        culprit = next((v for v in rest if announced and v.path == announced[-1]), None)
+            found = {by_path[recipe.id].package: decoded[recipe.id] for recipe in rest}
+            return DerivationSet(found, failures)
+        nix_evaluation.require_network(answer.stderr)
+        message = nix_evaluation.message_of(answer.stderr)
+        culprit = nix_evaluation.culprit(answer.stderr, rest)
         if culprit is None:
-            raise ToolError(f"Nix cannot evaluate the recipes: {message_of(answer.stderr)}")
-        failures[culprit.package] = message_of(answer.stderr)
+            raise ToolError(f"Nix cannot evaluate the recipes: {message}")
+        failures[by_path[culprit.id].package] = message
         rest.remove(culprit)
     return DerivationSet({}, failures)
 
 
-def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.ProcessResult:
-    imports: dict[str, str] = {}
-    items = []
-    for variant in variants:
-        place = (root / variant.path).resolve()
-        recipe = place.read_text(encoding="utf-8", errors="replace")
-        argument = ""
-        if text := shared_import(recipe):
-            name = imports.setdefault(text, f"n{len(imports)}")
-            argument = f"nixpkgs_pinned = {name};"
-        items.append(
-            f"(f {quoting.literal(variant.path)} {quoting.literal(str(place))} {{ {argument} }})"
-        )
-    shared = "\n".join(f"  {name} = {text};" for text, name in imports.items())
-    expression = f"""let
-{shared}
-  f = id: path: args: {{
+def _expression(recipes: Sequence[RecipeSource]) -> str:
+    imports, items = nix_evaluation.recipe_list(recipes)
+    return f"""let
+  imports = {{ {imports} }};
+  described = {{ id, path, nixpkgs ? null }}: {{
     name = id;
     value = builtins.trace "evaluating ${{id}}" (
       let
         recipe = import (/. + path);
-        d = if builtins.isFunction recipe then recipe args else recipe;
+        arguments = if nixpkgs == null then {{ }} else {{ nixpkgs_pinned = imports.${{nixpkgs}}; }};
+        d = if builtins.isFunction recipe then recipe arguments else recipe;
       in {{
         inherit (d) drvPath system;
         outputs = builtins.listToAttrs
@@ -97,12 +85,4 @@ def _ask(root: Path, variants: Sequence[Variant], *, write: bool) -> process.Pro
         features = d.requiredSystemFeatures or [ ];
       }});
   }};
-in builtins.listToAttrs [ {" ".join(items)} ]"""
-    progress = ProgressLine("evaluating recipes", len(variants))
-    mode = ["--read-write-mode"] if write else []
-    argv = ["nix-instantiate", "--eval", "--strict", "--json", *mode, "-"]
-    running = process.start(argv, stdin=expression)
-    while running.is_running(0.5):
-        progress.at(running.said().count("trace: evaluating "))
-    progress.end()
-    return running.finish()
+in builtins.listToAttrs (map described {items})"""

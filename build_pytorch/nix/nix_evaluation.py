@@ -1,37 +1,178 @@
-"""Evaluation of recipes by Nix: what recipes share, and what Nix says when it fails."""
+"""Evaluation of recipes by `nix-instantiate`: command lines, shared imports, failed runs.
+
+Many recipes are evaluated in one process, and an import of nixpkgs that several of them have in
+common only once. Each recipe is announced on stderr before it is evaluated: if an error ends the
+process, the last announced recipe caused it.
+"""
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-NO_NETWORK: Final = re.compile(
+from build_pytorch.base import process
+from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.errors import ToolError
+from build_pytorch.nix import quoting
+from build_pytorch.nix.syntax_tree import default_of
+
+_PROGRAM: Final = "nix-instantiate"
+
+_OFFLINE_MEMORY: Final = 8 << 30
+"""Bytes that an offline evaluation may use; a recipe may build an endless list."""
+
+_PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
+_MOST_ERRORS: Final = 20
+
+_NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
 )
-"""How Nix says that what an evaluation needs cannot be had."""
+
+
+class RecipeSource(NamedTuple):
+    """A recipe to evaluate: the id that announces it, its absolute path, its text."""
+
+    id: str
+    path: str
+    text: str
+
+
+def is_installed() -> bool:
+    """Return whether `nix-instantiate` is on PATH."""
+    return process.which(_PROGRAM) is not None
+
+
+def start_parsing(files: Sequence[str]) -> process.Running:
+    """Start Nix on the syntax of files. Raises ToolError."""
+    return process.start([_PROGRAM, "--parse", *files])
+
+
+class NixSyntaxError(NamedTuple):
+    """An error that Nix reports for a file; line and column count from 1."""
+
+    message: str
+    line: int
+    column: int
+
+
+def syntax_errors(
+    files: Sequence[str], running: process.Running
+) -> dict[str, NixSyntaxError | None]:
+    """Return the first syntax error of each file, or None, from a run of `start_parsing` on them.
+
+    Nix stops at the first error, so that each error takes one more run. Files are absent from the
+    result after the 20th error, and if Nix itself fails. Nix also refuses unbound names and
+    attributes that are bound twice.
+    """
+    errors: dict[str, NixSyntaxError | None] = {}
+    rest = list(files)
+    for _ in range(_MOST_ERRORS):
+        result = running.finish()
+        if result.code == 0:
+            return errors | dict.fromkeys(rest)
+        places = [place for place in _PLACE.findall(result.stderr) if place[0] in rest]
+        if not places:
+            break
+        file, line, column = places[-1]
+        message = result.stderr.partition("error: ")[2].split("\n")[0].partition(", at /")[0]
+        errors |= dict.fromkeys(rest[: rest.index(file)])
+        errors[file] = NixSyntaxError(message.strip(), int(line), int(column))
+        rest = rest[rest.index(file) + 1 :]
+        if not rest:
+            break
+        running = start_parsing(rest)
+    return errors
+
+
+def start(
+    expression: str,
+    *,
+    search_path: Mapping[str, str] | None = None,
+    offline: bool = False,
+    write: bool = False,
+) -> process.Running:
+    """Start Nix on an expression; it prints the value as JSON. Raises ToolError.
+
+    `search_path` replaces NIX_PATH. `offline` allows no network, no file outside the search path,
+    and limits memory. `write` puts the derivations into the store.
+    """
+    argv = [_PROGRAM, "--eval", "--strict", "--json"]
+    for name, folder in (search_path or {}).items():
+        argv += ["-I", f"{name}={folder}"]
+    if offline:
+        # The dummy store lets any user evaluate: store paths are computed and none is written.
+        argv += ["--store", "dummy://", "--option", "restrict-eval", "true"]
+    if write:
+        argv.append("--read-write-mode")
+    env = {} if search_path is None else {"NIX_PATH": ""}
+    memory = _OFFLINE_MEMORY if offline else None
+    return process.start([*argv, "-"], stdin=expression, env=env, memory=memory)
+
+
+def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple[str, str]:
+    """Return Nix code: the bindings of all shared imports, and the list of the recipes.
+
+    An item of the list has `id`, `path` and, if the recipe imports nixpkgs in a way that can be
+    shared, `nixpkgs`: the name of the binding to pass as the argument nixpkgs_pinned.
+    """
+    names: dict[str, str] = {}
+    items = []
+    for recipe in recipes:
+        item = f"id = {quoting.literal(recipe.id)}; path = {quoting.literal(recipe.path)};"
+        if share and (expression := shared_import(recipe.text)):
+            name = names.setdefault(expression, f"n{len(names)}")
+            item += f" nixpkgs = {quoting.literal(name)};"
+        items.append(f"{{ {item} }}")
+    bindings = "\n".join(f"{name} = {expression};" for expression, name in names.items())
+    return bindings, f"[ {' '.join(items)} ]"
 
 
 def shared_import(text: str) -> str | None:
-    """The default of the argument nixpkgs_pinned, or None where it means another elsewhere."""
+    """Return the default of a recipe's argument nixpkgs_pinned.
+
+    None if there is no such argument, or if its default has a relative path, which would have
+    another meaning outside the recipe.
+    """
     head = re.search(r"(?ms)^\{.*?^\}:", text)
     if head is None or "nixpkgs_pinned" not in head[0]:
         return None
-    expression = _default(head[0])
+    expression = default_of(head[0], "nixpkgs_pinned")
     is_relative = expression is not None and re.search(r"(?<![\w.])\.{1,2}/", expression)
     return None if is_relative else expression
 
 
-@functools.cache
-def _default(head: str) -> str | None:
-    from build_pytorch.nix.syntax_tree import default_of
+def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:
+    """Wait for an evaluation of recipes and show how many of them were announced."""
+    progress = ProgressLine(title, total)
+    while running.is_running(0.5):
+        progress.at(running.said().count("trace: evaluating "))
+    progress.end()
+    return running.finish()
 
-    return default_of(head, "nixpkgs_pinned")
+
+def culprit(stderr: str, recipes: Sequence[RecipeSource]) -> RecipeSource | None:
+    """Return the recipe that ended a run: the last one that was announced; None if there is none.
+
+    Other announcements are ignored: a recipe may print any text.
+    """
+    by_id = {recipe.id: recipe for recipe in recipes}
+    announced = re.findall(r"(?m)^trace: evaluating (.*)$", stderr)
+    return next((by_id[name] for name in reversed(announced) if name in by_id), None)
+
+
+def require_network(stderr: str) -> None:
+    """Raise ToolError if a run failed because nixpkgs could not be downloaded."""
+    if _NO_NETWORK.search(stderr):
+        raise ToolError(
+            "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
+            f"network connection (Nix: {message_of(stderr)})"
+        )
 
 
 def message_of(stderr: str) -> str:
-    """The error itself, without the places and excerpts that follow it."""
+    """Return the last error message of Nix, without the places and excerpts that follow it."""
     errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
     text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
-    return text or "Nix says nothing"
+    return text or "Nix printed no message"

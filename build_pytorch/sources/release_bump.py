@@ -25,8 +25,8 @@ from build_pytorch.sources import source_fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
 from build_pytorch.sources.source_fetch import FetchedHash
 from build_pytorch.sources.source_list import sources
-from build_pytorch.verify import verification
-from build_pytorch.verify.verify_reports import VerificationResult
+from build_pytorch.verify import registry, verification
+from build_pytorch.verify.verification import VerificationResult
 
 _ALLOWED: Final[dict[str, tuple[Any, str]]] = {
     "torch": (field_types.Version, "a version such as 2.11.0"),
@@ -179,7 +179,7 @@ def verified(matrix: Matrix, planned: list[Change]) -> VerificationResult:
                 path = Path(folder) / change.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        categories = [name for name in verification.categories() if name != "generated"]
+        categories = [name for name in registry.CATEGORIES if name != "generated"]
         return verification.verify(matrix, Path(folder), only=categories)
 
 

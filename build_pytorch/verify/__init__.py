@@ -1,1 +1,1 @@
-"""TODO verify."""
+"""Verification: checks of recipes and docs, and reports of their findings."""

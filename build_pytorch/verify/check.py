@@ -1,28 +1,29 @@
-"""What a check is, what it looks at, and what comes of it."""
+"""Checks and findings, the files that checks read, and the outcome of a check."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from build_pytorch.base import files, process
+from build_pytorch.base import files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.nix.comments import without_comments
+from build_pytorch.nix.syntax_tree import without_comments
 
 _LARGEST: Final = 1 << 20
-"""Bytes. Ours have seven thousand."""
+"""Bytes. A generated recipe has seven thousand."""
 
 Severity = Literal["error", "warning"]
 
 
-class Problem(Struct, frozen=True, kw_only=True):
-    """One place where a rule is broken. `path` is filled in for problems of a recipe.
+class Finding(Struct, frozen=True):
+    """One place where a check is violated. Lines and columns count from 1.
 
-    Lines and columns count from 1.
+    A check fills in what it found and what it expected. The runner adds the id of the check, the
+    subject (a recipe, the tree), the recipe as `path`, and the fix of the check if `fix` is empty.
     """
 
     found: str
@@ -32,14 +33,16 @@ class Problem(Struct, frozen=True, kw_only=True):
     path: str = ""
     fix: str = ""
     severity: Severity = "error"
+    check: str = ""
+    subject: str = ""
 
 
 class CheckSkipped(Exception):  # noqa: N818 - it is an outcome, not an error
-    """Raised by a check that has nothing to look at; its text says why. Never counts as passed."""
+    """Raised by a check that cannot run; the text is the reason. Never counts as passed."""
 
 
-class Recipe:
-    """A recipe file as the checks read it, whoever wrote it."""
+class RecipeFile:
+    """The path and the text of a recipe, generated or written by hand."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -47,20 +50,32 @@ class Recipe:
 
     @functools.cached_property
     def code(self) -> str:
-        """The text with Nix comments blanked: what is commented out does not count as there."""
+        """The text with comments blanked; lines and columns do not change."""
         return without_comments(self.text)
 
     def line_of(self, offset: int) -> int:
-        """The line of an offset in text or code."""
+        """Return the line of an offset in text or code."""
         return self.text.count("\n", 0, offset) + 1
+
+    def finding(
+        self, offset: int, found: str, expected: str, severity: Severity = "error"
+    ) -> Finding:
+        """Return a finding at an offset in text or code."""
+        return Finding(
+            " ".join(found.split()),
+            expected,
+            line=self.line_of(offset),
+            column=offset - self.text.rfind("\n", 0, offset),
+            severity=severity,
+        )
 
 
 class Context:
-    """What the checks look at: the matrix and the files below a root, each read once.
+    """The matrix and the files below a root that checks look at. Each file is read once.
 
-    `variants` are those asked for, `is_whole` says whether these are all; with `pinned`, recipes
+    `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
     are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
-    generated reference pages by path; None if the caller has none to compare with.
+    generated reference pages by path; None if there are none to compare with.
     """
 
     def __init__(
@@ -77,11 +92,13 @@ class Context:
         self.pinned = pinned
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
+        self.by_path = {variant.path: variant for variant in self.variants}
         self.is_whole = len(self.variants) == len(matrix.variants)
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes: dict[str, RecipeFile] = {}
         self.unreadable: dict[str, str] = {}
+        """The reason for each recipe that cannot be read."""
         self.running: dict[str, process.Running] = {}
-        """Programs that categories started ahead, so that they work while others look."""
+        """Programs that were started before the first check, by name."""
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
             for path in sorted((root / folder).rglob("*.nix")):
                 self._read_recipe(path)
@@ -92,80 +109,59 @@ class Context:
             if path.stat().st_size > _LARGEST:
                 self.unreadable[name] = f"larger than {_LARGEST >> 20} MiB"
                 return
-            self.recipes[name] = Recipe(name, files.read_regular_file(path).decode("utf-8"))
+            self.recipes[name] = RecipeFile(name, files.read_regular_file(path).decode("utf-8"))
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:
             self.unreadable[name] = str(error.strerror)
 
-    def present(self) -> Iterator[tuple[Variant, Recipe]]:
-        """The variants asked for whose recipe is there and readable."""
+    def present(self) -> Iterator[tuple[Variant, RecipeFile]]:
+        """Yield the selected variants whose recipe exists and can be read."""
         for variant in self.variants:
             if recipe := self.recipes.get(variant.path):
                 yield variant, recipe
 
-    def skip_without_recipes(self) -> None:
-        """Raise CheckSkipped where there is no recipe file: nothing found in nothing is no proof."""
-        if not (self.recipes or self.unreadable):
+    def recipe_paths(self) -> tuple[str, ...]:
+        """Return the paths of all recipe files. Raises CheckSkipped if there are none."""
+        found = (*self.recipes, *self.unreadable)
+        if not found:
             raise CheckSkipped("no recipe files here")
+        return found
 
-    def read(self, path: str) -> str | None:
-        """The text of another file below the root, or None where there is none to read."""
-        try:
-            return files.read_regular_file(self.root / path).decode("utf-8", errors="replace")
-        except OSError:
-            return None
+    def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
+        """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`."""
+        line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
+        return Finding(found, expected, path=paths.MATRIX.name, line=line, fix=fix)
 
 
-class Check(Struct, frozen=True, kw_only=True):
-    """A rule with everything a person needs who broke it.
-
-    `source` names the document that asks for the rule. Subclasses say what it looks at.
-    """
+class About(TypedDict):
+    """The texts of a check."""
 
     id: str
     title: str
     why: str
     fix: str
-    source: str
-
-    @property
-    def needs_whole_tree(self) -> bool:
-        """Whether the rule is about the files together, so that a selection cannot keep it."""
-        return False
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for another program, so that others had better look meanwhile."""
-        return False
-
-    def applies(self, context: Context) -> bool:
-        """Whether the variants asked for have anything that the rule is about."""
-        del context
-        return True
-
-    def run(self, context: Context) -> CheckOutcome:
-        """Look, and say what was found."""
-        raise NotImplementedError
 
 
-class Finding(Struct, frozen=True):
-    """A problem together with the check that found it."""
+class Check(Struct, frozen=True, kw_only=True):
+    """A requirement: a stable id, a title of one line, why it matters, how to fix a violation."""
 
-    check: Check
-    problem: Problem
+    id: str
+    title: str
+    why: str
+    fix: str
 
-    @property
-    def fix(self) -> str:
-        """How to fix this one, or anything that breaks the rule."""
-        return self.problem.fix or self.check.fix
+    def attach(self, finding: Finding, **changes: str | int) -> Finding:
+        """Return a finding with the id of this check, its fix if there is none, and changes."""
+        fix = finding.fix or self.fix
+        return structs.replace(finding, **{"check": self.id, "fix": fix, **changes})
 
 
 class CheckOutcome(Struct, frozen=True, kw_only=True):
-    """What came of one check, for each of its subjects (recipes, or the tree as one).
+    """The outcome of a check for each of its subjects (recipes, or the tree as one).
 
     Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` says why some
-    were not run, or why there were none at all.
+    were not run, or why there were none.
     """
 
     check: Check
@@ -177,91 +173,114 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Literal["passed", "failed", "warning", "skipped"]:
-        """The worst that happened. A check that proved nothing was skipped."""
-        if any(finding.problem.severity == "error" for finding in self.findings):
+        """The worst state of a subject. A check without subjects was skipped."""
+        if any(finding.severity == "error" for finding in self.findings):
             return "failed"
         if self.findings:
             return "warning"
         return "skipped" if self.not_run or not self.passed else "passed"
 
 
-class TreeCheck(Check, frozen=True, kw_only=True):
-    """A rule about the files together. Its problems carry their own paths."""
-
-    test: Callable[[Context], Iterable[Problem]]
-
-    @property
-    def needs_whole_tree(self) -> bool:
-        """Always."""
-        return True
-
-    def run(self, context: Context) -> CheckOutcome:
-        """Look at the tree once."""
-        try:
-            problems = list(self.test(context))
-        except CheckSkipped as reason:
-            return CheckOutcome(check=self, not_run=("tree",), reason=str(reason))
-        if not problems:
-            return CheckOutcome(check=self, passed=("tree",))
-        findings = tuple(Finding(self, problem) for problem in problems)
-        return CheckOutcome(check=self, failed=("tree",), findings=findings)
+Findings = Iterable[Finding]
+Test = Callable[..., Findings]
 
 
-class RecipeCheck(Check, frozen=True, kw_only=True):
-    """A rule that each recipe (of one kind, or of all) keeps on its own."""
+class Subjects(Struct, frozen=True, kw_only=True):
+    """What a check looks at: names, each with the arguments of the test or a reason to skip it.
 
-    test: Callable[[Variant, Recipe], Iterable[Problem]]
+    `kind` limits a check to variants of one kind; `needs_all` excludes it from selections of
+    variants. `prepare` starts other programs, so that they work while other checks run.
+    """
+
+    each: Callable[[Context], Iterable[tuple[str, tuple[Any, ...] | str]]]
     kind: Literal["gpu", "cpu-only"] | None = None
+    needs_all: bool = False
+    prepare: Callable[[Context], None] | None = None
+
+
+def _recipes(
+    context: Context, kind: str | None = None
+) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
+    for variant, recipe in context.present():
+        if kind in {None, variant.group.kind}:
+            yield recipe.path, (variant, recipe)
+
+
+TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
+"""All files together; the test sets the path of its findings."""
+RECIPES: Final = Subjects(each=_recipes)
+"""Each recipe with its variant."""
+GPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="gpu"), kind="gpu")
+CPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="cpu-only"), kind="cpu-only")
+
+
+class VerifyCheck(Check, frozen=True, kw_only=True):
+    """A check of recipes or docs: its subjects, and the test that yields their findings.
+
+    With `word`, a finding is placed at the first line of the recipe that holds the word.
+    """
+
+    subjects: Subjects
+    test: Test
+    word: str = ""
 
     def applies(self, context: Context) -> bool:
-        """Where there are variants of the kind."""
-        return self.kind is None or any(v.group.kind == self.kind for v in context.variants)
+        """Return whether the selected variants have subjects of the check."""
+        kind = self.subjects.kind
+        has_kind = kind is None or any(v.group.kind == kind for v in context.variants)
+        return has_kind and (context.is_whole or not self.subjects.needs_all)
 
     def run(self, context: Context) -> CheckOutcome:
-        """Look at every recipe of the kind."""
-        tested = {
-            recipe.path: (variant, self.test(variant, recipe))
-            for variant, recipe in context.present()
-            if self.kind in {None, variant.group.kind}
-        }
-        return outcome_by_recipe(self, tested)
+        """Run the test on every subject and attach the check to its findings."""
+        states: dict[str, list[str]] = {"passed": [], "failed": [], "not_run": []}
+        reasons: list[str] = []
+        findings: list[Finding] = []
+        subject = ""
+        try:
+            for subject, given in self.subjects.each(context):
+                if isinstance(given, str):
+                    states["not_run"].append(subject)
+                    reasons.append(given)
+                    continue
+                own = [self._attached(context, subject, found) for found in self.test(*given)]
+                states["failed" if own else "passed"].append(subject)
+                findings += own
+        except CheckSkipped as reason:
+            states["not_run"].append(subject)
+            reasons.append(str(reason))
+        return CheckOutcome(
+            check=self,
+            reason=", ".join(dict.fromkeys(reasons))
+            or ("" if any(states.values()) else "no such recipe to look at"),
+            findings=tuple(findings),
+            **{state: tuple(subjects) for state, subjects in states.items()},
+        )
+
+    def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
+        variant = context.by_path.get(subject)
+        if variant is None:
+            return self.attach(finding, subject=subject)
+        recipe = context.recipes[subject]
+        line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
+        fix = finding.fix or f"run `invoke phase{variant.phase.number}`, or: {self.fix}"
+        return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
 
 
-def outcome_by_recipe(
-    check: Check,
-    tested: Mapping[str, tuple[Variant, Iterable[Problem]]],
-    not_run: Iterable[str] = (),
-    reason: str = "no such recipe to look at",
-) -> CheckOutcome:
-    """The outcome of a check from the problems that it has with each recipe."""
-    passed: list[str] = []
-    failed: list[str] = []
-    findings: list[Finding] = []
-    for path, (variant, problems) in tested.items():
-        before = len(findings)
-        for problem in problems:
-            fix = problem.fix or f"run `invoke phase{variant.phase.number}`, or: {check.fix}"
-            findings.append(
-                Finding(
-                    check,
-                    Problem(
-                        path=path,
-                        line=problem.line,
-                        column=problem.column,
-                        found=problem.found,
-                        expected=problem.expected,
-                        fix=fix,
-                        severity=problem.severity,
-                    ),
-                )
-            )
-        (failed if len(findings) > before else passed).append(path)
-    skipped = tuple(not_run)
-    return CheckOutcome(
-        check=check,
-        passed=tuple(passed),
-        failed=tuple(failed),
-        not_run=skipped,
-        reason=reason if skipped or not tested else "",
-        findings=tuple(findings),
-    )
+class CheckList(list[VerifyCheck]):
+    """The checks of a module, with the subjects of those that name no others."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        super().__init__()
+        self.subjects = subjects
+
+    def add(
+        self, subjects: Subjects | None = None, *, word: str = "", **about: Unpack[About]
+    ) -> Callable[[Test], Test]:
+        """Return a decorator that adds the check of a test."""
+
+        def add(test: Test) -> Test:
+            chosen = subjects or self.subjects
+            self.append(VerifyCheck(subjects=chosen, test=test, word=word, **about))
+            return test
+
+        return add

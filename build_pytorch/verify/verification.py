@@ -1,76 +1,67 @@
-"""Checks: the rules that recipes and docs must keep, one module for each way of looking at them.
-
-    inventory   which files there are, against which there should be
-    text        what the recipes say, read as text
-    mistakes    what they must not say any more
-    syntax      whether they are Nix, and in the right order
-    assertions  what they evaluate to, against what the matrix says (evaluation asks Nix)
-    toolchain   whether real compilers take what the matrix promises
-    generated   whether recipes and docs are what the matrix and the templates yield
-
-A new check is a value in the CHECKS of its module; a new category is a module in `categories`.
-"""
+"""A run of checks, and its result."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.console import counted
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.matrix.model import Matrix, Variant
-
-if TYPE_CHECKING:
-    from build_pytorch.verify.check import Check
-    from build_pytorch.verify.verify_reports import VerificationResult
+from build_pytorch.verify import recipe_evaluation, registry
+from build_pytorch.verify.check import CheckOutcome, Context
 
 
-_CATEGORIES: Final = {
-    "inventory": "inventory",
-    "text": "text",
-    "mistakes": "mistakes",
-    "syntax": "syntax",
-    "evaluation": "evaluation",
-    "toolchain": "compiler",
-    "generated": "generated",
-}
-"""Categories by name, in the order in which they are reported, and the module of each."""
+class VerificationResult:
+    """The outcome of all checks. With `strict`, warnings and skipped checks fail as well."""
+
+    def __init__(
+        self, context: Context, outcomes: Sequence[CheckOutcome], *, strict: bool = False
+    ) -> None:
+        self.context = context
+        self.outcomes = outcomes
+        self.strict = strict
+        self.checks = {outcome.check.id: outcome.check for outcome in outcomes}
+        self.findings = [finding for outcome in outcomes for finding in outcome.findings]
+        self.states = Counter(outcome.state for outcome in outcomes)
+        self.severities = Counter(finding.severity for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a finding is an error; if strict, also for a warning or a skipped check."""
+        if self.severities["error"]:
+            return EXIT_FINDINGS
+        is_perfect = self.states.total() == self.states["passed"]
+        if self.strict and not (is_perfect and not self.context.matrix.warnings):
+            return EXIT_FINDINGS
+        return EXIT_OK
+
+    @property
+    def summary(self) -> str:
+        """One line with all counts."""
+        wanted = len(self.context.variants)
+        present = sum(1 for _ in self.context.present())
+        warnings = self.severities["warning"] + len(self.context.matrix.warnings)
+        states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
+        return (
+            f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
+            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}"
+        )
+
+    def derivations(self) -> dict[str, str]:
+        """Return the derivation path of each variant; empty if they come from the model."""
+        if not self.context.pinned:
+            return {}
+        results = recipe_evaluation.evaluated(self.context).results
+        return {
+            variant.id: result.drv_path
+            for variant, recipe in self.context.present()
+            if (result := results.get(recipe.path)) and result.drv_path
+        }
 
 
-def categories(only: Collection[str] = ()) -> dict[str, tuple[Check, ...]]:
-    """The checks of each category, or of some. Only their modules are imported."""
-    wanted = [category for category in _CATEGORIES if not only or category in only]
-    modules = (
-        import_module(f"build_pytorch.verify.checks.{_CATEGORIES[category]}") for category in wanted
-    )
-    return {category: module.CHECKS for category, module in zip(wanted, modules, strict=True)}
-
-
-def all_checks() -> list[Check]:
-    """Every check, in the order in which they are reported."""
-    return [check for checks in categories().values() for check in checks]
-
-
-def chosen(names: Collection[str]) -> list[Check]:
-    """The checks of these ids and categories, or all. Raises BuildPytorchError for an unknown name."""
-    if names and all(name in _CATEGORIES for name in names):
-        return [check for checks in categories(names).values() for check in checks]
-    every = categories()
-    ids = [check.id for checks in every.values() for check in checks]
-    for name in names:
-        if name not in every and name not in ids:
-            hint = near_miss(name, [*ids, *every]) or "; --list names them"
-            raise BuildPytorchError(f'no check "{name}"{hint}')
-    return [
-        check
-        for category, checks in every.items()
-        for check in checks
-        if not names or check.id in names or category in names
-    ]
-
-
-def verify(  # noqa: PLR0913 - what a person may ask of a verification
+def verify(  # noqa: PLR0913 - the options of a verification
     matrix: Matrix,
     root: Path,
     *,
@@ -82,30 +73,22 @@ def verify(  # noqa: PLR0913 - what a person may ask of a verification
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
-    With a selection of variants, checks of the tree as a whole are left out.
-    Raises BuildPytorchError for an unknown check, and for a pinned nixpkgs that cannot be had.
+    With a selection of variants, checks that need all of them are left out.
+    Raises BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
     """
-    from build_pytorch.verify.check import Context
-
     context = Context(matrix, root, variants, pinned=pinned, pages=pages)
-    # Nix takes longest: it works while the other categories are imported and look at the text.
+    # Nix takes longest. It starts here and works while the modules of the checks are imported and
+    # the text is checked; nothing heavy may be imported before this line.
     if not only or "evaluation" in only:
-        from build_pytorch.verify import recipe_evaluation
-
         recipe_evaluation.prepare(context)
 
-    from build_pytorch.verify.verify_reports import VerificationResult
-
-    wanted = [
-        check
-        for check in chosen(only)
-        if check.applies(context) and (context.is_whole or not check.needs_whole_tree)
-    ]
-    if not wanted:
-        raise BuildPytorchError("these checks look at all variants; leave the patterns out")
-    for module in dict.fromkeys(type(check).__module__ for check in wanted):
-        # A category that asks other programs starts them all before the first check waits for one.
-        if prepare := getattr(import_module(module), "prepare", None):
+    checks = [check for check in registry.chosen(only) if check.applies(context)]
+    if not checks:
+        raise BuildPytorchError("these checks need all variants; leave the patterns out")
+    for prepare in dict.fromkeys(check.subjects.prepare for check in checks):
+        if prepare:
             prepare(context)
-    outcomes = {check.id: check.run(context) for check in sorted(wanted, key=lambda c: c.waits)}
-    return VerificationResult(context, [outcomes[check.id] for check in wanted], strict=strict)
+    # Checks that wait for a program come last.
+    ordered = sorted(checks, key=lambda check: check.subjects.prepare is not None)
+    outcomes = {check.id: check.run(context) for check in ordered}
+    return VerificationResult(context, [outcomes[check.id] for check in checks], strict=strict)

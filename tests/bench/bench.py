@@ -58,10 +58,10 @@ grep 'gpuArchSM = "8.6"' .flox/pkgs/pytorch-python313-cuda13_0-sm86-*.nix
 grep 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix
 """
 
-FIRST = ("--only", "inventory", "--only", "text", "--only", "generated")
+FIRST = ("--only", "text", "--only", "generated")
 """The categories that need nothing but the files."""
 
-THREE = ("--only", "text", "--only", "mistakes", "--only", "syntax", "--only", "evaluation")
+THREE = ("--only", "text", "--only", "syntax", "--only", "evaluation")
 """Text, syntax and evaluation by Nix."""
 
 Command = tuple[list[str], Path]

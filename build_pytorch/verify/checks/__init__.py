@@ -1,1 +1,1 @@
-"""TODO verify/checks."""
+"""The checks, by category."""

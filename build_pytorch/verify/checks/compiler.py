@@ -1,174 +1,124 @@
-"""Whether real compilers take what the matrix promises: flags of CPU ISAs, GPU architectures.
+"""Checks that compilers accept the flags of CPU ISAs and the GPU architectures of the matrix.
 
-A tool that is absent, or of another version than the release builds with, proves nothing: the
-check is skipped with that reason, never passed.
+If a compiler is missing, fails, or has another version than the release builds with, the check is
+skipped with that reason.
 """
 
 from __future__ import annotations
 
+import platform
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from build_pytorch.base import paths, process
+from build_pytorch.base import process
+from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa
-from build_pytorch.verify.check import Check, CheckOutcome, Context, Finding, Problem
-
-_COMPILERS: Final = {
-    "x86_64-linux": ("x86_64-linux-gnu-gcc", "gcc"),
-    "aarch64-linux": ("aarch64-linux-gnu-gcc", "gcc"),
-}
-"""Compilers for a platform, best first; the last one only where it is native."""
+from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 
 _SECONDS: Final = 60.0
-"""No compiler takes that long to say what it knows."""
-
-_MACHINES: Final = {"x86_64-linux": "x86_64", "aarch64-linux": "aarch64"}
+"""Limit for one question to a compiler, which takes less than a second."""
 
 
-def prepare(context: Context) -> None:
-    """Start every compiler at once; they take longer than all text checks together."""
-    for key in _cpu_keys(context):
-        cpu = context.matrix.cpus[key]
+def _cpus(context: Context) -> dict[str, CpuIsa]:
+    return {variant.cpu_key: variant.cpu for variant in context.variants}
+
+
+def _start_gcc(context: Context) -> None:
+    """Start a gcc for each CPU ISA that prints all predefined macros (GCC manual, -dM)."""
+    for key, cpu in _cpus(context).items():
         if compiler := _compiler(cpu.platform):
-            context.running[f"gcc {key}"] = process.start(_predefined(compiler, cpu))
-    if process.which("nvcc") and any(variant.gpu for variant in context.variants):
-        context.running["nvcc version"] = process.start(["nvcc", "--version"])
-        context.running["nvcc codes"] = process.start(["nvcc", "--list-gpu-code"])
+            argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
+            context.running[f"gcc {key}"] = process.start(argv)
 
 
-class FlagsCheck(Check, frozen=True, kw_only=True):
-    """A compiler for the platform takes the flags of each CPU ISA and predefines its macros."""
-
-    def run(self, context: Context) -> CheckOutcome:
-        """Ask the compiler for its macros, once for each ISA."""
-        passed: list[str] = []
-        failed: list[str] = []
-        not_run: list[str] = []
-        findings: list[Finding] = []
-        reasons: list[str] = []
-        for key in _cpu_keys(context):
-            cpu = context.matrix.cpus[key]
-            running = context.running.pop(f"gcc {key}", None)
-            if running is None:
-                not_run.append(key)
-                reasons.append(f"no gcc for {cpu.platform}")
-                continue
-            problems = list(_flag_problems(key, cpu, running.finish(_SECONDS), context))
-            findings += [Finding(self, problem) for problem in problems]
-            (failed if problems else passed).append(key)
-        return CheckOutcome(
-            check=self,
-            passed=tuple(passed),
-            failed=tuple(failed),
-            not_run=tuple(not_run),
-            reason=", ".join(dict.fromkeys(reasons)),
-            findings=tuple(findings),
-        )
-
-
-class CapabilityCheck(Check, frozen=True, kw_only=True):
-    """nvcc of the release's CUDA generates code for every GPU architecture of the release."""
-
-    def applies(self, context: Context) -> bool:
-        """Where there are GPU architectures."""
-        return any(variant.gpu for variant in context.variants)
-
-    def run(self, context: Context) -> CheckOutcome:
-        """Ask nvcc for its version and its architectures, once."""
-        version_of, codes_of = (
-            context.running.pop(name, None) for name in ("nvcc version", "nvcc codes")
-        )
-        wanted = sorted(
-            {
-                (variant.gpu_key, variant.release.cuda.version)
-                for variant in context.variants
-                if variant.gpu_key and variant.release.cuda
-            }
-        )
-        if not version_of or not codes_of:
-            return CheckOutcome(check=self, not_run=tuple(k for k, _ in wanted), reason="no nvcc")
-        said = re.search(r"release (\d+\.\d+)", version_of.finish(_SECONDS).stdout)
-        codes = set(codes_of.finish(_SECONDS).stdout.split())
-        version = said[1] if said else "of unknown version"
-        mine = [key for key, cuda in wanted if cuda == version]
-        missing = [key for key in mine if f"sm_{key[2:]}" not in codes]
-        others = [f"{key} on CUDA {cuda}" for key, cuda in wanted if cuda != version]
-        return CheckOutcome(
-            check=self,
-            passed=tuple(key for key in mine if key not in missing),
-            failed=tuple(missing),
-            not_run=tuple(others),
-            reason=f"nvcc is {version}, not that of the release" if others else "",
-            findings=tuple(
-                Finding(
-                    self,
-                    _problem(
-                        context,
-                        f"[gpu.{key}]",
-                        f"nvcc {version} knows {', '.join(sorted(codes))}",
-                        f"sm_{key[2:]} among them",
-                    ),
-                )
-                for key in missing
-            ),
-        )
-
-
-def _cpu_keys(context: Context) -> Sequence[str]:
-    return list(dict.fromkeys(variant.cpu_key for variant in context.variants))
-
-
-def _compiler(platform: str) -> str | None:
-    """A compiler that generates code for a platform, or None."""
-    import platform as host
-
-    cross, native = _COMPILERS[platform]
+def _compiler(target: str) -> str | None:
+    """Return a compiler for a platform: a cross compiler, or gcc if the platform is this one."""
+    machine = target.partition("-")[0]
+    cross = f"{machine}-linux-gnu-gcc"
     if process.which(cross):
         return cross
-    return native if host.machine() == _MACHINES[platform] and process.which(native) else None
+    return "gcc" if platform.machine() == machine and process.which("gcc") else None
 
 
-def _predefined(compiler: str, cpu: CpuIsa) -> list[str]:
-    """The command that prints every predefined macro (GCC manual, -dM)."""
-    return [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
+def _gcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
+    for key, cpu in _cpus(context).items():
+        if running := context.running.pop(f"gcc {key}", None):
+            yield key, (context, f"[cpu.{key}]", cpu, running.finish(_SECONDS))
+        else:
+            yield key, f"no gcc for {cpu.platform}"
 
 
-def _flag_problems(
-    key: str, cpu: CpuIsa, result: process.ProcessResult, context: Context
-) -> Iterator[Problem]:
+CHECKS: Final = CheckList(Subjects(each=_gcc_answers, prepare=_start_gcc))
+
+
+@CHECKS.add(
+    id="compiler-flags",
+    title="gcc accepts the flags of every CPU ISA and defines its macros",
+    why="A flag that the compiler does not know stops the build after the configuration.",
+    fix="correct flags or macros of the ISA in matrix.toml",
+)
+def _flags(
+    context: Context, table: str, cpu: CpuIsa, result: process.ProcessResult
+) -> Iterator[Finding]:
     if result.code:
-        first = result.stderr.strip().split("\n")[0]
-        yield _problem(context, f"[cpu.{key}]", first, "flags that the compiler takes")
+        message = result.stderr.strip().split("\n")[0]
+        yield context.matrix_finding(table, message, "flags that the compiler accepts")
         return
     defined = set(re.findall(r"(?m)^#define (\w+)", result.stdout))
     if missing := [macro for macro in cpu.macros if macro not in defined]:
-        yield _problem(
-            context, f"[cpu.{key}]", f"{', '.join(missing)} not predefined", "all of cpu.*.macros"
-        )
+        found = f"{', '.join(missing)} not predefined"
+        yield context.matrix_finding(table, found, "all of cpu.*.macros")
 
 
-def _problem(context: Context, table: str, found: str, expected: str) -> Problem:
-    """A problem of a table of matrix.toml. Flags and architectures stand there, not in recipes."""
-    before = context.matrix.text.partition(f"\n{table}")[0]
-    return Problem(
-        path=paths.MATRIX.name, line=before.count("\n") + 2, found=found, expected=expected
-    )
+_NVCC_OPTIONS: Final = ("--version", "--list-gpu-code")
 
 
-CHECKS: tuple[Check, ...] = (
-    FlagsCheck(
-        id="compiler-flags",
-        title="gcc takes the flags of every CPU ISA and means what they say",
-        why="A flag that the compiler does not know stops the build after the configuration.",
-        fix="correct flags or macros of the ISA in matrix.toml",
-        source="a real gcc of each platform",
-    ),
-    CapabilityCheck(
-        id="nvcc-architectures",
-        title="nvcc of the release's CUDA compiles for every GPU architecture",
-        why="An architecture that nvcc does not know stops the build at its first kernel.",
-        fix="correct first_cuda and last_cuda, or take the architecture out of the group",
-        source="a real nvcc: --list-gpu-code",
-    ),
+def _start_nvcc(context: Context) -> None:
+    if process.which("nvcc"):
+        for option in _NVCC_OPTIONS:
+            context.running[f"nvcc {option}"] = process.start(["nvcc", option])
+
+
+def _nvcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
+    wanted = {
+        (v.gpu_key, v.gpu.capability, v.release.cuda.version)
+        for v in context.variants
+        if v.gpu_key and v.gpu and v.release.cuda
+    }
+    answers = _asked_nvcc(context)
+    for key, capability, cuda in sorted(wanted):
+        if isinstance(answers, str):
+            yield key, answers
+        elif answers[0] != cuda:
+            yield f"{key} on CUDA {cuda}", f"nvcc is {answers[0]}, not that of the release"
+        else:
+            yield key, (context, f"[gpu.{key}]", sm_code(capability), *answers)
+
+
+def _asked_nvcc(context: Context) -> tuple[str, list[str]] | str:
+    """Return the version of nvcc and its architectures, or the reason why they are unknown."""
+    started = [context.running.pop(f"nvcc {option}", None) for option in _NVCC_OPTIONS]
+    results = [running.finish(_SECONDS) for running in started if running]
+    if not results:
+        return "no nvcc"
+    for option, result in zip(_NVCC_OPTIONS, results, strict=True):
+        if result.code:
+            return f"nvcc {option} failed: {result.tail or result.stdout.strip()}"
+    release = re.search(r"release (\d+\.\d+)", results[0].stdout)
+    return release[1] if release else "of unknown version", results[1].stdout.split()
+
+
+@CHECKS.add(
+    Subjects(each=_nvcc_answers, prepare=_start_nvcc, kind="gpu"),
+    id="nvcc-architectures",
+    title="nvcc of the release's CUDA compiles for every GPU architecture",
+    why="An architecture that nvcc does not know stops the build at its first kernel.",
+    fix="correct first_cuda and last_cuda, or remove the architecture from the group",
 )
+def _architectures(
+    context: Context, table: str, code: str, version: str, codes: list[str]
+) -> Iterator[Finding]:
+    if code not in codes:
+        found = f"nvcc {version} supports {', '.join(sorted(codes))}"
+        yield context.matrix_finding(table, found, f"{code} among them")

@@ -1,4 +1,4 @@
-"""That a package is the variant it is called, made of the right nixpkgs and source."""
+"""Checks that a recipe evaluates to its variant, from the right nixpkgs and source."""
 
 from __future__ import annotations
 
@@ -7,39 +7,72 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import Check, Problem
-from build_pytorch.verify.checks.evaluation_kinds import (
-    DistinctDerivations,
-    FactCheck,
-    equal,
-    get,
-    text_of,
+from build_pytorch.verify.check import CheckList, Finding
+from build_pytorch.verify.checks.fact_checks import FACTS, RESULTS, equal, get, text_of
+from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, Facts
+
+CHECKS: Final = CheckList(FACTS)
+
+_SAME: Final = "make the recipe agree with matrix.toml"
+
+
+@CHECKS.add(
+    RESULTS,
+    id="evaluates",
+    title="Every recipe evaluates to a package",
+    why="If an argument is refused or a name is not in scope, no build begins.",
+    fix="correct the error that Nix reports",
 )
-from build_pytorch.verify.recipe_evaluation import Facts
+def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+    if not result.ok:
+        found = result.problem or "no package"
+        yield Finding(found, "a package", line=result.line, column=result.column)
+    elif result.unreadable:
+        names = ", ".join(result.unreadable)
+        yield Finding(f"{names} cannot be evaluated", "a package whose attributes can be evaluated")
 
-_SAME: Final = "bring the recipe in line with matrix.toml"
 
-
-def _names(variant: Variant, facts: Facts) -> Iterator[Problem]:
+@CHECKS.add(
+    id="eval-names",
+    title="name, pname and version are those of the variant",
+    why="A package with another version in its name than in its source builds the wrong PyTorch.",
+    fix="replace torch in python3Packages by the overlay, and override that torch",
+    word="pname",
+)
+def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     release = variant.release
-    yield from equal("pname", facts.pname, variant.pname)
-    yield from equal("version", facts.version, release.torch.version)
-    # The Python in front is the one that nixpkgs has; here it would be the model's.
-    name = text_of(facts.name).partition("-")[2]
+    yield from equal("pname", facts["pname"], variant.pname)
+    yield from equal("version", facts["version"], release.torch.version)
+    # The prefix is the Python of nixpkgs; offline, it is that of the model.
+    name = text_of(facts["name"]).partition("-")[2]
     yield from equal("name", name, f"{variant.pname}-{release.torch.version}")
 
 
-def _pin(variant: Variant, facts: Facts) -> Iterator[Problem]:
+@CHECKS.add(
+    id="eval-pin",
+    title="nixpkgs is the pinned one, with the hash of its tarball",
+    why="Another nixpkgs has another CUDA, another MAGMA and another torch.",
+    fix=_SAME,
+    word="fetchTarball",
+)
+def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
     pin = variant.release.nixpkgs
-    url = get(facts.nixpkgs, "url")
+    url = get(facts["nixpkgs"], "url")
     if url is None:
-        return  # only the model tells where a package comes from
+        return  # only the model records the nixpkgs of a package
     if not url.startswith(f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}."):
-        yield Problem(found=f"nixpkgs from {url}", expected=f"nixpkgs {pin.rev}")
-    yield from equal("sha256 of nixpkgs", get(facts.nixpkgs, "sha256"), pin.sha256 or None)
+        yield Finding(f"nixpkgs from {url}", f"nixpkgs {pin.rev}")
+    yield from equal("sha256 of nixpkgs", get(facts["nixpkgs"], "sha256"), pin.sha256 or None)
 
 
-def _source(variant: Variant, facts: Facts) -> Iterator[Problem]:
+@CHECKS.add(
+    id="eval-source",
+    title="The source is that of the release, by its hash",
+    why="With the hash of another version Nix silently builds that version.",
+    fix=_SAME,
+    word="fetchFromGitHub",
+)
+def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     torch = variant.release.torch
     for name, wanted in (
         ("owner", torch.owner),
@@ -47,122 +80,92 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Problem]:
         ("hash", torch.hash),
         ("fetchSubmodules", torch.submodules),
     ):
-        yield from equal(f"src.{name}", get(facts.src, name), wanted)
-    rev = text_of(get(facts.src, "rev")).removeprefix("refs/tags/")
+        yield from equal(f"src.{name}", get(facts["src"], name), wanted)
+    rev = text_of(get(facts["src"], "rev")).removeprefix("refs/tags/")
     yield from equal("src.rev", rev, torch.rev)
 
 
-def _patches(variant: Variant, facts: Facts) -> Iterator[Problem]:
-    del variant
-    yield from equal("patches", facts.patches, [])
+@CHECKS.add(
+    id="eval-patches",
+    title="torch is built without the patches of nixpkgs",
+    why="They are for the version that nixpkgs ships and do not apply.",
+    fix="patches = [];",
+    word="patches",
+)
+def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
+    yield from equal("patches", facts["patches"], [])
 
 
-def _passthru(variant: Variant, facts: Facts) -> Iterator[Problem]:
+@CHECKS.add(
+    id="eval-passthru",
+    title="passthru has the GPU architecture, the CPU ISA and the BLAS",
+    why="Programs choose a package by them.",
+    fix="(oldAttrs.passthru or {}) // { ... }",
+    word="passthru",
+)
+def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = {
         "gpuArch": variant.gpu.capability if variant.gpu else None,
         "cpuISA": variant.cpu_key,
         "blasProvider": "cublas" if variant.gpu else "openblas",
     }
     for name, value in wanted.items():
-        yield from equal(f"passthru.{name}", get(facts.passthru, name), value)
+        yield from equal(f"passthru.{name}", get(facts["passthru"], name), value)
 
 
-def _meta(variant: Variant, facts: Facts) -> Iterator[Problem]:
-    wanted = variant.cpu.platform
-    yield from equal("system", facts.system, wanted)
-    yield from equal("meta.platforms", get(facts.meta, "platforms"), [wanted])
+@CHECKS.add(
+    id="eval-meta",
+    title="Platform and descriptions are those of the variant",
+    why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package.",
+    fix="take system, meta.platforms and longDescription from matrix.toml",
+    word="meta",
+)
+def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    yield from equal("system", facts["system"], variant.cpu.platform)
+    yield from equal("meta.platforms", get(facts["meta"], "platforms"), [variant.cpu.platform])
     release = variant.release
-    description = text_of(get(facts.meta, "description"))
+    description = text_of(get(facts["meta"], "description"))
+    long = text_of(get(facts["meta"], "longDescription"))
     if release.torch.version not in description:
-        yield Problem(
-            found=f'meta.description = "{description}"',
-            expected=f"one that names PyTorch {release.torch.version}",
-        )
-    long = text_of(get(facts.meta, "longDescription"))
+        expected = f"a description with PyTorch {release.torch.version}"
+        yield Finding(f'meta.description = "{description}"', expected)
     words = ["GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware"]
-    missing = [word for word in words if word.lower() not in long.lower()]
-    if missing:
-        yield Problem(
-            found=f"meta.longDescription without {', '.join(missing)}",
-            expected=f"one that tells {', '.join(words)}",
-        )
+    if missing := [word for word in words if word.lower() not in long.lower()]:
+        found = f"meta.longDescription without {', '.join(missing)}"
+        yield Finding(found, f"a description with {', '.join(words)}")
     for label in sorted(set(re.findall(r"\bSM_?(\d{2,3})\b", f"{description} {long}"))):
         if label != (variant.gpu_key or "")[2:]:
-            yield Problem(
-                found=f"a description of SM{label}", expected=variant.gpu_label or "no GPU"
-            )
+            yield Finding(f"a description of SM{label}", variant.gpu_label or "no GPU")
     for version in re.findall(r"PyTorch:? (\d+\.\d+\.\d+)", f"{description} {long}"):
         if version != release.torch.version:
-            yield Problem(found=f"PyTorch {version}", expected=f"PyTorch {release.torch.version}")
+            yield Finding(f"PyTorch {version}", f"PyTorch {release.torch.version}")
     if variant.gpu and release.cuda:
         major = release.cuda.driver.split(".")[0]
         for word, value in (("CUDA", release.cuda.version), ("driver", major)):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
-                yield Problem(
-                    found=f"meta.longDescription without {word} {value}", expected=f"{word} {value}"
-                )
+                yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
 
 
-CHECKS: tuple[Check, ...] = (
-    FactCheck(
-        id="eval-names",
-        title="Name, pname and version are the variant's",
-        why="Labelled with one version and evaluating to another builds the wrong PyTorch.",
-        fix="the overlay has to replace torch in python3Packages, which override then takes",
-        source="seed 002, Reference Implementation",
-        test=_names,
-        word="pname",
-    ),
-    FactCheck(
-        id="eval-pin",
-        title="nixpkgs is the pinned one, with the tarball's hash",
-        why="Another nixpkgs has another CUDA, another MAGMA, another torch.",
-        fix=_SAME,
-        source="seed 002, Key elements 1",
-        test=_pin,
-        word="fetchTarball",
-    ),
-    FactCheck(
-        id="eval-source",
-        title="The source is the release's, by its hash",
-        why="With the hash of another version Nix silently builds that one.",
-        fix=_SAME,
-        source="seed 001, step 3",
-        test=_source,
-        word="fetchFromGitHub",
-    ),
-    FactCheck(
-        id="eval-patches",
-        title="torch is built without nixpkgs' patches",
-        why="They are for the version that nixpkgs ships and do not apply.",
-        fix="patches = [];",
-        source="seed 004, Canonical Recipe Pattern",
-        test=_patches,
-        word="patches",
-    ),
-    FactCheck(
-        id="eval-passthru",
-        title="passthru tells architecture, ISA and BLAS",
-        why="Programs choose a package by them.",
-        fix="(oldAttrs.passthru or {}) // { ... }",
-        source="seed 004, Key differences; what public builds of this matrix do",
-        test=_passthru,
-        word="passthru",
-    ),
-    FactCheck(
-        id="eval-meta",
-        title="Platform and descriptions are the variant's",
-        why="Nix sends the build to the wrong machine; people install the wrong package.",
-        fix="system, meta.platforms and longDescription as matrix.toml says",
-        source="seed 002, What to Preserve Per-Variant",
-        test=_meta,
-        word="meta",
-    ),
-    DistinctDerivations(
-        id="eval-distinct",
-        title="Every variant is a build of its own",
-        why="A copy with only its comment changed builds the same thing twice.",
-        fix="give each recipe its own architecture and ISA",
-        source="seed 002: copies of the canonical recipe",
-    ),
+@CHECKS.add(
+    RESULTS,
+    id="eval-distinct",
+    title="Every variant is a build of its own",
+    why="A copy with only its comment changed builds the same thing twice.",
+    fix="give each recipe its own GPU architecture and CPU ISA",
 )
+def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+    first = evaluation.first_by_derivation.get(result.drv_path)
+    if first not in {None, result.id}:
+        yield Finding(f"the same derivation as {first}", "a build of its own")
+
+
+@CHECKS.add(
+    RESULTS,
+    id="eval-warnings",
+    title="Nix evaluates every recipe without a warning",
+    why="A warning becomes an error in a later nixpkgs, or means an override without effect.",
+    fix="do what the warning says",
+)
+def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+    for text in evaluation.warnings.get(result.id, []):
+        yield Finding(text, "no warning of Nix", severity="warning")

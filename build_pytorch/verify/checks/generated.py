@@ -1,20 +1,23 @@
-"""Whether recipes and docs are what matrix and templates yield, and the docs' numbers are true.
+"""Checks that recipes and docs are what the matrix and the templates yield.
 
-The one category that calls the renderer, and only to compare.
+The only category that calls the renderer, and only to compare.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.generate import docs, rendering
-from build_pytorch.verify.check import Check, CheckSkipped, Context, Problem, TreeCheck
+from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
+
+CHECKS: Final = CheckList(TREE)
 
 _NUMBER: Final = re.compile(
     r"\b(\d+)\s+(?:(?:GPU|CPU|CPU-only|ARM|x86|Nix|buildable|impossible-host|generated)\s+){0,3}"
@@ -22,162 +25,138 @@ _NUMBER: Final = re.compile(
 )
 
 
-def _recipes(context: Context) -> Iterator[Problem]:
-    context.skip_without_recipes()
+@CHECKS.add(
+    id="generated-recipes",
+    title="Committed recipes equal generated ones",
+    why="An edit of one recipe is lost when it is generated again, and the others lack it.",
+    fix="run `invoke all`",
+)
+def _recipes(context: Context) -> Iterator[Finding]:
+    context.recipe_paths()
     try:
         texts = rendering.texts(context.matrix)
     except BuildPytorchError as error:
-        yield Problem(path="templates", found=str(error), expected="templates that render")
+        yield Finding(str(error), "templates that render", path="templates")
         return
+    kept = {
+        f"{release.folder}/{entry.file}"
+        for release in context.matrix.releases.values()
+        for entry in release.cleanup
+        if entry.action == "keep"
+    }
     for variant, recipe in context.present():
         wanted = texts[variant.path]
-        if recipe.text == wanted:
-            continue
-        if not digest.has_digest(recipe.text) and _is_kept(variant.path, context):
+        is_kept = recipe.path in kept and not digest.has_digest(recipe.text)
+        if recipe.text == wanted or is_kept:
             continue
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
-        same = next((n for n, (a, b) in enumerate(pairs) if a != b), 0)
-        intact = digest.is_intact(recipe.text)
-        yield Problem(
+        is_intact = digest.is_intact(recipe.text)
+        command = f"invoke phase{variant.phase.number}{'' if is_intact else ' --force'}"
+        yield Finding(
+            f"a text that {'is out of date' if is_intact else 'was edited by hand'}",
+            "the text that matrix.toml and the templates yield",
             path=recipe.path,
-            line=same + 1,
-            found="a text that is out of date" if intact else "a text that was edited by hand",
-            expected="what matrix.toml and the templates yield",
-            fix=f"run `invoke phase{variant.phase.number}{'' if intact else ' --force'}`; "
-            "to keep the edit, make it in matrix.toml or templates/",
+            line=1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0),
+            fix=f"run `{command}`; to keep the edit, make it in matrix.toml or templates/",
         )
 
 
-def _is_kept(path: str, context: Context) -> bool:
-    return any(
-        path == f"{release.folder}/{entry.file}" and entry.action == "keep"
-        for release in context.matrix.releases.values()
-        for entry in release.cleanup
-    )
-
-
-def _docs(context: Context) -> Iterator[Problem]:
+@CHECKS.add(
+    id="generated-docs",
+    title="Generated docs and the schema are up to date",
+    why="Docs that are not generated again describe variants that no longer exist.",
+    fix="run `invoke phase5`",
+)
+def _docs(context: Context) -> Iterator[Finding]:
     try:
         tree = Tree(context.root)
         planned = docs.plan(context.matrix, rendering.texts(context.matrix), tree)
     except BuildPytorchError as error:
-        yield Problem(path="docs", found=str(error), expected="docs and templates that can be read")
+        yield Finding(str(error), "docs and templates that can be read", path="docs")
         return
     for change in planned:
         if change.action is Action.SKIPPED:
-            yield Problem(
+            yield Finding(
+                change.reason,
+                "generated regions that can be compared",
                 path=change.path,
-                found=change.reason,
-                expected="generated regions that can be compared",
-                fix="bring the page or its markers back",
+                fix="restore the page or its markers",
                 severity="warning",
             )
         elif change.action is not Action.UNCHANGED:
-            yield Problem(path=change.path, found=change.reason, expected="as generated")
+            yield Finding(change.reason, "as generated", path=change.path)
 
 
-def _reference(context: Context) -> Iterator[Problem]:
+@CHECKS.add(
+    id="reference-docs",
+    title="The generated reference pages are up to date",
+    why="A page that is not generated again describes a check or command as it was before.",
+    fix="run `invoke phase5`",
+)
+def _reference(context: Context) -> Iterator[Finding]:
     if context.pages is None or not (context.root / paths.MATRIX.name).exists():
         raise CheckSkipped("no reference pages to compare with")
     tree = Tree(context.root)
     for path, text in context.pages().items():
         change = plan_text(tree, path, text)
         if change.action is not Action.UNCHANGED:
-            yield Problem(path=path, found=change.reason, expected="as generated")
+            yield Finding(change.reason, "as generated", path=path)
 
 
-def _listing(context: Context) -> Iterator[Problem]:
-    """docs/variants.md names each package once, and each release's total, read as plain text."""
-    text = context.read(paths.VARIANTS_DOC)
-    if text is None:
-        raise CheckSkipped(f"no {paths.VARIANTS_DOC}")
+@CHECKS.add(
+    id="docs-listing",
+    title="docs/variants.md lists every package once",
+    why="People copy package names from it.",
+    fix="run `invoke phase5`",
+)
+def _listing(context: Context) -> Iterator[Finding]:
+    text = _read(context, [paths.VARIANTS_DOC])[paths.VARIANTS_DOC]
     listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", text))
     expected = Counter(variant.package for variant in context.matrix.variants)
-    for package in sorted(expected.keys() | listed.keys()):
-        if listed[package] != expected[package]:
-            yield Problem(
-                path=paths.VARIANTS_DOC,
-                found=f"{package} listed {listed[package]} times",
-                expected=f"{expected[package]} times",
-            )
+    for name in sorted(expected.keys() | listed.keys()):
+        if listed[name] != expected[name]:
+            found = f"{name} listed {listed[name]} times"
+            yield Finding(found, f"{expected[name]} times", path=paths.VARIANTS_DOC)
 
 
-def _numbers(context: Context) -> Iterator[Problem]:
-    """Numbers of variants or recipes in prose are numbers that the matrix yields."""
+@CHECKS.add(
+    id="docs-numbers",
+    title="Numbers of variants in prose are numbers of the matrix",
+    why="A number outside the generated regions goes out of date unnoticed.",
+    fix="correct the number, or move it between markers",
+)
+def _numbers(context: Context) -> Iterator[Finding]:
     allowed = _true_numbers(context)
-    pages = docs.pages(context.matrix)
-    texts = {page: text for page in pages if (text := context.read(page)) is not None}
-    if not texts:
-        raise CheckSkipped(f"none of {', '.join(pages)}")
-    for page, text in texts.items():
+    for page, text in _read(context, docs.pages(context.matrix)).items():
         prose = docs.outside_regions(text)
         for match in _NUMBER.finditer(prose):
             if int(match[1]) not in allowed:
-                yield Problem(
-                    path=page,
-                    line=prose.count("\n", 0, match.start()) + 1,
-                    found=" ".join(match[0].split()),
-                    expected=f"a number of the matrix: {', '.join(map(str, sorted(allowed)))}",
-                    fix="correct the number, or move it between markers",
-                )
+                found = " ".join(match[0].split())
+                expected = f"a number of the matrix: {', '.join(map(str, sorted(allowed)))}"
+                line = prose.count("\n", 0, match.start()) + 1
+                yield Finding(found, expected, path=page, line=line)
+
+
+def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
+    """Return the text of each page that can be read. Raises CheckSkipped if there is none."""
+    texts = {}
+    for page in pages:
+        with contextlib.suppress(OSError):
+            data = files.read_regular_file(context.root / page)
+            texts[page] = data.decode("utf-8", errors="replace")
+    if not texts:
+        raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
+    return texts
 
 
 def _true_numbers(context: Context) -> set[int]:
+    """Return how many variants there are: in all, and of each release, group, GPU, CPU, status."""
     matrix = context.matrix
     numbers = {len(matrix.variants)}
     for name in matrix.releases:
         variants = matrix.of_release(name)
         numbers.add(len(variants))
-        for fact in (
-            lambda v: v.group.title,
-            lambda v: v.group.kind,
-            lambda v: v.gpu_key,
-            lambda v: v.cpu_key,
-            lambda v: v.status,
-        ):
-            numbers.update(Counter(map(fact, variants)).values())
+        facts = ((v.group.title, v.group.kind, v.gpu_key, v.cpu_key, v.status) for v in variants)
+        for column in zip(*facts, strict=True):
+            numbers.update(Counter(column).values())
     return numbers
-
-
-CHECKS: tuple[Check, ...] = (
-    TreeCheck(
-        id="generated-recipes",
-        title="Committed recipes equal generated ones",
-        why="An edit in one recipe is lost at the next change, and the others lack it.",
-        fix="run `invoke all`",
-        source="seed 004: one pattern, 44 recipes",
-        test=_recipes,
-    ),
-    TreeCheck(
-        id="generated-docs",
-        title="Generated docs and the schema are up to date",
-        why="Two of five commits by hand were doc fixes.",
-        fix="run `invoke phase5`",
-        source="seed 004, Phase 5",
-        test=_docs,
-    ),
-    TreeCheck(
-        id="reference-docs",
-        title="The generated reference pages are up to date",
-        why="A command or check that changed would be described as it was before.",
-        fix="run `invoke phase5`",
-        source="docs/reference",
-        test=_reference,
-    ),
-    TreeCheck(
-        id="docs-listing",
-        title="docs/variants.md lists every package once",
-        why="People copy package names from it.",
-        fix="run `invoke phase5`",
-        source="seed 002, Post-Refactor Documentation Updates",
-        test=_listing,
-    ),
-    TreeCheck(
-        id="docs-numbers",
-        title="Numbers of variants in prose are true",
-        why="A count outside the generated regions goes stale unseen.",
-        fix="correct the number",
-        source="seed 004, Phase 5: update README.md variant counts",
-        test=_numbers,
-    ),
-)

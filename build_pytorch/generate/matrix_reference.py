@@ -1,0 +1,117 @@
+"""The reference of matrix.toml, generated from its types: a JSON schema and a page.
+
+Both read docstrings and `#:` comments from the source of model.py, because Python 3.13 changes the
+indentation of docstrings at run time and -OO removes them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from build_pytorch.base import digest
+from build_pytorch.generate.recipes import render_file
+from build_pytorch.matrix import model
+from build_pytorch.matrix.matrix_errors import allowed
+
+_Comments = dict[str, tuple[str, dict[str, str]]]
+"""The docstring of each struct, and the comment of each of its fields."""
+
+_HEAD: Final = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$comment": "Generated from build_pytorch/matrix/model.py by `invoke phase5`. "
+    f"Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}",
+    "title": "matrix.toml of build-pytorch",
+}
+
+
+def schema() -> str:
+    """Return the JSON schema of matrix.toml, for editors."""
+    document: Any = msgspec.json.schema(model.MatrixFile)
+    comments = _comments()
+    for name, definition in document["$defs"].items():
+        purpose, meanings = comments[name]
+        definition.pop("description", None)
+        document["$defs"][name] = {"description": purpose, **definition}
+        for key, meaning in meanings.items():
+            value = definition["properties"][key]
+            value["description"] = f"{meaning}; allowed: {allowed(value)}"
+    return digest.seal(json.dumps(_HEAD | document, indent=2) + "\n")
+
+
+def page() -> str:
+    """Return docs/reference/matrix.md: every table and key of matrix.toml."""
+    definitions = msgspec.json.schema(model.MatrixFile)["$defs"]
+    tables = list(_tables("MatrixFile", "", definitions, _comments()))
+    return render_file("docs/matrix.md.j2", tables=tables)
+
+
+def _comments() -> _Comments:
+    """Return the docstring of each struct in model.py and the `#:` comments of its fields."""
+    source = inspect.getsource(model)
+    lines = source.splitlines()
+    return {
+        node.name: (
+            ast.get_docstring(node) or "",
+            {
+                field.target.id: meaning
+                for field in node.body
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if (meaning := lines[(field.end_lineno or 0) - 1].partition("#: ")[2])
+            },
+        )
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _tables(
+    name: str,
+    path: str,
+    definitions: dict[str, Any],
+    comments: _Comments,
+    header: str = "matrix.toml",
+) -> Iterator[dict[str, Any]]:
+    """Yield the header, purpose and keys of a table, then the tables in it."""
+    purpose, meanings = comments[name]
+    definition = definitions[name]
+    keys, inner = [], []
+    for key, value in definition["properties"].items():
+        child = f"{path}.{key}" if path else key
+        if found := _table_in(value):
+            kind, target = found
+            child = f"{child}.NAME" if kind == "map" else child
+            inner.append((target, child, f"[[{child}]]" if kind == "array" else f"[{child}]"))
+            meaning = comments[target][0].partition("\n")[0]
+        else:
+            meaning = meanings.get(key, "")
+        default = json.dumps(value["default"]) if value.get("default") else "optional"
+        need = "required" if key in definition["required"] else default
+        keys.append({"key": key, "form": _form(value), "need": need, "meaning": meaning})
+    yield {"header": header, "purpose": purpose, "rows": keys}
+    for target, child, child_header in inner:
+        yield from _tables(target, child, definitions, comments, child_header)
+
+
+def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
+    """Return how a value holds tables (table, array, map) and the name of their definition."""
+    choices = [choice for choice in value.get("anyOf", [value]) if choice.get("type") != "null"]
+    for kind, holder in (
+        ("table", choices[0]),
+        ("array", value.get("items", {})),
+        ("map", value.get("additionalProperties", {})),
+    ):
+        if "$ref" in holder:
+            return kind, holder["$ref"].rpartition("/")[2]
+    return None
+
+
+def _form(value: dict[str, Any]) -> str:
+    """Return what a value may be; for a list of values also what each may be."""
+    elements = value.get("items", {"$ref": ""})
+    return allowed(value) + ("" if "$ref" in elements else f"; each {allowed(elements)}")

@@ -1,0 +1,277 @@
+"""Checks of the text of recipes. They work on any file, also on one that is not valid Nix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from build_pytorch.base.versions import digits
+from build_pytorch.matrix.model import Release, Variant
+from build_pytorch.verify.check import (
+    CPU_RECIPES,
+    GPU_RECIPES,
+    RECIPES,
+    TREE,
+    CheckList,
+    Context,
+    Finding,
+    RecipeFile,
+)
+
+CHECKS: Final = CheckList(RECIPES)
+
+# Each pattern begins with its name, and looks back from there: the regex engine can then skip to
+# the places of the name.
+_BINDING: Final = {
+    name: re.compile(rf'{name}(?<![\w.-]{name})\s*=\s*"((?:\\.|[^"\\])*)"\s*;')
+    for name in ("gpuArchSM", "gpuArchNum", "pname", "system")
+}
+_LIST: Final = {
+    name: re.compile(rf"{name}(?<![\w-]{name})\s*=\s*\[([^\]]{{0,2000}})\]\s*;")
+    for name in ("cpuFlags", "platforms", "gpuTargets")
+}
+_STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
+_OVERRIDE: Final = re.compile(
+    r"python3Packages\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
+)
+_CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
+
+
+def _version_line(release: Release) -> str:
+    return f'version = "{release.torch.version}"'
+
+
+def _lines_with(recipe: RecipeFile, words: list[str], *, without: str = "") -> list[int]:
+    """Return the numbers of the lines that hold one of the words, comments included.
+
+    `without` is a text that may hold a word with another meaning, such as a URL.
+    """
+    text = recipe.text.replace(without, "") if without else recipe.text
+    end = r"(?!\w)"  # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix
+    lines = {
+        text.count("\n", 0, match.start()) + 1
+        for word in words
+        for match in re.finditer(rf"{re.escape(word)}{'' if word[-1] == '_' else end}", text)
+    }
+    return sorted(lines)
+
+
+def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> Iterator[Finding]:
+    lines = _lines_with(recipe, words, without=without)
+    if len(lines) != len(words):
+        found = f"{len(lines)} lines with {' or '.join(words)}"
+        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
+
+
+@CHECKS.add(
+    GPU_RECIPES,
+    id="gpu-pattern-lines",
+    title="GPU recipes have the lines of their overlays, each once",
+    why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
+    fix="restore the overlays, and keep their words out of comments",
+)
+def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    release = variant.release
+    words = [_version_line(release)]
+    if release.cuda:
+        words.append(release.cuda.package_set)
+    if patch := release.magma_patch:
+        words.append(patch.name)
+    yield from _once_each(recipe, words, without=patch.url if patch else "")
+
+
+@CHECKS.add(
+    CPU_RECIPES,
+    id="cpu-pattern-lines",
+    title="CPU-only recipes have one overlay and no CUDA",
+    why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
+    fix="keep the PyTorch overlay and remove the others",
+)
+def _cpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _once_each(recipe, [_version_line(variant.release)])
+    for line in _lines_with(recipe, ["cudaPackages_"]):
+        yield Finding("a CUDA package set", "none without CUDA", line=line)
+
+
+@CHECKS.add(
+    TREE,
+    id="retired-pin",
+    title="No file has a retired nixpkgs pin",
+    why="An old pin has another CUDA and another torch than the name of the file says.",
+    fix="run `invoke all`, or delete the file",
+)
+def _retired_pin(context: Context) -> Iterator[Finding]:
+    context.recipe_paths()
+    for release in context.matrix.releases.values():
+        for recipe in context.recipes.values():
+            if not recipe.path.startswith(f"{release.folder}/"):
+                continue
+            for pin in release.nixpkgs.retired:
+                for line in _lines_with(recipe, [pin]):
+                    found = f"the retired pin {pin}"
+                    yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
+
+
+@CHECKS.add(
+    id="nixpkgs-pin",
+    title="Every recipe imports the nixpkgs pin of its release",
+    why="Recipes on different pins share no dependencies, and only one pin was tested.",
+    fix="import the pin that matrix.toml names",
+)
+def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    rev = variant.release.nixpkgs.rev
+    if rev not in recipe.code:
+        other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
+        found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
+        yield recipe.finding(other.start() if other else 0, found, f"nixpkgs {rev}")
+
+
+@CHECKS.add(
+    GPU_RECIPES,
+    id="magma-patch",
+    title="GPU recipes patch MAGMA if and only if the release says so",
+    why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
+    fix="make the MAGMA overlay agree with release.*.magma_patch",
+)
+def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    patch = variant.release.magma_patch
+    if patch is None:
+        if used := re.search(r"\bmagma\.overrideAttrs\b", recipe.code):
+            expected = "the MAGMA of the pin: this release has no MAGMA patch"
+            yield recipe.finding(used.start(), "a changed MAGMA", expected)
+        return
+    for part in (patch.name, patch.url, "fetchpatch"):
+        if part not in recipe.code:
+            yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
+
+
+@CHECKS.add(
+    id="magma-enabled",
+    title="No recipe disables MAGMA",
+    why="Without MAGMA the compile error is hidden and torch.linalg is slow.",
+    fix="remove it; the patch in the overlay is the fix",
+)
+def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    for match in re.finditer("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0", recipe.text):
+        expected = "MAGMA enabled: it builds with the patch"
+        yield recipe.finding(match.start(), match[0], expected)
+
+
+@CHECKS.add(
+    id="cuda-switch",
+    title="Only override and gpuTargets enable or disable CUDA",
+    why="An environment variable or a CMake flag can undo the choice of override.",
+    fix="remove it",
+)
+def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    off, on = r"(?:0|OFF|NO|FALSE)", r"(?:1|ON|YES|TRUE)"
+    wrong = rf"USE_CUDA\s*[:=]\s*\"?{off if variant.gpu else on}\b"
+    if variant.gpu is None:
+        wrong += r"|cudaSupport\s*=\s*true"
+    wrong += r"|cudaCapabilities\s*="
+    for match in re.finditer(wrong, recipe.code):
+        expected = "CUDA enabled or disabled by override and gpuTargets alone"
+        yield recipe.finding(match.start(), match[0], expected)
+
+
+@CHECKS.add(
+    GPU_RECIPES,
+    id="gpu-arch",
+    title="gpuArchSM and gpuArchNum agree with the file name",
+    why="A build for another architecture compiles for hours and does not run.",
+    fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
+)
+def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    if variant.gpu:
+        yield from _binding(recipe, "gpuArchSM", variant.gpu.capability)
+        yield from _binding(recipe, "gpuArchNum", digits(variant.gpu.capability))
+
+
+@CHECKS.add(
+    id="pname",
+    title="pname agrees with the file name",
+    why="Otherwise the store path and the published package name another build.",
+    fix="set pname to the stem of the file, with the prefix of the release",
+)
+def _pname(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _binding(recipe, "pname", variant.pname)
+
+
+@CHECKS.add(
+    id="platforms",
+    title="meta.platforms and system are the platform of the CPU ISA",
+    why="Nix refuses the build on the right machine, or sends it to the wrong one.",
+    fix="set both to the platform of the CPU ISA",
+)
+def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = variant.cpu.platform
+    yield from _list(recipe, "platforms", [wanted])
+    if _BINDING["system"].search(recipe.code):
+        yield from _binding(recipe, "system", wanted)
+    else:
+        expected = f'system = "{wanted}", so that any machine can evaluate it'
+        yield Finding("no system in the import of nixpkgs", expected, severity="warning")
+
+
+@CHECKS.add(
+    id="cpu-flags",
+    title="cpuFlags are the flags of the CPU ISA",
+    why="Flags of a newer ISA cause an illegal instruction on the CPUs of this variant.",
+    fix="take the flags of the ISA from matrix.toml",
+)
+def _cpu_flags(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _list(recipe, "cpuFlags", list(variant.cpu.flags))
+    if recipe.code.count("cpuFlags") == 1:
+        yield Finding("cpuFlags is bound and never used", "CXXFLAGS with cpuFlags")
+
+
+def _binding(recipe: RecipeFile, name: str, value: str) -> Iterator[Finding]:
+    """Yield findings if a name is not bound to this string wherever the recipe binds it."""
+    expected = f'{name} = "{value}"'
+    matches = list(_BINDING[name].finditer(recipe.code))
+    if not matches:
+        yield Finding(f"no {name}", expected)
+    for match in matches:
+        if match[1] != value:
+            yield recipe.finding(match.start(), f'{name} = "{match[1]}"', expected)
+
+
+def _list(recipe: RecipeFile, name: str, wanted: list[str]) -> Iterator[Finding]:
+    """Yield findings if a name is not bound to a list of these strings, in any order."""
+    matches = list(_LIST[name].finditer(recipe.code))
+    expected = f"{name} = [ {' '.join(wanted)} ]"
+    if not matches:
+        yield Finding(f"no list {name}", expected)
+    for match in matches:
+        found = _STRING.findall(match[1])
+        if sorted(found) != sorted(wanted) or _STRING.sub("", match[1]).strip():
+            yield recipe.finding(match.start(), f"{name} = [ {match[1]} ]", expected)
+
+
+@CHECKS.add(
+    id="two-stage-override",
+    title="torch.override with cudaSupport comes before overrideAttrs",
+    why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch.",
+    fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
+)
+def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = "true" if variant.gpu else "false"
+    match = _OVERRIDE.search(recipe.code)
+    if match is None:
+        yield Finding(
+            "no (python3Packages.torch.override { ... }).overrideAttrs",
+            f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs",
+        )
+        return
+    support = _CUDA_SUPPORT.search(match["arguments"])
+    if support is None or support[1] != wanted:
+        found = f"cudaSupport = {support[1]}" if support else "no cudaSupport"
+        yield recipe.finding(match.start(), found, f"cudaSupport = {wanted}")
+    if variant.gpu is None:
+        return
+    targets = _LIST["gpuTargets"].search(match["arguments"])
+    allowed = {"gpuArchSM", '"${gpuArchSM}"', f'"{variant.gpu.capability}"'}
+    if targets is None or targets[1].strip() not in allowed:
+        found = f"gpuTargets = [ {targets[1]} ]" if targets else "no gpuTargets"
+        yield recipe.finding(match.start(), found, "gpuTargets = [ gpuArchSM ]")

@@ -1,0 +1,120 @@
+"""Checks of which recipe files exist. The matrix, not the disk, says which are expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from build_pytorch.base.console import counted
+from build_pytorch.verify.check import TREE, CheckList, Context, Finding
+
+CHECKS: Final = CheckList(TREE)
+
+
+def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
+    """Add a check that counts `PREFIX-*.nix` in the folder of each release."""
+
+    @CHECKS.add(
+        id=f"{kind.removesuffix('-only')}-count",
+        title=f"There are as many {name} recipes as the matrix has {name} variants",
+        why="A recipe that is missing from a list goes unnoticed: all that are listed pass.",
+        fix="run `invoke all`; delete recipes of no variant, or list them in matrix.toml",
+    )
+    def _check(context: Context) -> Iterator[Finding]:
+        for release_name, release in context.matrix.releases.items():
+            variants = context.matrix.of_release(release_name)
+            wanted = sum(variant.group.kind == kind for variant in variants)
+            others = {variant.path for variant in variants if variant.group.kind != kind}
+            prefix = release.names.gpu if kind == "gpu" else release.names.cpu
+            start = f"{release.folder}/{release.names.package}-{prefix}-"
+            found = sum(
+                path.startswith(start) and "/" not in path[len(start) :] and path not in others
+                for path in (*context.recipes, *context.unreadable)
+            )
+            if found != wanted:
+                files = f"{counted(found, 'file')} {release.names.package}-{prefix}-*.nix"
+                yield Finding(files, str(wanted), path=release.folder)
+
+
+_count("gpu", "GPU")
+_count("cpu-only", "CPU-only")
+
+
+@CHECKS.add(
+    id="missing-recipe",
+    title="Every variant has its recipe",
+    why="`flox build` finds only packages that have a file.",
+    fix="run `invoke all`",
+)
+def _missing(context: Context) -> Iterator[Finding]:
+    for variant in context.matrix.variants:
+        if variant.path not in context.recipes and variant.path not in context.unreadable:
+            fix = f"run `invoke phase{variant.phase.number}`"
+            yield Finding("no such file", f"the recipe of {variant.id}", path=variant.path, fix=fix)
+
+
+@CHECKS.add(
+    id="unreadable-recipe",
+    title="Every recipe can be read as UTF-8 text",
+    why="A file that cannot be read cannot be verified, and Nix cannot evaluate it.",
+    fix="delete the file and run `invoke all`",
+)
+def _unreadable(context: Context) -> Iterator[Finding]:
+    context.recipe_paths()
+    for path, reason in context.unreadable.items():
+        yield Finding(reason, "a readable UTF-8 text file", path=path)
+
+
+@CHECKS.add(
+    id="extra-recipe",
+    title="Every recipe belongs to a variant of the matrix",
+    why="Flox takes every .nix file in the folder for a package, stale copies included.",
+    fix="delete it, or name it in the clean-up list of matrix.toml and run `invoke phase1`",
+)
+def _extra(context: Context) -> Iterator[Finding]:
+    expected = {variant.path for variant in context.matrix.variants}
+    for path in context.recipe_paths():
+        if path not in expected:
+            yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
+
+
+@CHECKS.add(
+    id="stale-hash",
+    title="Every hash belongs to the revision beside it",
+    why="Nix finds an old source by its old hash and builds it without a message.",
+    fix="run `nox -s prefetch`",
+)
+def _stale_hash(context: Context) -> Iterator[Finding]:
+    for name, release in context.matrix.releases.items():
+        torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
+        hashes = [("torch", "hash_of", torch.hash_of, torch.rev)]
+        if nixpkgs.sha256:
+            hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256_of, nixpkgs.rev))
+        if patch:
+            hashes.append(("magma_patch", "hash_of", patch.hash_of, patch.url))
+        for table, field, found, wanted in hashes:
+            if found != wanted:
+                yield context.matrix_finding(
+                    f"[release.{name}.{table}]",
+                    f"release.{name}.{table}: the hash of {found or 'an unknown revision'}",
+                    f"the hash of {wanted}",
+                    f"run `nox -s prefetch -- --only {table}`, which sets hash and {field}",
+                )
+
+
+def _no_suffix(suffix: str, why: str) -> None:
+    @CHECKS.add(
+        id=f"no-{suffix}-suffix",
+        title=f"No recipe is named -{suffix}",
+        why=why,
+        fix="run `invoke phase1`, or delete the file",
+    )
+    def _check(context: Context) -> Iterator[Finding]:
+        for path in context.recipe_paths():
+            if path.endswith(f"-{suffix}.nix"):
+                yield Finding(f"the suffix -{suffix}", "no recipe of that name", path=path)
+
+
+_no_suffix("magma", "Every GPU recipe has MAGMA; a second name means a second build of the same.")
+_no_suffix("nightly", "A nightly follows a moving revision and cannot be built twice.")
+_no_suffix("avx", "Plain AVX is not an ISA of the matrix; avx2 replaced it.")

@@ -1,0 +1,132 @@
+"""Checks for known mistakes in recipes written by hand, read as text without Nix comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Unpack
+
+from build_pytorch.matrix.model import Variant
+from build_pytorch.verify.check import RECIPES, About, CheckList, Finding, RecipeFile
+
+CHECKS: Final = CheckList(RECIPES)
+
+_OVERRIDE_ARGUMENTS: Final = re.compile(r"\.override\s*\{([^{}]*)\}\s*\)\s*\.overrideAttrs\b")
+
+
+def _never(words: tuple[str, ...], pattern: str, expected: str, **about: Unpack[About]) -> None:
+    """Add a check that reports every match of a pattern; each match holds one of the words.
+
+    The search for a word is cheap. The pattern is compiled only for a recipe that has one.
+    """
+
+    @CHECKS.add(**about)
+    def _check(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+        if any(word in recipe.code for word in words):
+            for match in re.finditer(pattern, recipe.code):
+                yield recipe.finding(match.start(), match[0], expected)
+
+
+@CHECKS.add(
+    id="no-cuda-packages-argument",
+    title="torch.override has no argument cudaPackages",
+    why="The argument reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
+    fix="set cudaPackages in an overlay",
+)
+def _cuda_packages_argument(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    for call in _OVERRIDE_ARGUMENTS.finditer(recipe.code):
+        for match in re.finditer(r"\bcudaPackages\b\s*[=;]", call[1]):
+            yield recipe.finding(
+                call.start(1) + match.start(),
+                "cudaPackages as an argument of torch.override",
+                "the CUDA package set chosen by an overlay, for torch and MAGMA alike",
+            )
+
+
+_never(
+    ("Packages.pytorch",),
+    r"python3(?:1\d)?Packages\.pytorch\b",
+    "python3Packages.torch",
+    id="torch-attribute",
+    title="The attribute is python3Packages.torch",
+    why="The overlay replaces python3Packages.torch; python3Packages.pytorch is another attribute.",
+    fix="write python3Packages.torch",
+)
+_never(
+    ("addDriverRunpath",),
+    r"addDriverRunpath(?:\.\w+)?\}?/bin",
+    "nothing: nixpkgs sets the run path",
+    id="no-driver-runpath",
+    title="addDriverRunpath/bin is not called",
+    why="The program does not exist; the build fails at its very end.",
+    fix="remove it; nixpkgs sets the run path itself",
+)
+_never(
+    ("uildInputs",),
+    r"\b(?:buildInputs|nativeBuildInputs|propagatedBuildInputs)\s*=",
+    "dependencies left to nixpkgs",
+    id="no-build-inputs",
+    title="buildInputs and nativeBuildInputs are not overridden",
+    why="It undoes .override, which chooses the CUDA dependencies.",
+    fix="remove it; cudaSupport adds the dependencies",
+)
+_never(
+    ("postFixup",),
+    r"postFixup\s*=",
+    "fixup left to nixpkgs",
+    id="no-post-fixup",
+    title="There is no postFixup",
+    why="nixpkgs fixes up the package; a postFixup of a recipe damages the result.",
+    fix="remove it",
+)
+_never(
+    ("result",),
+    r"(?<![\w-])(?:\.{0,2}/)(?:[\w.-]+/)*result(?:-[\w.-]+)?\b",
+    "a package",
+    id="no-result-links",
+    title="No result link is an input",
+    why="A result link is not reproducible and may be garbage-collected.",
+    fix="take the package from nixpkgs",
+)
+_TOPS: Final = ("/home/", "/Users/", "/root/", "/mnt/", "/opt/", "/usr/local/", "~/", "$HOME")
+_never(
+    _TOPS,
+    rf"(?<![\w.])(?:{'|'.join(map(re.escape, _TOPS))})[\w.+/-]*",
+    "a path inside the build",
+    id="no-user-paths",
+    title="There is no absolute path of a user's machine",
+    why="The path exists on one machine only.",
+    fix="remove it",
+)
+_never(
+    ("refs/", "main", "master", "develop", "nightly", "HEAD", "viable", "nixos-", "nixpkgs-"),
+    r'r?e[vf]\s*=\s*"(?:refs/heads/[^"]*|main|master|develop|nightly|HEAD|viable/strict)"'
+    r"|/archive/(?:refs/heads/)?(?:main|master|nixos-[\w.-]+|nixpkgs-[\w.-]+)\.tar\.gz",
+    "a tag of a release or 40 hex digits",
+    id="no-moving-rev",
+    title="No revision is a branch",
+    why="A branch moves: tomorrow the same recipe builds another source, or fails on its hash.",
+    fix="name a tag of a release or a full revision",
+)
+_never(
+    ("hash", "sha256"),
+    r'(?:hash|sha256)\s*=\s*(?:""|"sha256-A{43}="|"0{52}"|(?:\w+\.)*fakeHash|(?:\w+\.)*fakeSha256)',
+    "the hash of the real source",
+    id="no-fake-hash",
+    title="No hash is empty or fake",
+    why="The first build fails after the download, only to print the hash.",
+    fix="take the hash from matrix.toml",
+)
+
+
+@CHECKS.add(
+    id="dotted-capability",
+    title="The capability is written with a dot",
+    why="Nix accepts sm_120; CMake refuses it after hours of build.",
+    fix="write 12.0, not sm_120",
+)
+def _dotted_capability(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    expected = variant.gpu.capability if variant.gpu else "no GPU"
+    if '"sm' in recipe.code or "sm_" in recipe.code:
+        for match in re.finditer(r'"sm_?\d+[a-z]?"|\bsm_\d+[a-z]?', recipe.code):
+            yield recipe.finding(match.start(), match[0], f'the dotted capability "{expected}"')

@@ -1,0 +1,1 @@
+"""Reports of a verification, one module for each format."""

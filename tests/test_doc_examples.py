@@ -1,0 +1,176 @@
+"""The console examples of the hand-written pages: every command runs, every output is real.
+
+A page's ```diff blocks are applied and its ```console blocks are run, from top to bottom, in a
+fresh copy of the project. Builds go to the stand-in for nixpkgs, GitHub's API, downloads and Flox
+to stand-ins as well; the pages say so. After a change of a message run
+
+    WRITE_DOCS=1 python -m pytest tests/test_doc_examples.py
+
+which writes the new outputs into the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT, Project
+from test_bump import Api
+from test_prefetch import OTHER, tool
+from test_publish import FLOX
+from world import Site, World, programs, served
+
+pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+FLOX_PAGE: Final = "docs/how-to/publish.md"
+PAGES: Final = [
+    path.relative_to(PROJECT).as_posix()
+    for path in (
+        PROJECT / "README.md",
+        PROJECT / "docs/tutorial.md",
+        *sorted((PROJECT / "docs/how-to").glob("*.md")),
+    )
+    if "```console\n" in path.read_text()
+]
+BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff)\n(?P<body>.*?)^```$")
+ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
+"""Lines of output in which our commands show what they run."""
+
+VARYING: Final = (
+    (r"(?m)^(\S+: [a-z]+, \d+:\d\d| +note +memory: .*)\n", ""),  # progress; this machine's size
+    (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
+    (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
+    (r"\b\d+ checks: \d+ passed(, \d+ skipped)?", "<checks>"),
+    (r"\d{8}T\d{6}[\d.-]*\d", "<stamp>"),
+)
+"""Parts of outputs that differ between two runs or two machines, and what they are compared as."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
+        yield it
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    api = Api()
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", api.base)
+    yield api
+    api.server.shutdown()
+    api.server.server_close()
+
+
+class Reader:
+    """Types what a page says, in a checkout of the project."""
+
+    def __init__(self, world: World, api: Api) -> None:
+        self.root = world.root
+        self.home = world.folder / "home"
+        self.home.mkdir()
+        world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
+        world.project.commit()
+        world.project.git("init", "-q", "--bare", str(world.folder / "remote.git"))
+        world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))
+        world.project.git("push", "-q", "-u", "origin", "HEAD")
+        tools = [
+            tool(world.project, name, f"echo {OTHER}") for name in ("nurl", "nix-prefetch-url")
+        ]
+        self.env = {
+            **os.environ,
+            **world.env,
+            "PATH": f"{Path(sys.executable).parent}:{world.env['PATH']}",
+            "COLUMNS": "100",
+            "PYTHONUNBUFFERED": "1",
+            "GIT_AUTHOR_NAME": "you",
+            "GIT_AUTHOR_EMAIL": "you@example.org",
+            "GIT_COMMITTER_NAME": "you",
+            "GIT_COMMITTER_EMAIL": "you@example.org",
+        }
+        recorded = PROJECT / "tests/fixtures/smoke/h200-format-2.json"
+        tool(world.project, "replay-h200", f"cat '{recorded}'")
+        folders = [env["PATH"].split(":")[0] for env in tools]
+        self.env["PATH"] = ":".join([*dict.fromkeys(folders), self.env["PATH"]])
+        self.places = {
+            str(world.site.store): "/nix/store",
+            str(self.root): "~/build-pytorch",
+            api.base: "https://api.github.com",
+        }
+
+    def types(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command.replace(".venv/bin/", "")],
+            cwd=self.root,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        text = done.stdout
+        for place, name in self.places.items():
+            text = text.replace(place, name)
+        return "\n".join(line.rstrip() for line in text.splitlines())
+
+    def applies(self, diff: str) -> None:
+        subprocess.run(
+            ["git", "apply", "--recount", "-"], cwd=self.root, input=diff, text=True, check=True
+        )
+
+
+def examples(body: str) -> list[tuple[str, str]]:
+    """The commands of a block, each with the output that follows it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in body.splitlines():
+        if line.startswith("$ ") and not line.startswith(ECHOED):
+            found.append((line.removeprefix("$ "), []))
+        else:
+            found[-1][1].append(line)
+    return [(command, "\n".join(output)) for command, output in found]
+
+
+def comparable(text: str) -> str:
+    for pattern, name in VARYING:
+        text = re.sub(pattern, name, text)
+    return re.sub(r" +", " ", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page_print_what_it_shows(
+    page: str, project: Project, site: Site, tmp_path: Path, api: Api
+) -> None:
+    world = World(project, site, tmp_path)
+    reader = Reader(world, api)
+    if page == FLOX_PAGE:
+        (tmp_path / "logged_in").touch()
+        text = FLOX
+        for name in ("calls", "logged_in", "broken"):
+            text = text.replace("{" + name + "}", str(tmp_path / name))
+        world.program("flox", text)
+    text = (PROJECT / page).read_text()
+
+    def run(block: re.Match[str]) -> str:
+        if block["kind"] == "diff":
+            reader.applies(block["body"])
+            return block[0]
+        lines = []
+        for command, shown in examples(block["body"]):
+            printed = reader.types(command)
+            same = comparable(printed) == comparable(shown)
+            lines += [f"$ {command}", shown if same else printed]
+        return "\n".join(["```console", *(line for line in lines if line), "```"])
+
+    real = BLOCK.sub(run, text)
+    if "WRITE_DOCS" in os.environ:
+        (PROJECT / page).write_text(real)
+        return
+    assert text == real, (
+        f"{page} shows an old output; WRITE_DOCS=1 python -m pytest {Path(__file__).name} writes it"
+    )

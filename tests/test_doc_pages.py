@@ -1,0 +1,176 @@
+"""The hand-written pages: links, commands and language."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT, Project
+from test_architecture import ROOMS
+
+MARKDOWN: Final = sorted(
+    path for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md") for path in PROJECT.glob(pattern)
+)
+PROSE: Final = [path for path in MARKDOWN if "<!-- Generated " not in path.read_text()]
+"""The pages that people write."""
+FENCE: Final = re.compile(r"(?ms)^```.*?^```$")
+REGION: Final = re.compile(r"(?s)<!-- begin generated: .*?<!-- end generated: \w+ -->")
+LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+BANNED: Final = (
+    r"mend(s|ed|ing)?|roads?|prove[ds]?|proving|proven|proofs?|unproved|seed 0\d*|the plan"
+    r"|issue \d+"
+)
+"""Words that the vocabulary replaces, and references to what a reader does not have."""
+MOST_WORDS: Final = 25
+
+
+def name(path: Path) -> str:
+    return path.relative_to(PROJECT).as_posix()
+
+
+def prose(path: Path) -> str:
+    """A page without fenced blocks and generated regions."""
+    return FENCE.sub("", REGION.sub("", path.read_text()))
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", FENCE.sub("", path.read_text()))
+    plain = (re.sub(r"\]\([^)]*\)", "]", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Words of each `invoke NAME ...` and `nox -s NAME ...` that a page tells people to type."""
+    code = [
+        re.sub(r"(?m)^(?!\$ ).*$", "", block[0]) if block[0].startswith("```console") else block[0]
+        for block in FENCE.finditer(text)
+    ]
+    code += re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    for part in code:
+        for found in re.findall(r"(?:invoke|nox -s) +\"?([^`\n|;&#)]*)", part):
+            yield found.replace('"', " ").split()
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=name)
+def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
+    for target, anchor in LINK.findall(FENCE.sub("", page.read_text())):
+        to = (page.parent / target).resolve() if target else page
+        assert to.exists(), f"{name(page)} links to {target}"
+        if anchor:
+            assert anchor in anchors(to), f"{name(page)} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_prose_has_the_words_of_the_glossary(page: Path) -> None:
+    text = prose(page)
+    if page.name == "CHANGELOG.md":  # it names old commands and words
+        text = re.sub(r"`[^`\n]+`|formerly \w+", "", text)
+    text = re.sub(r"`--unproved`|\]\([^)]*\)", "", text)
+    assert [match[0] for match in re.finditer(rf"(?i)\b({BANNED})\b", text)] == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_sentences_have_at_most_25_words(page: Path) -> None:
+    lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "#", "<"))]
+    text = "\n".join(re.sub(r"^(- |\d+\. )", "\n", line) for line in lines)
+    text = re.sub(r"`[^`\n]+`", "code", re.sub(r"\]\([^)]*\)", "]", text))
+    sentences = re.split(r"(?<=[.!?:;])\s+|\n\s*\n", text)
+    assert [s for s in sentences if len(s.split()) > MOST_WORDS] == []
+
+
+@pytest.fixture(scope="module")
+def menus() -> dict[str, str]:
+    """The help of each command that pages may name, by name; of nox sessions, their names."""
+    here = Project(PROJECT)
+    tasks = re.findall(r"(?m)^  ([a-z][a-z0-9-]*) ", here.invoke("--list").stdout)
+    helps = {task: here.invoke(task, "--help").stdout for task in tasks}
+    sessions = re.findall(r"(?m)^[*-] ([a-z]+)\b", here.nox("-l").stdout)
+    return helps | {session: helps.get(session, "") for session in sessions}
+
+
+def test_commands_and_options_of_pages_exist(menus: dict[str, str]) -> None:
+    wrong = []
+    for page in PROSE:
+        if page.name == "CHANGELOG.md":
+            continue
+        for words in commands(REGION.sub("", page.read_text())):
+            command = words[0].partition("(")[0] if words else ""
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", command):
+                continue
+            if command not in menus:
+                wrong.append(f"{name(page)}: {command}")
+                continue
+            options = [word.partition("=")[0] for word in words if re.match(r"--\w", word)]
+            if menus[command]:
+                known = re.findall(r"--[a-z-]+", menus[command])
+                nox_only = {"--list", "--explain"}
+                wrong += [
+                    f"{name(page)}: {command} {option}"
+                    for option in options
+                    if option not in {*known, *nox_only}
+                ]
+    assert wrong == []
+
+
+def test_the_readmes_two_commands_are_those_of_ci() -> None:
+    readme = (PROJECT / "README.md").read_text()
+    ci = (PROJECT / ".ci/run").read_text()
+    for command in (
+        "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all",
+        ".venv/bin/nox",
+    ):
+        assert re.search(rf"(?m)^{re.escape(command)}(\s|$)", readme)
+        assert command in ci
+
+
+def test_the_architecture_page_shows_every_room_in_order() -> None:
+    page = (PROJECT / "docs/explanation/architecture.md").read_text()
+    shown = re.findall(r'(?:^|--> )(?:room_)?(\w+)\["\1: ', page, flags=re.MULTILINE)
+    first = re.search(r'(?m)^ +(\w+)\["\1: [^"]*"\] --> ', page)
+    assert first
+    assert [first[1], *shown] == list(reversed(ROOMS))
+
+
+def test_how_to_pages_say_their_goal_and_what_can_go_wrong() -> None:
+    for page in (PROJECT / "docs/how-to").glob("*.md"):
+        text = page.read_text()
+        assert "\n**Goal:** " in text, name(page)
+        assert "```mermaid\n" in text, name(page)
+        assert "What can go wrong" in text or "what can go wrong" in text, name(page)
+
+
+def test_the_version_has_an_entry_in_the_changelog() -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    changelog = (PROJECT / "CHANGELOG.md").read_text()
+    assert f"\n## [{version}] - " in changelog
+    assert "\n## [Unreleased]\n" in changelog
+
+
+@pytest.mark.parametrize("file", ["LICENSE", "CONTRIBUTING.md", ".editorconfig"])
+def test_files_that_a_repository_has(file: str) -> None:
+    assert (PROJECT / file).read_text().strip()
+
+
+def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -> None:
+    pages = [page for page in PROSE if "docs" in page.parts and page.name != "README.md"]
+    used = {
+        words[0].partition("(")[0]
+        for page in pages
+        for words in commands(page.read_text())
+        if words
+    }
+    assert menus.keys() - {"lint", "bench"} - used == set()
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    if page.name == "CHANGELOG.md":  # it names files of earlier versions
+        return
+    named = re.findall(r"`((?:build_pytorch|templates|tests|examples|\.ci)/[\w./-]+)`", text)
+    assert [file for file in named if not (PROJECT / file).exists()] == []
