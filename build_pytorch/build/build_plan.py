@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -49,8 +50,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     root, force = settings.root, settings.force
     backend = backend_registry.choose(settings, matrix, store.settings())
     results = evidence.look(root, variants)
-    early = {package: _early_step(result, force=force) for package, result in results.items()}
-    rest = [variant for variant in ordered(variants) if not early[variant.package]]
+    rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
     obstacles = list(build_obstacles.occupied(root, rest))
     if not force:
         obstacles += build_obstacles.unverified(matrix, root, rest)
@@ -62,8 +62,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     found = evaluated.derivations
     there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
     steps = [
-        early[v.package] or _step(results[v.package], found.get(v.package), there, backend)
-        for v in ordered(variants)
+        _step(results[v.package], found.get(v.package), there, backend) for v in ordered(variants)
     ]
     building = [step for step in steps if step.action == "build"]
     local = [step for step in building if not step.where]
@@ -85,38 +84,34 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     )
 
 
-def _early_step(result: VariantResult, *, force: bool) -> Step | None:
-    """Return what becomes of a variant that needs no evaluation, else None."""
-    variant = result.variant
-    if variant.impossible and not force:
-        return _skipped(result, f"impossible-host: {variant.impossible}")
-    if not result.output:
-        return None
-    reason = "the store has the current recipe's result"
-    return Step(variant=variant, action="up to date", reason=reason, digest=result.digest)
-
-
-def _skipped(result: VariantResult, reason: str) -> Step:
-    return Step(variant=result.variant, action="skipped", reason=reason, digest=result.digest)
+def _is_out(variant: Variant, settings: BuildSettings) -> bool:
+    """Whether no machine can run the variant, and it is not built nevertheless."""
+    return bool(variant.impossible) and not settings.force
 
 
 def _step(
     result: VariantResult, derivation: Derivation | None, there: set[str], backend: BuildBackend
 ) -> Step:
-    """Return what becomes of a variant whose current result is not linked."""
-    system = derivation.system if derivation else result.variant.cpu.platform
-    where = ""
+    """Return what becomes of a variant; `there`: the outputs that the store has."""
+    variant = result.variant
+    system = derivation.system if derivation else variant.cpu.platform
+    action: Literal["build", "up to date", "skipped"] = "build"
     reason = "the result is of another recipe" if result.stale else "not built yet"
-    if derivation and derivation.output in there:
+    where = ""
+    if _is_out(variant, backend.settings):
+        action, reason = "skipped", f"impossible-host: {variant.impossible}"
+    elif result.output:
+        action, reason = "up to date", "the store has the current recipe's result"
+    elif derivation and derivation.output in there:
         reason = "in the store already, only the link is missing"
     elif system not in backend.host.systems:
         where = backend.builder(system, derivation.features if derivation else ())
         if not where:
-            why = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
-            return _skipped(result, why)
+            action = "skipped"
+            reason = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
     return Step(
-        variant=result.variant,
-        action="build",
+        variant=variant,
+        action=action,
         reason=reason,
         digest=result.digest,
         derivation=derivation,

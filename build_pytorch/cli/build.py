@@ -52,18 +52,8 @@ def _settings(options: BuildCommandOptions) -> BuildSettings:
     if options.fix_hashes and options.root.resolve() != paths.PROJECT:
         raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
     check_cache(copy_to, options.secret_key)
-    return BuildSettings(
-        root=options.root,
-        backend=options.backend,
-        jobs=options.jobs,
-        cores=options.cores,
-        builders=options.builders,
-        copy_to=copy_to,
-        secret_key=options.secret_key,
-        dry_run=options.dry_run,
-        fail_fast=options.fail_fast,
-        force=options.force,
-    )
+    others = [name for name in BuildSettings.__struct_fields__ if name != "copy_to"]
+    return BuildSettings(copy_to=copy_to, **{name: getattr(options, name) for name in others})
 
 
 def run(options: BuildCommandOptions) -> int:
