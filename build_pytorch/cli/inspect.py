@@ -1,14 +1,12 @@
-"""The command behind `invoke prove`."""
+"""The command behind `invoke inspect`."""
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from build_pytorch.base.console import ProgressLine, Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -18,19 +16,24 @@ from build_pytorch.base.errors import (
 )
 from build_pytorch.cli.commands import InspectOptions
 from build_pytorch.inspect import closure, config, device_code, instructions, libraries
-from build_pytorch.inspect.inspection import Part, Proof, Target, built, named
-from build_pytorch.inspect.inspection_report import Proved, record, show
+from build_pytorch.inspect.inspection import (
+    Inspection,
+    Part,
+    built_target,
+    folder_target,
+    inspect_target,
+    record,
+)
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
-from build_pytorch.results import artefacts
-from build_pytorch.verify.check import CheckOutcome
+from build_pytorch.results import artefacts, evidence
 
 PARTS: Final = (
     Part(
         id="files",
-        title="PyTorch's libraries are whole ELF files",
-        why="What is cut off, or is no library, cannot be read, and nothing is proved of it.",
+        title="PyTorch's libraries are complete ELF files",
+        why="The other parts cannot read a file that is cut off or not a library.",
         fix="build the variant again from its recipe",
         look=libraries.look,
         needs_files=False,
@@ -46,22 +49,22 @@ PARTS: Final = (
     Part(
         id="instructions",
         title="instructions of the variant's CPU ISA, and none above it in common code",
-        why="Code above the ISA ends with SIGILL on the CPUs that the variant is for; code below "
-        "it is another build than its name says.",
+        why="Code above the ISA ends with SIGILL on the variant's CPUs; code below it does not "
+        "use them.",
         fix="look at the recipe's cpuFlags and build again",
         look=instructions.look,
     ),
     Part(
         id="config",
-        title="torch.__config__ says what the matrix says",
-        why="It is the build's own word on version, CUDA and flags.",
+        title="torch.__config__ agrees with the matrix",
+        why="It shows the version, CUDA and flags that PyTorch was built with.",
         fix="build the variant again from its recipe",
         look=config.look,
     ),
     Part(
         id="closure",
-        title="one CUDA in the closure, which is no larger than it may be",
-        why="Two CUDAs in one process fail in ways that nobody explains; a large closure cannot "
+        title="one CUDA version in the closure, and no more bytes than allowed",
+        why="Two CUDA versions in one process fail with misleading errors; a large closure cannot "
         "be uploaded.",
         fix="look at the overlays in the recipe, or raise closure_gib in matrix.toml",
         look=closure.look,
@@ -69,6 +72,8 @@ PARTS: Final = (
         needs_files=False,
     ),
 )
+
+_COLOURS: Final = {"failed": "red", "passed": "green"}
 
 
 def run(options: InspectOptions) -> int:
@@ -78,7 +83,7 @@ def run(options: InspectOptions) -> int:
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
     fleet = matrix_reader.load()
-    base, path, json = options.root, options.path, options.json
+    root, path, json = options.root, options.path, options.json
     if not options.variants:
         raise BuildPytorchError("no variant given; for example: invoke inspect sm120-avx512")
     chosen = select(fleet, options.variants)
@@ -88,82 +93,69 @@ def run(options: InspectOptions) -> int:
     screen = Screen(sys.stderr if json else sys.stdout)
     results = []
     for variant in chosen:
-        result = _looked(variant, named(variant, path) if path else None, base)
-        show(screen, result)
+        result = _inspected(variant, path, root)
+        _show(screen, result)
         results.append(result)
-    code = _exit_code(results)
+    states = {result.state for result in results}
+    code = EXIT_OK if states == {"passed"} else EXIT_UNDECIDED
+    code = EXIT_FINDINGS if "failed" in states else code
     if json:
         print_json({"variants": [r.as_dict() for r in results], "exit_code": code}, sys.stdout)
     return code
 
 
-def _exit_code(results: Sequence[Proved]) -> int:
-    states = {result.state for result in results}
-    if "failed" in states:
-        return EXIT_FINDINGS
-    return EXIT_OK if states == {"passed"} else EXIT_UNDECIDED
-
-
-def _looked(variant: Variant, target: Target | None, root: Path) -> Proved:
-    """Prove one variant and record it. What is wrong with one result is no word on the others."""
-    if target is None:
+def _inspected(variant: Variant, path: Path | None, root: Path) -> Inspection:
+    """Inspect one variant and record it. A result that cannot be read does not stop the others."""
+    if path:
+        target = folder_target(variant, path)
+    else:
         found = artefacts.find(root, variant)
         if found is None:
-            reason = artefacts.absence(root, variant)
-            return Proved(variant=variant, target=None, reasons=(reason,))
+            problem = artefacts.absence(root, variant)
+            return Inspection(variant=variant, target=None, problem=problem)
         try:
-            target = built(variant, found)
+            target = built_target(variant, found)
         except (ToolError, OSError) as error:
-            why = str(error).split("\n", maxsplit=1)[0]
-            return Proved(variant=variant, target=None, reasons=(f"{found.link.name}: {why}",))
-    return record(root, _prove(variant, target))
+            problem = f"{found.link.name}: {str(error).split(chr(10), maxsplit=1)[0]}"
+            return Inspection(variant=variant, target=None, problem=problem)
+    lines: list[ProgressLine] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        if not lines or lines[-1].what != what:
+            lines.append(ProgressLine(what, total))
+        lines[-1].at(done)
+
+    try:
+        result = inspect_target(PARTS, variant, target, progress)
+    finally:
+        if lines:
+            lines[-1].end()
+    return record(root, result)
 
 
-def _prove(variant: Variant, target: Target) -> Proved:
-    proofs: list[Proof] = []
-    with _Line() as line:
-        for part in PARTS:
-            if part.needs_result and not target.artefact:
-                continue
-            if part.needs_files and proofs[0].state == "failed":
-                reason = "the libraries are not whole"
-                proofs.append(
-                    Proof(outcome=CheckOutcome(check=part, not_run=(part.id,), reason=reason))
-                )
-            else:
-                proofs.append(part.prove(target, line.tell))
-    reasons = [_reason(proof) for proof in proofs if proof.state in {"failed", "skipped"}]
-    return Proved(variant=variant, target=target, proofs=tuple(proofs), reasons=tuple(reasons))
-
-
-def _reason(proof: Proof) -> str:
-    """Why a part did not pass: what could not be decided, or the first thing that is wrong."""
-    outcome = proof.outcome
-    errors = [f for f in outcome.findings if f.severity == "error"]
-    why = f"{errors[0].path}: {errors[0].found}" if errors else outcome.reason
-    return f"{outcome.check.id}: {why}"
-
-
-class _Line:
-    """The progress line; several threads may tell."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._progress: ProgressLine | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.end()
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Show that so much of a part is done."""
-        with self._lock:
-            if self._progress and self._progress.total != total:
-                self._progress.end()
-                self._progress = None
-            self._progress = self._progress or ProgressLine(what, total)
-            self._progress.what = what
-            self._progress.at(done)
+def _show(screen: Screen, result: Inspection) -> None:
+    """Print the result of one variant."""
+    painted = screen.paint(result.outcome, _COLOURS.get(result.outcome, "yellow"))
+    screen.line(f"{screen.paint(result.variant.id, 'bold')}  {painted}")
+    if result.target is None:
+        screen.line(visible(f"  {result.problem}"))
+        return
+    screen.line(f"  {result.target.folder}")
+    width = max(len(part.outcome.check.id) for part in result.parts)
+    findings = [finding for part in result.parts for finding in part.outcome.findings]
+    for part in result.parts:
+        outcome = part.outcome
+        painted = screen.paint(f"{part.state:<7}", _COLOURS.get(part.state, "yellow"))
+        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
+        screen.line(f"  {painted}  {outcome.check.id:<{width}}  {outcome.check.title}{reason}")
+        for finding in outcome.findings:
+            colour = "red" if finding.severity == "error" else "yellow"
+            severity = screen.paint(finding.severity, colour)
+            screen.line(f"    {severity}  {visible(f'{finding.path}: {finding.found}')}")
+            screen.line(f"      expected: {finding.expected}")
+            screen.line(f"      fix: {finding.fix}")
+    errors = sum(finding.severity == "error" for finding in findings)
+    counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+    screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))
+    if result.report and not result.recorded:
+        screen.line(f"  not recorded: {evidence.unknown_recipe(result.variant)}")

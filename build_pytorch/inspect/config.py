@@ -1,8 +1,7 @@
-"""Whether PyTorch says of itself what the variant is: torch.__config__, or what it is made from.
+"""Build configuration: torch.__config__ or, if it cannot run here, the same strings in the files.
 
-Where the variant's Python runs here, it is asked, and has to answer. Where the platform is another,
-the CPU lacks a flag, or there is only a folder, the same strings are read from the files: the flags
-of the compiler and of nvcc from the libraries, the versions from version.py.
+The variant's Python prints its configuration. If the platform differs, the CPU lacks a flag, or
+there is only a folder, compiler flags are read from the libraries and versions from version.py.
 """
 
 from __future__ import annotations
@@ -10,26 +9,27 @@ from __future__ import annotations
 import mmap
 import platform
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base import process
-from build_pytorch.inspect import isa
-from build_pytorch.inspect.device_code import wanted
-from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
+from build_pytorch.base.errors import ToolError
+from build_pytorch.base.versions import minor_version
+from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_features
+from build_pytorch.inspect.inspection import Findings, PartRun, Target, error
+from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa, Variant
-from build_pytorch.results.artefacts import Artefact, interpreter
+from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import cpu_mismatch
-from build_pytorch.verify.check import CheckSkipped, Finding
 
 _SECONDS: Final = 300.0
-_ASK: Final = (
+_SHOW: Final = (
     "import torch; print(torch.__file__); print(torch.__version__); print(torch.__config__.show())"
 )
+_ORIGIN: Final = "torch.__config__.show()"
 _CXX: Final = b"-fvisibility-inlines-hidden"
 """In CXX_FLAGS of every PyTorch (CMakeLists.txt), and in no other of its strings."""
 _NVCC: Final = b"-gencode;arch="
@@ -38,98 +38,74 @@ _NOT_ISA: Final = re.compile(
     r"|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
     r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
 )
-"""Flags that begin like those of an ISA and allow no instruction (GCC manual, "x86 Options",
-"AArch64 Options")."""
+"""Flags with -m that enable no instructions (GCC manual, x86 options and AArch64 options)."""
 
 
-class Config(Struct, frozen=True, kw_only=True):
-    """What PyTorch says of itself; None where it does not say."""
+class BuildConfig(Struct, frozen=True, kw_only=True):
+    """The configuration that a PyTorch was built with; None for what is unknown."""
 
     origin: str
     version: str | None = None
     cuda: str | None = None
-    """Empty: built without."""
+    """Empty: built without CUDA."""
     cxx_flags: str | None = None
     nvcc_flags: str | None = None
 
 
-def look(part: Part, target: Target, tell: Tell) -> Proof:
-    """Compare what PyTorch says with the matrix. What it does not say leaves that undecided."""
-    tell("torch.__config__", 0, 0)
-    reason = _not_to_ask(target)
-    if target.artefact is None or reason:
-        config = from_files(target.folder)
+def look(run: PartRun) -> Findings:
+    """Compare the configuration with the matrix. What is unknown leaves the part undecided."""
+    run.progress("torch.__config__", 0, 0)
+    variant, reason = run.target.variant, _cannot_run(run.target)
+    if reason:
+        config = from_files(run.target.folder)
     else:
-        said, fault = _asked(target.artefact, target.variant)
+        text, fault = _shown(run.target)
         if fault:
-            return part.proof(["torch"], [fault], {"from": "torch.__config__.show()"})
-        config = from_text(said)
-    figures: dict[str, Any] = {
-        "from": config.origin,
-        "not_asked": reason,
-        "version": config.version,
-        "cuda": config.cuda,
-        "cxx_flags": config.cxx_flags,
-        "nvcc_flags": config.nvcc_flags,
-    }
-    unsaid = ", ".join(_unsaid(target.variant, config))
-    undecided = f"{config.origin}: nothing says {unsaid}" if unsaid else ""
-    return part.proof([config.origin], _problems(target.variant, config), figures, undecided)
+            run.subjects.append("torch")
+            run.figures["from"] = _ORIGIN
+            yield error("torch", *fault)
+            return
+        config = from_text(text)
+    values = structs.asdict(config)
+    run.subjects.append(config.origin)
+    run.figures = {"from": values.pop("origin"), "not_asked": reason, **values}
+    names = {"version": "the version", "cuda": "the CUDA version", "cxx_flags": "CXX_FLAGS"}
+    names |= {"nvcc_flags": "nvcc's flags"} if variant.gpu else {}
+    if unknown := [name for key, name in names.items() if values[key] is None]:
+        run.undecided = f"{config.origin}: {', '.join(unknown)} not found"
+    yield from _problems(variant, config)
 
 
-def _unsaid(variant: Variant, config: Config) -> Iterator[str]:
-    """What cannot be compared."""
-    if config.version is None:
-        yield "the version"
-    if config.cuda is None:
-        yield "the CUDA version"
-    if config.cxx_flags is None:
-        yield "CXX_FLAGS"
-    if variant.gpu and config.nvcc_flags is None:
-        yield "nvcc's flags"
-
-
-def _problems(variant: Variant, config: Config) -> Iterator[Finding]:
-    release = variant.release
-
-    def problem(found: str, expected: str) -> Finding:
-        return Finding(path=config.origin, found=found, expected=expected)
-
+def _problems(variant: Variant, config: BuildConfig) -> Findings:
+    release, own = variant.release, " ".join(variant.cpu.flags)
     if config.version is not None and config.version.partition("+")[0] != release.torch.version:
-        yield problem(f"PyTorch {config.version}", release.torch.version)
-    expected = release.cuda.version if variant.gpu and release.cuda else ""
-    if config.cuda is not None and _short(config.cuda) != _short(expected):
-        yield problem(f"CUDA {config.cuda or 'none'}", f"CUDA {expected or 'none'}")
+        yield error(config.origin, f"PyTorch {config.version}", release.torch.version)
+    cuda = release.cuda.version if variant.gpu and release.cuda else ""
+    if config.cuda is not None and minor_version(config.cuda) != minor_version(cuda):
+        yield error(config.origin, f"CUDA {config.cuda or 'none'}", f"CUDA {cuda or 'none'}")
     if config.cxx_flags is not None:
         flags = config.cxx_flags.split()
         if missing := [flag for flag in variant.cpu.flags if flag not in flags]:
-            yield problem(
-                f"CXX_FLAGS without {' '.join(missing)}", f"all of {' '.join(variant.cpu.flags)}"
-            )
+            yield error(config.origin, f"CXX_FLAGS without {' '.join(missing)}", f"all of {own}")
         if surplus := [flag for flag in flags if _is_surplus(flag, variant.cpu)]:
-            yield problem(
-                f"CXX_FLAGS with {' '.join(surplus)}", f"only {' '.join(variant.cpu.flags)}"
-            )
+            yield error(config.origin, f"CXX_FLAGS with {' '.join(surplus)}", f"only {own}")
     if config.nvcc_flags is not None and variant.gpu:
         codes = sorted(set(re.findall(r"code=(\w+)", config.nvcc_flags)))
-        if codes != [wanted(variant.gpu)]:
-            yield problem(f"nvcc asked for {', '.join(codes) or 'nothing'}", wanted(variant.gpu))
-
-
-def _short(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+        if codes != [code := sm_code(variant.gpu.capability)]:
+            found = f"nvcc compiled for {', '.join(codes) or 'nothing'}"
+            yield error(config.origin, found, code)
 
 
 def _is_surplus(flag: str, cpu: CpuIsa) -> bool:
-    """Whether a flag lets the compiler use more than the ISA has, or something nobody knows."""
+    """Whether a flag enables instructions above the ISA, or is unknown."""
     if not flag.startswith("-m") or flag in cpu.flags or _NOT_ISA.fullmatch(flag):
         return False
-    names = isa.ISAS[cpu.platform].named_by(flag)
-    return names is None or flag.startswith("-march=") or not isa.allowed(cpu).issuperset(names)
+    names = INSTRUCTION_SETS[cpu.platform].named_by(flag)
+    return names is None or flag.startswith("-march=") or not allowed_features(cpu) >= set(names)
 
 
-def _not_to_ask(target: Target) -> str:
-    """Why the variant's Python cannot be asked here, though nothing is wrong with it."""
+def _cannot_run(target: Target) -> str:
+    """Return why the variant's Python does not run here though nothing is wrong with it."""
     if target.artefact is None:
         return "a folder has no Python of its own"
     here = f"{platform.machine()}-{platform.system().lower()}"
@@ -138,51 +114,44 @@ def _not_to_ask(target: Target) -> str:
     return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
 
 
-def _asked(artefact: Artefact, variant: Variant) -> tuple[str, Finding | None]:
-    """What the variant's own Python prints, or why it is none of the variant.
+def _shown(target: Target) -> tuple[str, tuple[str, str] | None]:
+    """Return what the variant's Python prints, and what is wrong with it and what is expected.
 
-    Raises ToolError where there is no Python or it cannot be started, CheckSkipped where it hangs.
+    Raises ToolError if there is no Python, or if it does not start or end.
     """
-    python, env = interpreter(artefact, variant.release.python.version)
-    done = process.start([str(python), "-c", _ASK], env=env).finish(_SECONDS)
+    if (artefact := target.artefact) is None:
+        return "", None
+    python, env = interpreter(artefact, target.variant.release.python.version)
+    done = process.start([str(python), "-c", _SHOW], env=env).finish(_SECONDS)
     if done.expired:
-        raise CheckSkipped(f"its Python did not answer within {_SECONDS:g} s")
+        raise ToolError(f"its Python did not finish within {_SECONDS:g} s")
     if done.code:
-        last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
-        return "", Finding(
-            path="torch", found=f"its Python cannot import it: {last}", expected="that it does"
-        )
-    file, _, said = done.stdout.partition("\n")
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
+        return "", (f"its Python cannot import torch: {last}", "a torch that can be imported")
+    file, _, text = done.stdout.partition("\n")
     if not artefact.holds(file):
-        return "", Finding(
-            path="torch",
-            found=f"its Python imports another one: {file or 'nothing'}",
-            expected=f"one in {artefact.output}",
-        )
-    return said, None
+        found = f"its Python imports another torch: {file or 'none'}"
+        return "", (found, f"one in {artefact.output}")
+    return text, None
 
 
-def from_text(text: str) -> Config:
-    """Read what torch.__config__.show() printed, below a line with the version."""
+def from_text(text: str) -> BuildConfig:
+    """Parse the output of torch.__config__.show() after a line with the version."""
     settings = re.search(r"Build settings: (.*)", text)
-    pairs = (
-        dict(re.findall(r"(?:^|, )([A-Z0-9_]+)=(.*?)(?=, [A-Z0-9_]+=|, *$)", settings[1]))
-        if settings
-        else {}
-    )
+    pair = r"(?:^|, )([A-Z0-9_]+)=(.*?)(?=, [A-Z0-9_]+=|, *$)"
     runtime = re.search(r"CUDA Runtime ([0-9.]+)", text)
     nvcc = re.search(r"NVCC architecture flags: (\S+)", text)
-    return Config(
-        origin="torch.__config__.show()",
+    return BuildConfig(
+        origin=_ORIGIN,
         version=text.partition("\n")[0].strip() or None,
         cuda=runtime[1] if runtime else "",
-        cxx_flags=pairs.get("CXX_FLAGS"),
+        cxx_flags=dict(re.findall(pair, settings[1] if settings else "")).get("CXX_FLAGS"),
         nvcc_flags=nvcc[1] if nvcc else None,
     )
 
 
-def from_files(folder: Path) -> Config:
-    """Read the same from the libraries of a folder and the version.py beside it."""
+def from_files(folder: Path) -> BuildConfig:
+    """Read the configuration from the libraries of a folder and from version.py beside it."""
     version = cuda = None
     source = folder.parent / "version.py"
     if source.is_file():
@@ -191,17 +160,17 @@ def from_files(folder: Path) -> Config:
         version = found[1] if found else None
         if found := re.search(r"(?m)^cuda\b[^=\n]*= (?:None|['\"]([^'\"]*)['\"])", text):
             cuda = found[1] or ""
-    return Config(
+    return BuildConfig(
         origin="the files",
         version=version,
         cuda=cuda,
-        cxx_flags=_string(folder / "libtorch_cpu.so", _CXX),
-        nvcc_flags=_string(folder / "libtorch_cuda.so", _NVCC),
+        cxx_flags=_string_with(folder / "libtorch_cpu.so", _CXX),
+        nvcc_flags=_string_with(folder / "libtorch_cuda.so", _NVCC),
     )
 
 
-def _string(library: Path, part: bytes) -> str | None:
-    """The string of a library that holds some text, without reading the library into memory."""
+def _string_with(library: Path, part: bytes) -> str | None:
+    """Return the string of a library that contains some bytes. Does not load the library."""
     if not library.is_file() or not library.stat().st_size:
         return None
     with (

@@ -1,134 +1,99 @@
-"""Which GPUs the device code in the libraries is for: cuobjdump from NVIDIA's CUDA toolkit."""
+"""Device code: the GPU architectures in the libraries, read by cuobjdump of the CUDA toolkit."""
 
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
-from build_pytorch.matrix.model import GpuArchitecture, Variant
-from build_pytorch.verify.check import CheckSkipped, Finding
+from build_pytorch.inspect.inspection import Findings, PartRun, error, warning
+from build_pytorch.inspect.libraries import read_elf
+from build_pytorch.matrix.compatibility import sm_code
 
-_ADDED_BY_PYTORCH: Final = {"sm_86": ("sm_89",)}
-"""caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 as well where 8.6 is asked for. The
-official wheel, which asks for 8.6 and not for 8.9, holds one sm_89 beside 456 sm_86."""
+_ADDED_BY_PYTORCH: Final = {"sm_86": {"sm_89"}}
+"""caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 too if 8.6 is selected. The official
+wheel, which selects 8.6 and not 8.9, has one sm_89 beside 456 sm_86."""
 
 _FOREIGN: Final = {"libtorch_cuda_linalg.so": "MAGMA, which is linked into it"}
-"""Libraries with device code of others: nixpkgs builds its static MAGMA for a list of its own, and
-that of the official wheel brings sm_50 and sm_60, which PyTorch's own code there has not."""
+"""Libraries with device code of others: nixpkgs builds its static MAGMA for its own list, and that
+of the official wheel adds sm_50 and sm_60, which PyTorch's own code there does not have."""
 
-_NO_DEVICE_CODE: Final = "does not contain device code"
-
-
-def wanted(gpu: GpuArchitecture) -> str:
-    """The name of an architecture as the CUDA tools write it: sm_120."""
-    return f"sm_{gpu.capability.replace('.', '')}"
+_CUDA_LIBRARY: Final = "libtorch_cuda.so"
 
 
-def look(part: Part, target: Target, tell: Tell) -> Proof:
-    """Compare the device code of every library with what the variant is for."""
-    libraries = target.libraries()
-    holding = [library for library in libraries if _holds_device_code(library)]
-    figures: dict[str, Any] = {"device_code": [library.name for library in holding]}
-    gpu = target.variant.gpu
+def look(run: PartRun) -> Findings:
+    """Compare the device code of every library with the GPU architecture of the variant."""
+    libraries, gpu = run.target.libraries(), run.target.variant.gpu
+    holding = [path for path in libraries if b".nv_fatbin" in read_elf(path).section_names]
+    run.figures["device_code"] = [library.name for library in holding]
+    run.subjects += [library.name for library in (holding if gpu else libraries)]
     if gpu is None:
-        problems = list(_cpu_only(libraries, holding))
-        return part.proof([library.name for library in libraries], problems, figures)
-    if not holding:
-        missing = Finding(
-            path="libtorch_cuda.so",
-            found="no device code in any library: this PyTorch is CPU-only",
-            expected=f"device code for {wanted(gpu)}",
-        )
-        return part.proof(["libtorch_cuda.so"], [missing], figures)
-    if process.which("cuobjdump") is None:
-        raise CheckSkipped(f"cuobjdump: not found; {process.INSTALL['cuobjdump']}")
-    problems = []
-    if target.folder / "libtorch_cuda.so" not in holding:
-        problems.append(
-            Finding(
-                path="libtorch_cuda.so",
-                found="not there, or without device code",
-                expected=f"device code for {wanted(gpu)}",
-            )
-        )
+        for library in libraries:
+            if library in holding or "cuda" in library.name:
+                found = "device code" if library in holding else "a library for CUDA"
+                yield error(library.name, found, "none in a CPU-only PyTorch")
+        return
+    code = sm_code(gpu.capability)
+    if run.target.folder / _CUDA_LIBRARY not in holding:
+        run.subjects += [] if holding else [_CUDA_LIBRARY]
+        cpu_only = "no device code in any library: this PyTorch is CPU-only"
+        found = "missing, or without device code" if holding else cpu_only
+        yield error(_CUDA_LIBRARY, found, f"device code for {code}")
     for number, library in enumerate(holding):
-        tell(f"device code of {library.name}", number, len(holding))
-        elf = listed(library, "elf")
-        ptx = listed(library, "ptx")
-        figures[library.name] = {"elf": dict(sorted(elf.items())), "ptx": dict(sorted(ptx.items()))}
-        problems += _problems(target.variant, gpu, library, elf, ptx)
-    return part.proof([library.name for library in holding], problems, figures)
+        run.progress(f"device code of {library.name}", number, len(holding))
+        elf, ptx = (_listed(library, kind) for kind in ("elf", "ptx"))
+        run.figures[library.name] = {"elf": elf, "ptx": ptx}
+        yield from _problems(library.name, code, run.target.variant.package, elf, ptx)
 
 
-def listed(library: Path, kind: str) -> Counter[str]:
-    """How many files of a kind (elf, ptx) a library holds for each architecture.
+def installed_with_pip() -> str:
+    """Return the cuobjdump of NVIDIA's package for pip, which is not on PATH, or ""."""
+    site_packages = Path(sysconfig.get_path("purelib"))
+    return str(max(site_packages.glob("nvidia/*/bin/cuobjdump"), default=""))
 
-    Raises ToolError where cuobjdump cannot read the library.
+
+def _listed(library: Path, kind: str) -> dict[str, int]:
+    """Return how many files of a kind (elf, ptx) a library contains for each architecture.
+
+    Raises ToolError if cuobjdump is not installed or cannot read the library.
     """
+    program = "cuobjdump" if process.which("cuobjdump") else installed_with_pip()
     found: Counter[str] = Counter()
     try:
-        with process.piped(["cuobjdump", f"--list-{kind}", str(library)]) as out:
+        with process.piped([program or "cuobjdump", f"--list-{kind}", str(library)]) as out:
             for line in out:
                 if match := re.search(rb"\.(sm_\d+[a-z]?)\.(?:cubin|ptx)", line):
                     found[match[1].decode()] += 1
-    except ToolError as error:
-        if _NO_DEVICE_CODE not in str(error):
+    except ToolError as fault:
+        if "does not contain device code" not in str(fault):
             raise
-    return found
-
-
-def _holds_device_code(library: Path) -> bool:
-    """Whether there is a section for it. cuobjdump would say so too, where it is installed."""
-    return ".nv_fatbin" in process.capture(["readelf", "-SW", str(library)]).stdout
-
-
-def _cpu_only(libraries: list[Path], holding: list[Path]) -> Iterator[Finding]:
-    for library in libraries:
-        if library in holding:
-            yield Finding(
-                path=library.name, found="device code", expected="none in a CPU-only PyTorch"
-            )
-        elif "cuda" in library.name:
-            yield Finding(
-                path=library.name,
-                found="a library for CUDA",
-                expected="none in a CPU-only PyTorch",
-            )
+    return dict(sorted(found.items()))
 
 
 def _problems(
-    variant: Variant, gpu: GpuArchitecture, library: Path, elf: Counter[str], ptx: Counter[str]
-) -> Iterator[Finding]:
-    name = wanted(gpu)
-    own = {name, f"{name}a", f"{name}f"}  # a, f: the same GPUs, with what only they or theirs have
-    fitting = own | set(_ADDED_BY_PYTORCH.get(name, ()))
+    library: str, code: str, package: str, elf: dict[str, int], ptx: dict[str, int]
+) -> Findings:
+    own = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family only
     if not own & elf.keys():
-        held = ", ".join(sorted(elf)) or "nothing"
-        yield Finding(path=library.name, found=f"device code for {held}", expected=f"for {name}")
-    if extra := {code: number for code, number in sorted(elf.items()) if code not in fitting}:
-        foreign = _FOREIGN.get(library.name)
-        listing = ", ".join(f"{code} ({number})" for code, number in extra.items())
-        yield Finding(
-            path=library.name,
-            found=f"device code for {listing}" + (f", as {foreign}, may bring" if foreign else ""),
-            expected=f"{name} and nothing else",
-            severity="warning" if foreign else "error",
-            fix=f"{variant.package} is larger than it needs to be; nothing runs wrong"
-            if foreign
-            else "",
-        )
+        held = ", ".join(elf) or "nothing"
+        yield error(library, f"device code for {held}", f"for {code}")
+    fitting = own | _ADDED_BY_PYTORCH.get(code, set())
+    if extra := {name: number for name, number in elf.items() if name not in fitting}:
+        found = f"device code for {_counts(extra)}"
+        if foreign := _FOREIGN.get(library):
+            found += f", possibly from {foreign}"
+            fix = f"none needed: {package} works, and is larger than necessary"
+            yield warning(library, found, f"{code} and nothing else", fix)
+        else:
+            yield error(library, found, f"{code} and nothing else")
     if ptx:
-        listing = ", ".join(f"{code} ({number})" for code, number in sorted(ptx.items()))
-        yield Finding(
-            path=library.name,
-            found=f"PTX of {listing}",
-            expected="none: recipes ask for binaries alone",
-            severity="warning",
-            fix="PTX makes the library larger and newer GPUs slow to start; nothing runs wrong",
-        )
+        fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
+        yield warning(library, f"PTX of {_counts(ptx)}", "none: recipes build binaries only", fix)
+
+
+def _counts(architectures: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({number})" for name, number in architectures.items())

@@ -1,211 +1,261 @@
-"""Whether the machine code is for the variant's CPU ISA: enough of it, and nothing above it."""
+"""Machine code: enough instructions of the variant's CPU ISA, and none above it in common code.
+
+x86-64 is decoded by iced-x86, function by function: libtorch_cpu.so 2.15.0 (287 MB of code, 61
+million instructions) takes 16 s of CPU time and 0.3 GiB; objdump and patterns for its text took
+95 s and 1.1 GiB. aarch64 is disassembled by objdump and read line by line.
+"""
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
+
+from iced_x86 import Decoder
 
 from build_pytorch.base import process
 from build_pytorch.base.console import counted
-from build_pytorch.inspect import disassembly, isa, symbols
-from build_pytorch.inspect.inspection import Part, Proof, Target, Tell
-from build_pytorch.inspect.owners import OWNERS
-from build_pytorch.inspect.symbols import COMMON, FOREIGN, UNKNOWN
-from build_pytorch.verify.check import Finding
+from build_pytorch.base.errors import ToolError
+from build_pytorch.inspect import cpu_features, libraries
+from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
+from build_pytorch.inspect.inspection import Findings, PartRun, Progress, error, warning
+from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange, ElfFile
+from build_pytorch.matrix.model import CpuIsa
 
 _ONE_IN: Final = 10_000
-"""Code that was compiled for an ISA shows it in more than one of so many functions. The official
-x86-64 wheel of 2.13.0, compiled without, has AVX in one common function of 232,365: a template
-that was compiled in a kernel as well, of which the linker kept the wrong copy."""
+"""Code compiled for an ISA uses it in more than one of so many functions. The official x86-64
+wheel of 2.13.0, compiled without, has AVX in one common function of 232,365: a template that was
+compiled in a kernel too, and the linker kept that copy."""
 
-_OPEN_ONE_IN: Final = {UNKNOWN: 10_000, FOREIGN: 1_000}
-"""Of so many functions of a library one may be above the ISA without that anybody can tell whether
-it asks the CPU first. The official x86-64 wheel of 2.13.0, which is good, has 14 functions of
-unattributed code and 156 of C above AVX2 after `strip -S`, of 347,768: one in 24,800 and one in
-2,200. About twice that is let pass, as a warning."""
+_UNDECIDED_ONE_IN: Final = {UNKNOWN: 10_000, FOREIGN: 1_000}
+"""Up to one of so many functions may be above the ISA although nothing shows a check of the CPU.
+The official x86-64 wheel of 2.13.0, which is good, has 14 functions of unattributed code and 156
+of C above AVX2 after `strip -S`, of 347,768: one in 24,800 and one in 2,200."""
 
 _SHOWN: Final = 5
-_NAMES: Final = {COMMON: "common code", FOREIGN: "other C code", UNKNOWN: "unattributed code"}
+_KEPT: Final = 2000
+"""Functions above the ISA that are kept by name; all are counted."""
+_WIDTH: Final = 100
 
-
-def look(part: Part, target: Target, tell: Tell) -> Proof:
-    """Disassemble every library and compare what it needs with what the ISA has."""
-    cpu = target.variant.cpu
-    libraries = target.libraries()
-    wrong = [
-        library for library in libraries if _machine(library) != isa.ISAS[cpu.platform].machine
-    ]
-    if wrong:
-        problems = [
-            Finding(
-                path=library.name,
-                found=f"an ELF file for machine {_machine(library)}",
-                expected=f"{isa.ISAS[cpu.platform].machine}, which is {cpu.platform}",
-            )
-            for library in wrong
-        ]
-        return part.proof([library.name for library in libraries], problems, {})
-    rules = isa.Rules(isa.ISAS[cpu.platform], isa.allowed(cpu))
-    objdump = isa.objdump_for(cpu.platform, target.folder / "libtorch_cpu.so")
-    meter = _Meter(libraries, tell)
-    scans = []
-    for library in libraries:
-        meter.begin(library)
-        scans.append(disassembly.scan(library, objdump, rules, meter.tell))
-    problems = [*_above(cpu.title, scans), *_missing(target, scans)]
-    names = [library.name for library in libraries]
-    return part.proof(names, problems, _figures(scans), "; ".join(_undecided(scans)))
-
-
-class _Meter:
-    """How much of the code of all libraries is done."""
-
-    def __init__(self, libraries: Sequence[Path], tell: Tell) -> None:
-        spans = {library: symbols.code(library) for library in libraries}
-        self._total = sum(span.end - span.start for span in spans.values() if span)
-        self._done = 0
-        self._name = ""
-        self._tell = tell
-
-    def begin(self, library: Path) -> None:
-        """Go on to the next library."""
-        self._name = library.name
-        self.tell(0)
-
-    def tell(self, more: int) -> None:
-        """Take so many more bytes of code for done."""
-        self._done += more
-        what = f"disassembling {self._name}, MB of code"
-        self._tell(what, self._done // 1_000_000, self._total // 1_000_000)
-
-
-def _machine(library: Path) -> int:
-    """e_machine in the header of an ELF file (System V ABI)."""
-    with library.open("rb") as file:
-        head = file.read(20)
-    return int.from_bytes(head[18:20], "little")
-
-
-def _above(title: str, scans: list[disassembly.Scan]) -> Iterator[Finding]:
-    for scan in scans:
-        for owner, what in _NAMES.items():
-            if number := scan.tally.functions_above[owner]:
-                is_nameless = owner == UNKNOWN and scan.depth == "exported"
-                noun = "span" if is_nameless else "function"
-                yield Finding(
-                    path=scan.library.name,
-                    found=f"{counted(number, noun)} of {what} with instructions above it: "
-                    + _listing([above for above in scan.tally.above if above.owner == owner]),
-                    expected=f"nothing above {title} but in code that asks the CPU first",
-                    severity="error" if owner == COMMON else "warning",
-                    fix=_MENDS[owner],
-                )
-
-
-def _undecided(scans: list[disassembly.Scan]) -> Iterator[str]:
-    """What is above the ISA in so much code of unknown owners that nothing is proved.
-
-    A span without a name can be of any size, so that a library with exported names alone may have
-    none of them.
-    """
-    for scan in scans:
-        for owner, one_in in _OPEN_ONE_IN.items():
-            number = scan.tally.functions_above[owner]
-            is_nameless = owner == UNKNOWN and scan.depth == "exported"
-            if number and (is_nameless or number * one_in > scan.functions):
-                noun = "span" if is_nameless else "function"
-                of = "" if is_nameless else f" of {scan.functions}"
-                yield (
-                    f"{scan.library.name}: {counted(number, noun)}{of} above the ISA in "
-                    f"{_NAMES[owner]}: neither proved nor disproved"
-                )
-
-
-_MENDS: Final = {
-    COMMON: "these run on any CPU and end with SIGILL on one of the variant's ISA: look at the "
-    "flags in the recipe, or which library they come from",
-    FOREIGN: "C code that brings flags of its own: find the library it belongs to, and whether it "
-    "asks the CPU first; if it does, add it to build_pytorch/prove/owners.py",
-    UNKNOWN: "the library is stripped, and nothing in it tells what this was compiled with: prove "
-    "files that are not, or run `invoke smoke` on a CPU of this ISA",
+_FIXES: Final = {
+    COMMON: "this code runs on any CPU and ends with SIGILL on one of the variant's ISA: look at "
+    "the flags in the recipe, or at the library it comes from",
+    FOREIGN: "C code with flags of its own: find its library, and whether it checks the CPU first; "
+    "if it does, add it to build_pytorch/inspect/libraries.py",
+    UNKNOWN: "the library is stripped, and nothing names the flags of this code: inspect files "
+    "that are not, or run `invoke smoke` on a CPU of this ISA",
 }
 
 
-def _listing(above: list[disassembly.Above]) -> str:
-    """The functions with the most such instructions, readable where c++filt is there."""
-    most = sorted(above, key=lambda each: -each.instructions)[:_SHOWN]
-    names = [each.function for each in most]
-    if process.which("c++filt") and names:
-        readable = process.start(["c++filt"], stdin="\n".join(names)).finish(30).stdout.splitlines()
-        names = readable if len(readable) == len(names) else names
-    shown = [
-        f"{_short(name)} ({', '.join(each.features)}: {each.instructions})"
-        for name, each in zip(names, most, strict=True)
-    ]
-    more = len(above) - len(most)
-    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+class Scan:
+    """The instructions of one library, counted by owner and by the features they need."""
 
+    def __init__(self, elf: ElfFile, allowed: Features) -> None:
+        self.name = elf.path.name
+        self.allowed = allowed
+        self.depth: libraries.Depth = "files"
+        self.code_bytes = sum(section.size for section in elf.code())
+        self.instructions = self.functions = self.common_functions = 0
+        self.seconds = 0.0
+        self.found: dict[str, Counter[Features]] = {}
+        self.above: list[tuple[int, CodeRange, tuple[str, ...]]] = []
+        """Instructions above the ISA, the function that contains them, and their features."""
+        self.functions_above: Counter[str] = Counter()
+        self.holders: Counter[tuple[str, str]] = Counter()
+        """How many functions of an owner contain a feature."""
 
-def _short(name: str, width: int = 100) -> str:
-    return name if len(name) <= width else f"{name[: width - 3]}..."
+    def add(self, code: CodeRange, counts: Counter[Features]) -> None:
+        """Count the instructions of one function that need more than the baseline."""
+        self.found.setdefault(code.owner, Counter()).update(counts)
+        self.holders.update((code.owner, feature) for feature in frozenset().union(*counts))
+        high = [features for features in counts if not features <= self.allowed]
+        if high:
+            self.functions_above[code.owner] += 1
+            if len(self.above) < _KEPT:
+                names = tuple(sorted(frozenset().union(*high)))
+                number = sum(counts[features] for features in high)
+                self.above.append((number, code, names))
 
+    def has_spans(self, owner: str) -> bool:
+        """Whether spans of any size, and not functions, are counted: code without a name."""
+        return owner == UNKNOWN and self.depth == "exported"
 
-def _missing(target: Target, scans: list[disassembly.Scan]) -> Iterator[Finding]:
-    """What the flags promise and the code compiled with them does not hold."""
-    cpu = target.variant.cpu
-    tier, family = isa.wanted(cpu)
-    tally = disassembly.merged(scans)
-    functions = sum(scan.common_functions for scan in scans)
-    holding = max((tally.holders[COMMON, feature] for feature in family), default=0)
-    if family and holding * _ONE_IN < max(functions, 1):
-        share = f"{counted(holding, 'function')} of {functions}"
-        yield Finding(
-            path="libtorch_cpu.so",
-            found=f"{tier} instructions in {share} of PyTorch's common code",
-            expected=f"code that was compiled with {' '.join(cpu.flags)}",
-            fix="the flags did not reach the compiler: look at CXXFLAGS in the build log",
-        )
-        return
-    absent = [
-        feature for feature in dict.fromkeys(isa.named(cpu)) if not tally.holders[COMMON, feature]
-    ]
-    if absent:
-        yield Finding(
-            path="libtorch_cpu.so",
-            found=f"no {', '.join(absent)} in the code compiled with the variant's flags",
-            expected="some; compilers use it for little but intrinsics, so this proves nothing",
-            severity="warning",
-            fix="nothing, where another variant with the same flags looks the same",
-        )
+    def number_above(self, owner: str) -> str:
+        """Return how many functions of an owner are above the ISA: `2 functions`."""
+        noun = "span" if self.has_spans(owner) else "function"
+        return counted(self.functions_above[owner], noun)
 
-
-def _figures(scans: list[disassembly.Scan]) -> dict[str, Any]:
-    return {
-        scan.library.name: {
-            "symbols": scan.depth,
-            "code_bytes": scan.size,
-            "instructions": scan.tally.instructions,
-            "seconds": round(scan.seconds, 1),
-            "functions": scan.functions,
-            "common_functions": scan.common_functions,
+    def figures(self) -> dict[str, Any]:
+        """Return the counts for the report."""
+        return {
+            "symbols": self.depth,
+            "code_bytes": self.code_bytes,
+            "instructions": self.instructions,
+            "seconds": round(self.seconds, 1),
+            "functions": self.functions,
+            "common_functions": self.common_functions,
             "code": {
-                _name(owner): {
-                    "functions_above": scan.tally.functions_above[owner],
-                    "features": _by_feature(scan, owner),
+                owner: {
+                    "functions_above": self.functions_above[owner],
+                    "features": {"+".join(sorted(f)): n for f, n in counts.most_common()},
                 }
-                for owner in sorted(scan.tally.found)
+                for owner, counts in sorted(self.found.items())
             },
         }
-        for scan in scans
-    }
 
 
-def _name(owner: int) -> str:
-    return OWNERS[owner].name if owner < COMMON else _NAMES[owner]
+def scan(elf: ElfFile, cpu: CpuIsa, progress: Progress) -> Scan:
+    """Count the instructions of a library above the baseline, and above a CPU ISA.
+
+    Raises ToolError, BuildPytorchError for an unknown compiler flag.
+    """
+    begin = monotonic()
+    result = Scan(elf, cpu_features.allowed_features(cpu))
+    result.depth, ranges = libraries.code_ranges(elf)
+    names = [code for code in ranges if code.name != NO_NAME]
+    result.functions = len(names)
+    result.common_functions = sum(code.owner == COMMON for code in names)
+    decode = _decoded_x86 if cpu.platform == "x86_64-linux" else _disassembled_arm
+    shown = -1
+    for code, instructions, counts in decode(elf, ranges):
+        result.instructions += instructions
+        if counts:
+            result.add(code, counts)
+        if (done := (code.offset - ranges[0].offset) // 1_000_000) > shown:
+            shown = done
+            what = f"disassembling {result.name}, MB of code"
+            progress(what, done, result.code_bytes // 1_000_000)
+    result.seconds = monotonic() - begin
+    return result
 
 
-def _by_feature(scan: disassembly.Scan, owner: int) -> dict[str, int]:
-    """Instructions by the features that they need together."""
-    counts = scan.tally.found[owner]
-    return {"+".join(sorted(features)): number for features, number in counts.most_common()}
+Counted = Iterator[tuple[CodeRange, int, Counter[Features]]]
+"""A range of code, its instructions, and how many of them need which features."""
+
+
+def _decoded_x86(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
+    code_of = attrgetter("code")
+    with elf.path.open("rb") as file:
+        for code in ranges:
+            data = os.pread(file.fileno(), code.end - code.start, code.offset)
+            codes = Counter(map(code_of, Decoder(64, data)))
+            counts: Counter[Features] = Counter()
+            for number, times in codes.items():
+                if features := cpu_features.x86_features(number):
+                    counts[features] += times
+            yield code, codes.total(), counts
+
+
+def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
+    if not ranges:
+        return
+    argv = [_objdump(elf.path), "-d", "--no-show-raw-insn", str(elf.path)]
+    starts = [code.start for code in ranges]
+    code, instructions, counts = ranges[0], 0, Counter[Features]()
+    with process.piped(argv) as out:
+        for line in out:
+            instructions += b":\t" in line
+            if (match := cpu_features.ARM_INSTRUCTION.search(line)) is None:
+                continue
+            address = int(line[: line.index(b":")], 16)
+            if not code.start <= address < code.end:
+                yield code, instructions, counts
+                code = ranges[max(0, bisect_right(starts, address) - 1)]
+                instructions, counts = 0, Counter()
+            if features := cpu_features.arm_features(match[1], match[2]):
+                counts[features] += 1
+    yield code, instructions, counts
+
+
+def _objdump(library: Path) -> str:
+    """Return an objdump on PATH that reads aarch64. Raises ToolError."""
+    for name in ("aarch64-linux-gnu-objdump", "objdump"):
+        if process.which(name):
+            said = process.capture([name, "-f", str(library)], check=False)
+            if said.code == 0 and "UNKNOWN" not in said.stdout:
+                return name
+    raise ToolError(
+        f"no objdump here reads {library.name} of aarch64-linux; install GNU binutils for it "
+        "(Debian: apt-get install binutils-aarch64-linux-gnu)"
+    )
+
+
+def look(run: PartRun) -> Findings:
+    """Disassemble every library and compare the instructions with the CPU ISA."""
+    cpu = run.target.variant.cpu
+    files = [libraries.read_elf(library) for library in run.target.libraries()]
+    run.subjects += [elf.path.name for elf in files]
+    machine = INSTRUCTION_SETS[cpu.platform].machine
+    if wrong := [elf for elf in files if elf.machine != machine]:
+        for elf in wrong:
+            found = f"an ELF file for machine {elf.machine}"
+            yield error(elf.path.name, found, f"{machine}, which is {cpu.platform}")
+        return
+    scans = [scan(elf, cpu, run.progress) for elf in files]
+    run.figures = {each.name: each.figures() for each in scans}
+    run.undecided = "; ".join(_undecided(scans))
+    for each in scans:
+        for owner in filter(each.functions_above.get, _FIXES):
+            found = f"{each.number_above(owner)} of {owner} with instructions above it"
+            yield (error if owner == COMMON else warning)(
+                each.name,
+                f"{found}: {_listing([row for row in each.above if row[1].owner == owner])}",
+                f"nothing above {cpu.title} except in code that checks the CPU first",
+                _FIXES[owner],
+            )
+    yield from _missing(cpu, scans)
+
+
+def _listing(above: list[tuple[int, CodeRange, tuple[str, ...]]]) -> str:
+    """Return the functions with the most such instructions, demangled if c++filt is installed."""
+    most = sorted(above, key=lambda row: -row[0])[:_SHOWN]
+    names = [code.name for _, code, _ in most]
+    if process.which("c++filt"):
+        said = process.start(["c++filt"], stdin="\n".join(names)).finish(30).stdout.splitlines()
+        names = said if len(said) == len(names) else names
+    names = [name if len(name) <= _WIDTH else f"{name[: _WIDTH - 3]}..." for name in names]
+    shown = [
+        f"{name} ({', '.join(features)}: {number})"
+        for name, (number, _, features) in zip(names, most, strict=True)
+    ]
+    return "; ".join(shown + ([f"and {len(above) - _SHOWN} more"] if len(above) > _SHOWN else []))
+
+
+def _undecided(scans: Sequence[Scan]) -> Iterator[str]:
+    """Yield what is above the ISA in too much code of unknown owners to decide."""
+    for each in scans:
+        for owner, one_in in _UNDECIDED_ONE_IN.items():
+            number, is_span = each.functions_above[owner], each.has_spans(owner)
+            if number and (is_span or number * one_in > each.functions):
+                of = "" if is_span else f" of {each.functions}"
+                yield f"{each.name}: {each.number_above(owner)}{of} above the ISA in {owner}"
+
+
+def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
+    """Yield what the flags promise and the code compiled with them does not contain."""
+    tier, family = cpu_features.highest_tier(cpu)
+    functions = sum(each.common_functions for each in scans)
+    holders = Counter[str]()
+    for each in scans:
+        holders.update({name: n for (owner, name), n in each.holders.items() if owner == COMMON})
+    most = max((holders[feature] for feature in family), default=0)
+    if family and most * _ONE_IN < max(functions, 1):
+        yield error(
+            "libtorch_cpu.so",
+            f"{tier} instructions in {counted(most, 'function')} of {functions} of PyTorch's "
+            "common code",
+            f"code that was compiled with {' '.join(cpu.flags)}",
+            "the flags did not reach the compiler: look at CXXFLAGS in the build log",
+        )
+    elif absent := [n for n in dict.fromkeys(cpu_features.named_features(cpu)) if not holders[n]]:
+        yield warning(
+            "libtorch_cpu.so",
+            f"no {', '.join(absent)} in the code compiled with the variant's flags",
+            "some; compilers use it for little except intrinsics, so this decides nothing",
+            "none, if another variant with the same flags looks the same",
+        )

@@ -1,0 +1,583 @@
+"""Machine code: what the inspection reads from real objects of gcc, for x86-64 and aarch64."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built_files import (
+    AVX2,
+    COMMON,
+    COMMON_CODE,
+    COMPILERS,
+    MATRIX,
+    VARIANTS,
+    compile_library,
+    inspect,
+    looked,
+    texts,
+)
+from conftest import Project, error_line
+from iced_x86 import Decoder
+
+from build_pytorch.inspect import cpu_features, instructions, libraries
+from build_pytorch.matrix.model import Matrix
+
+X86 = [key for key in VARIANTS if key.startswith("avx")]
+
+
+def platform_of(key: str) -> str:
+    return "aarch64-linux" if key.startswith("arm") else "x86_64-linux"
+
+
+def scanned(key: str, folder: Path) -> dict[str, Any]:
+    return looked("instructions", VARIANTS[key], folder)
+
+
+def scan(library: Path, key: str = "avx2") -> instructions.Scan:
+    cpu = MATRIX.cpus[key]
+    return instructions.scan(libraries.read_elf(library), cpu, lambda *_: None)
+
+
+# --- the features of an instruction ---
+
+X86_INSTRUCTIONS = [
+    ("mov    %rax,%rbx", ""),
+    ("addps  %xmm0,%xmm1", ""),
+    ("tzcnt  %eax,%ebx", ""),  # bsf on older CPUs; gcc emits it as rep bsf
+    ("pshufb %xmm0,%xmm1", "ssse3"),
+    ("pextrw $0x0,%xmm2,%eax", ""),
+    ("pextrw $0x0,%xmm2,(%rsi)", "sse4_1"),
+    ("popcnt %rax,%rax", "popcnt"),
+    ("shlx   %eax,%ebx,%ecx", "bmi2"),
+    ("vaddps %ymm0,%ymm1,%ymm2", "avx"),
+    ("vpaddd %xmm0,%xmm1,%xmm2", "avx"),
+    ("vpaddd %ymm0,%ymm1,%ymm2", "avx2"),
+    ("vbroadcastss (%rax),%ymm0", "avx"),
+    ("vbroadcastss %xmm0,%ymm0", "avx2"),
+    ("vfmadd231ps (%rax),%ymm1,%ymm2", "fma"),
+    ("vfmaddps %ymm0,%ymm1,%ymm2,%ymm3", "fma4"),
+    ("vcvtph2ps %xmm4,%ymm4", "f16c"),
+    ("vaddps %zmm0,%zmm1,%zmm2", "avx512f"),
+    ("vaddps %ymm16,%ymm1,%ymm2", "avx512f avx512vl"),
+    ("vaddps %ymm0,%ymm1,%ymm2{%k1}{z}", "avx512f avx512vl"),
+    ("vaddss %xmm0,%xmm1,%xmm2{%k1}", "avx512f"),
+    ("vmovdqu8 %zmm0,(%rax)", "avx512bw"),
+    ("vpmullq %zmm0,%zmm1,%zmm2", "avx512dq"),
+    ("kmovw  %k1,%eax", "avx512f"),
+    ("kmovq  %k1,%rax", "avx512bw"),
+    ("vpbroadcastd %esi,%xmm13", "avx512f avx512vl"),
+    ("vdpbf16ps %zmm2,%zmm1,%zmm0", "avx512_bf16"),
+    ("vaddph %zmm1,%zmm0,%zmm0", "avx512_fp16"),
+    ("vpdpbusd %zmm2,%zmm1,%zmm0", "avx512_vnni"),
+    ("vpdpbusd %ymm2,%ymm1,%ymm0", "avx512_vnni avx512vl"),
+    ("{vex} vpdpbusd %ymm2,%ymm1,%ymm0", "avx_vnni"),
+    ("tdpbssd %tmm3,%tmm2,%tmm1", "amx_int8"),
+]
+
+
+def needed_by(code: bytes) -> list[set[str]]:
+    return [set(cpu_features.x86_features(found.code)) for found in Decoder(64, code)]
+
+
+def test_an_x86_instruction_needs_what_the_manual_lists(tmp_path: Path) -> None:
+    """GNU as encodes the instructions, so that a second program reads the same table."""
+    source, out, code = (tmp_path / name for name in ("all.s", "all.o", "all.bin"))
+    source.write_text("".join(f"{text}\n" for text, _ in X86_INSTRUCTIONS))
+    subprocess.run([COMPILERS["x86_64-linux"], "-c", str(source), "-o", str(out)], check=True)
+    argv = ["objcopy", "-O", "binary", "--only-section=.text", str(out), str(code)]
+    subprocess.run(argv, check=True)
+    found = needed_by(code.read_bytes())
+    assert dict(zip([text for text, _ in X86_INSTRUCTIONS], found, strict=True)) == {
+        text: set(features.split()) for text, features in X86_INSTRUCTIONS
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("add\tx0, x1, x2", ""),
+        ("fadd\tv0.4s, v1.4s, v2.4s", ""),
+        ("fcvt\td0, h0", ""),
+        ("fcvtn\tv0.4h, v1.4s", ""),
+        ("mov\tv0.8h, v1.8h", ""),
+        ("fadd\tv0.8h, v1.8h, v2.8h", "fp16"),
+        ("fadd\th0, h1, h2", "fp16"),
+        ("ldaddal\tx0, x1, [x2]", "lse"),
+        ("casal\tx0, x1, [x2]", "lse"),
+        ("sdot\tv0.4s, v1.16b, v2.16b", "dotprod"),
+        ("bfdot\tv0.4s, v1.8h, v2.8h", "bf16"),
+        ("smmla\tv0.4s, v1.16b, v2.16b", "i8mm"),
+        ("fadd\tz0.s, p0/m, z0.s, z1.s", "sve"),
+        ("ld1w\t{z0.s}, p0/z, [x0]", "sve"),
+        ("whilelo\tp0.s, wzr, w1", "sve"),
+        ("cntd\tx0", "sve"),
+        ("mul\tz0.s, p0/m, z0.s, z1.s", "sve"),
+        ("mul\tz0.s, z0.s, z1.s", "sve2"),
+        ("sqdmulh\tz0.s, z1.s, z2.s", "sve2"),
+        ("whilegt\tp0.s, x0, x1", "sve2"),
+        ("bl\t1234 <fadd_z0.s>", ""),
+    ],
+)
+def test_an_arm_instruction_needs(text: str, features: str) -> None:
+    match = cpu_features.ARM_INSTRUCTION.search(f"\t{text}\n".encode())
+    found = cpu_features.arm_features(match[1], match[2]) if match else frozenset()
+    assert found == set(features.split())
+
+
+MACROS = {
+    "sse3": "__SSE3__",
+    "ssse3": "__SSSE3__",
+    "sse4_1": "__SSE4_1__",
+    "sse4_2": "__SSE4_2__",
+    "popcnt": "__POPCNT__",
+    "lzcnt": "__LZCNT__",
+    "bmi1": "__BMI__",
+    "bmi2": "__BMI2__",
+    "movbe": "__MOVBE__",
+    "aes": "__AES__",
+    "avx": "__AVX__",
+    "avx2": "__AVX2__",
+    "fma": "__FMA__",
+    "f16c": "__F16C__",
+    "avx512f": "__AVX512F__",
+    "avx512dq": "__AVX512DQ__",
+    "avx512bw": "__AVX512BW__",
+    "avx512vl": "__AVX512VL__",
+    "avx512cd": "__AVX512CD__",
+    "avx512_bf16": "__AVX512BF16__",
+    "avx512_vnni": "__AVX512VNNI__",
+    "avx512_fp16": "__AVX512FP16__",
+    "avx_vnni": "__AVXVNNI__",
+}
+ARM_MACROS = {
+    "lse": "__ARM_FEATURE_ATOMICS",
+    "crc": "__ARM_FEATURE_CRC32",
+    "rdma": "__ARM_FEATURE_QRDMX",
+    "fp16": "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC",
+    "fp16fml": "__ARM_FEATURE_FP16_FML",
+    "dotprod": "__ARM_FEATURE_DOTPROD",
+    "fcma": "__ARM_FEATURE_COMPLEX",
+    "jscvt": "__ARM_FEATURE_JCVT",
+    "frint": "__ARM_FEATURE_FRINT",
+    "bf16": "__ARM_FEATURE_BF16",
+    "i8mm": "__ARM_FEATURE_MATMUL_INT8",
+    "sve": "__ARM_FEATURE_SVE",
+    "sve2": "__ARM_FEATURE_SVE2",
+}
+OF_AVX512 = {"fma", "f16c"}  # gcc has macros of their own, and uses both for AVX-512
+
+
+@pytest.mark.parametrize("key", VARIANTS)
+def test_flags_allow_what_gcc_predefines_for_them(fleet: Matrix, key: str) -> None:
+    cpu = fleet.cpus[key]
+    compiler = COMPILERS[cpu.platform]
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    defined = {line.split()[1] for line in said.splitlines()}
+    table = ARM_MACROS if key.startswith("arm") else MACROS
+    expected = {feature for feature, macro in table.items() if macro in defined}
+    allowed = cpu_features.allowed_features(cpu) & table.keys()
+    assert allowed - OF_AVX512 == expected - OF_AVX512
+    assert allowed >= expected
+
+
+def test_an_unknown_flag_is_one_line(project: Project, tmp_path: Path) -> None:
+    project.edit("matrix.toml", '"-mavx2", "-mfma", "-mf16c"]', '"-mavx2", "-mfma", "-mcx16"]')
+    compile_library(tmp_path / "lib", ["-mavx2"])
+    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"))
+    assert done.returncode == 2
+    assert "what -mcx16 allows is not known" in error_line(done)
+
+
+# --- objects of gcc ---
+
+
+@pytest.mark.parametrize("key", VARIANTS)
+def test_code_compiled_for_an_isa_passes(fleet: Matrix, tmp_path: Path, key: str) -> None:
+    compile_library(tmp_path / "lib", fleet.cpus[key].flags, platform=platform_of(key))
+    part = scanned(key, tmp_path / "lib")
+    assert part["state"] in {"passed", "warning"}
+    assert not texts(part)
+
+
+@pytest.mark.parametrize(
+    ("key", "flags", "feature"),
+    [
+        ("avx2", ["-mavx512f"], "avx512f"),
+        ("avx2", ["-mavx2", "-mfma", "-mavxvnni"], "avx_vnni"),
+        ("avx2", ["-mavx2", "-mbmi2", "-mfma"], "bmi2"),
+        ("avx512", ["-mavx512vl", "-mavx512bw", "-mavx512vnni"], "avx512_vnni"),
+        ("avx512", ["-mavx512vl", "-mavx512bw", "-mavx512bf16"], "avx512_bf16"),
+        ("avx512bf16", ["-mavx512vl", "-mavx512bw", "-mavx512vnni"], "avx512_vnni"),
+        ("avx512vnni", ["-mavx512vl", "-mavx512bw", "-mavx512bf16"], "avx512_bf16"),
+        ("avx512vnni", ["-mavx512vl", "-mavx512vnni", "-mavxvnni"], "avx_vnni"),
+        ("armv8_2", ["-march=armv9-a+sve2"], "sve"),
+    ],
+)
+def test_code_above_the_isa_is_found(
+    tmp_path: Path, key: str, flags: list[str], feature: str
+) -> None:
+    code = COMMON_CODE + "long _ZN3c105shiftEli(long a, int b) { return a << b; }\n"
+    compile_library(tmp_path / "lib", flags, platform=platform_of(key), sources={COMMON: code})
+    part = scanned(key, tmp_path / "lib")
+    assert part["state"] == "failed"
+    assert "of common code with instructions above it" in texts(part)
+    assert feature in texts(part)
+
+
+@pytest.mark.parametrize(
+    ("key", "flags", "found"),
+    [
+        ("avx2", [], "AVX instructions in 0 functions"),
+        ("avx512", ["-mavx2", "-mfma", "-mf16c"], "AVX-512 instructions in 0 functions"),
+        ("armv8_2", ["-march=armv8-a", "-mno-outline-atomics"], "ARMv8.1 and newer instructions"),
+        ("armv9", ["-march=armv8.2-a+fp16+dotprod"], "SVE instructions in 0 functions"),
+    ],
+)
+def test_code_below_the_isa_is_found(
+    tmp_path: Path, key: str, flags: list[str], found: str
+) -> None:
+    compile_library(tmp_path / "lib", flags, platform=platform_of(key))
+    part = scanned(key, tmp_path / "lib")
+    assert part["state"] == "failed"
+    assert found in texts(part)
+
+
+def test_missing_instructions_that_need_intrinsics_are_a_warning(
+    fleet: Matrix, tmp_path: Path
+) -> None:
+    compile_library(tmp_path / "lib", fleet.cpus["avx512"].flags)
+    part = scanned("avx512bf16", tmp_path / "lib")
+    assert part["state"] == "warning"
+    assert "avx512_bf16" in texts(part, "warning")
+
+
+def test_code_of_another_platform_is_found(tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", [], platform="aarch64-linux")
+    part = scanned("avx2", tmp_path / "lib")
+    assert "an ELF file for machine 183" in texts(part)
+
+
+# --- code that checks the CPU first ---
+
+KERNEL = """// flags: -mavx512f -mavx512vl
+namespace at::native { namespace {
+__attribute__((noinline)) void kernel(float* y, const float* x) {
+  for (int i = 0; i < 256; i++) y[i] = x[i] > 0 ? y[i] * x[i] : y[i];
+}
+}
+void NAME(float* y, const float* x) { kernel(y, x); kernel(y + 256, x); }
+}
+"""
+LABELLED = """// flags: -mavx512f
+namespace at::native::LABEL {
+void kernel(float* y, const float* x) { for (int i = 0; i < 256; i++) y[i] += x[i]; }
+}
+"""
+
+
+def kernel(name: str, flags: str) -> str:
+    return KERNEL.replace("NAME", name).replace("-mavx512f -mavx512vl", flags)
+
+
+def labelled(label: str) -> str:
+    return LABELLED.replace("LABEL", label).replace(
+        "-mavx512f", "-mavx512f -mprefer-vector-width=512"
+    )
+
+
+@pytest.mark.parametrize("strip", ["", "-S", "-s"])
+def test_a_kernel_that_names_its_capability_may_be_above_the_isa(
+    tmp_path: Path, strip: str
+) -> None:
+    sources = {COMMON: COMMON_CODE, "kernel.cpp": labelled("AVX512")}
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip=strip)
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["state"] == "passed"
+    code = part["figures"]["libtorch_cpu.so"]["code"]["ATen kernels"]
+    assert code["functions_above"] == 1
+
+
+def test_the_default_capability_has_the_variants_flags_alone(tmp_path: Path) -> None:
+    sources = {COMMON: COMMON_CODE, "kernel.cpp": labelled("DEFAULT")}
+    compile_library(tmp_path / "lib", AVX2, sources=sources)
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["state"] == "failed"
+    assert "at::native::DEFAULT::kernel" in texts(part)
+
+
+HIGH = "-mavx512f -mavx512vl -mprefer-vector-width=512"
+THREE = {
+    COMMON: COMMON_CODE,
+    "K.cpp.DEFAULT.cpp": kernel("one", ""),
+    "K.cpp.AVX2.cpp": kernel("_ZN_4AVX2_", "-mavx2"),
+    "K.cpp.AVX512.cpp": kernel("_ZN_6AVX512_", HIGH),
+}
+
+
+def test_a_kernel_is_known_by_the_file_it_was_compiled_from(tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", AVX2, sources=THREE)
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "files"
+    assert part["state"] == "passed"
+
+
+def test_the_same_kernel_from_any_other_file_is_found(tmp_path: Path) -> None:
+    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
+    compile_library(tmp_path / "lib", AVX2, sources=sources)
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["state"] == "failed"
+    assert "(anonymous namespace)::kernel" in texts(part)
+
+
+def test_without_file_symbols_a_kernel_is_known_by_its_copies(tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", AVX2, sources=THREE, strip="-S")
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "names"
+    assert part["state"] == "passed"
+
+
+def test_without_file_symbols_a_single_kernel_is_undecided(tmp_path: Path) -> None:
+    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
+    part = scanned("avx2", tmp_path / "lib")
+    assert not texts(part)
+    assert "of unattributed code" in texts(part, "warning")
+    assert part["state"] == "skipped"
+    assert re.search(r"1 function of \d+ above the ISA in unattributed code", part["reason"])
+
+
+def many(count: int) -> str:
+    """So many functions of common code."""
+    return "".join(f"float _ZN3c101f{n:05}Ef(float x) {{ return x; }}\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("functions", "state"), [(9_000, "skipped"), (12_000, "warning")], ids=["more", "fewer"]
+)
+def test_few_functions_of_unknown_owners_are_a_warning(
+    tmp_path: Path, functions: int, state: str
+) -> None:
+    sources = {COMMON: COMMON_CODE + many(functions), "Other.cpp": kernel("other", HIGH)}
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
+    part = scanned("avx2", tmp_path / "lib")
+    assert not texts(part)
+    assert part["state"] == state
+
+
+def test_in_a_stripped_library_what_has_no_name_is_counted_and_said(tmp_path: Path) -> None:
+    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-s")
+    part = scanned("avx2", tmp_path / "lib")
+    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "exported"
+    assert not texts(part)
+    assert "of unattributed code with instructions above it: (no name)" in texts(part, "warning")
+    assert part["state"] == "skipped"
+    assert "above the ISA in unattributed code" in part["reason"]
+
+
+def test_in_a_stripped_library_exported_functions_are_judged_all_the_same(tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", ["-mavx512f"], strip="-s")
+    part = scanned("avx2", tmp_path / "lib")
+    assert "c10::select" in texts(part)
+
+
+def test_c_code_of_others_is_a_warning(tmp_path: Path) -> None:
+    theirs = LABELLED.replace("namespace at::native::LABEL {", 'extern "C" {')
+    theirs = theirs.replace("-mavx512f", HIGH)
+    sources = {COMMON: COMMON_CODE, "theirs.cpp": theirs}
+    compile_library(tmp_path / "lib", AVX2, sources=sources)
+    part = scanned("avx2", tmp_path / "lib")
+    assert not texts(part)
+    assert "1 function of other C code" in texts(part, "warning")
+    assert part["state"] == "skipped"  # of the six functions here; see the share below
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("_ZN2at3vec4AVX210VectorizedIfE4loadEPKv", "ATen kernels"),
+        ("_ZN2at6native6AVX51212_GLOBAL__N_11fEv", "ATen kernels"),
+        ("_ZN2at3vec7DEFAULT10VectorizedIfE4loadEPKv", None),
+        ("_ZN3abc14AVX2SomethingE", None),
+        ("_ZN4dnnl4impl3cpu3x647jit_avxE", "oneDNN"),
+        ("Sleef_expf16_u10", "SLEEF"),
+        ("mkl_blas_avx512_xsgemm", "MKL"),
+        ("xnn_f32_gemm_minmax_ukernel_7x16__avx512f", "XNNPACK"),
+        ("__aarch64_ldadd8_acq_rel", "libgcc atomics"),
+        ("_ZN5torch8autograd4Node5applyEv", None),
+        ("_ZN3c1010TensorImplC2Ev", None),
+    ],
+)
+def test_a_function_belongs_to(name: str, owner: str | None) -> None:
+    assert libraries.owner_of(name) == owner
+
+
+def test_c_functions_between_two_of_an_archive_belong_to_it(tmp_path: Path) -> None:
+    source = 'extern "C" { void mkl_a() {} void helper() {} void mkl_b() {} void after() {} }\n'
+    library = compile_library(tmp_path, ["-O0"], sources={"a.cpp": source})
+    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    owner = {code.name: code.owner for code in ranges}
+    assert (owner["helper"], owner["after"]) == ("MKL", libraries.FOREIGN)
+
+
+# --- all of the code ---
+
+
+def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
+    """Address, mnemonic and operands of every instruction, as objdump prints them."""
+    argv = [program, "-d", "--no-show-raw-insn", str(library)]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    lines = re.findall(r"(?m)^ *([0-9a-f]+):\t((?:\{e?vex\} )?\S+)([^\n<#]*)", said)
+    return [(int(address, 16), name, operands) for address, name, operands in lines]
+
+
+@pytest.mark.parametrize("strip", ["", "-S", "-s"])
+@pytest.mark.parametrize("key", X86)
+def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
+    fleet: Matrix, tmp_path: Path, key: str, strip: str
+) -> None:
+    library = compile_library(tmp_path, fleet.cpus[key].flags, strip=strip)
+    lines = objdumped(library, "objdump")
+    result = scan(library, key)
+    assert result.instructions == len(lines)
+    features = Counter[str]()
+    for counts in result.found.values():
+        for needed, number in counts.items():
+            features["avx"] += number * any(n.startswith(("avx", "fma", "f16c")) for n in needed)
+            features["512"] += number * any(n.startswith("avx512") for n in needed)
+    of_avx = [line for line in lines if line[1].startswith(("v", "{", "k"))]
+    assert features["avx"] == len(of_avx) > 10
+    of_512 = [
+        line for line in of_avx if re.search("zmm|%k[0-7]|[xy]mm(?:1[6-9]|2[0-9]|3[01])", line[2])
+    ]
+    assert features["512"] >= len(of_512)
+    assert (features["512"] > 0) == bool(of_512) == (key != "avx2")
+
+
+@pytest.mark.parametrize("key", ["armv8_2", "armv9"])
+def test_every_arm_instruction_is_counted_for_its_function(
+    fleet: Matrix, tmp_path: Path, key: str
+) -> None:
+    library = compile_library(tmp_path, fleet.cpus[key].flags, platform="aarch64-linux")
+    lines = objdumped(library, "aarch64-linux-gnu-objdump")
+    result = scan(library, key)
+    assert result.instructions == len(lines)
+    needs = [
+        cpu_features.arm_features(name.encode(), operands.encode()) for _, name, operands in lines
+    ]
+    expected = Counter(feature for needed in needs for feature in needed)
+    found = Counter[str]()
+    for counts in result.found.values():
+        for needed, number in counts.items():
+            found.update(dict.fromkeys(needed, number))
+    assert {name: found[name] for name in ("lse", "sve", "dotprod")} == {
+        name: expected[name] for name in ("lse", "sve", "dotprod")
+    }
+    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    start, end = next((c.start, c.end) for c in ranges if c.name.startswith("_ZN3c105count"))
+    in_function = [
+        needed for (address, *_), needed in zip(lines, needs, strict=True) if start <= address < end
+    ]
+    assert sum("lse" in needed for needed in in_function) == 1
+    assert result.holders[libraries.COMMON, "lse"] == 1
+
+
+@pytest.mark.parametrize("strip", ["", "-S", "-s"])
+def test_the_ranges_of_code_cover_every_byte_once(tmp_path: Path, strip: str) -> None:
+    library = compile_library(tmp_path, AVX2, sources=THREE, strip=strip)
+    elf = libraries.read_elf(library)
+    _, ranges = libraries.code_ranges(elf)
+    for section in elf.code():
+        inside = [c for c in ranges if section.address <= c.start < section.address + section.size]
+        ends = [section.address, *(code.end for code in inside)]
+        assert [code.start for code in inside] == ends[:-1]
+        assert ends[-1] == section.address + section.size
+
+
+FAKE_OBJDUMP = """#!{python}
+import sys
+if "-f" in sys.argv:
+    print("file format elf64-littleaarch64"); sys.exit()
+head = "\\n{address:016x} <_ZN3c104axpyEPfPKffl>:\\n"
+line = "    {address:x}:\\tfadd\\tz0.s, p0/m, z0.s, z1.s{pad}// 1234 <_ZTV>\\n"
+for number in range({functions}):
+    sys.stdout.write(head + line * {lines})
+"""
+
+
+@pytest.mark.parametrize(("functions", "lines"), [(40, 50_000), (40_000, 50)])
+def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, lines: int) -> None:
+    flags = MATRIX.cpus["armv9"].flags
+    library = compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    address = libraries.read_elf(library).code()[0].address
+    program = tools / "aarch64-linux-gnu-objdump"
+    values = {"python": sys.executable, "functions": functions, "lines": lines, "pad": " " * 150}
+    program.write_text(FAKE_OBJDUMP.format(address=address, **values))
+    program.chmod(0o755)
+    code = f"""
+from pathlib import Path
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.inspect import instructions, libraries
+cpu = matrix_reader.load().cpus["armv9"]
+elf = libraries.read_elf(Path({str(library)!r}))
+result = instructions.scan(elf, cpu, lambda *_: None)
+# Not ru_maxrss: that of a process begins with what its parent had.
+peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+print(result.instructions, peak)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+    )
+    instructions_read, kib = map(int, done.stdout.splitlines()[-1].split())
+    assert instructions_read == functions * lines
+    assert kib < 120_000, "400 MB of text went through"
+
+
+# --- a real wheel ---
+
+WHEEL = os.environ.get("BUILD_PYTORCH_TEST_TORCH_LIB", "")
+needs_wheel = pytest.mark.skipif(
+    not WHEEL, reason="BUILD_PYTORCH_TEST_TORCH_LIB names no torch/lib of an x86-64 wheel"
+)
+
+
+@needs_wheel
+def test_in_a_real_wheel_nothing_above_avx2_is_outside_dispatched_code() -> None:
+    result = scan(Path(WHEEL) / "libtorch_cpu.so")
+    assert result.functions_above[libraries.COMMON] == 0
+    assert result.functions_above[libraries.ATEN] > 1000  # kernels for AVX-512
+    # Its common code was compiled for baseline x86-64, and hardly a function shows more.
+    assert result.holders[libraries.COMMON, "avx"] < result.common_functions / 10_000
+
+
+@needs_wheel
+def test_in_a_real_wheel_the_counts_are_those_of_objdump() -> None:
+    library = Path(WHEEL) / "libc10.so"
+    lines = objdumped(library, "objdump")
+    result = scan(library)
+    assert result.instructions == len(lines) > 10_000
+    of_avx = sum(
+        number
+        for counts in result.found.values()
+        for needed, number in counts.items()
+        if any(name.startswith(("avx", "fma", "f16c")) for name in needed)
+    )
+    assert of_avx == sum(name.startswith(("v", "{")) for _, name, _ in lines)
