@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -209,6 +213,26 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
     done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"))
     assert done.returncode == 0, done.stdout
     assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
+
+
+def test_one_progress_line_is_ended_before_the_next(project: Project, tmp_path: Path) -> None:
+    with_config(tmp_path / "lib", AVX2)
+    reader, terminal = pty.openpty()
+    argv = [sys.executable, "-m", "invoke", "inspect", "cpu-avx2", "--path", str(tmp_path / "lib")]
+    env = {**os.environ, "TERM": "xterm"}
+    subprocess.run(
+        argv, cwd=project.root, env=env, stdout=subprocess.PIPE, stderr=terminal, check=True
+    )
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the terminal has no writer any more
+        while part := os.read(reader, 1 << 16):
+            shown += part
+    os.close(reader)
+    assert b"disassembling libtorch_cpu.so" in shown
+    cursor = re.findall(rb"\x1b\[\?25([hl])", shown)  # hidden while a line is shown
+    assert cursor == [b"l", b"h"] * (len(cursor) // 2)
+    assert len(cursor) > 2
 
 
 @pytest.mark.parametrize(
