@@ -7,20 +7,19 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import msgspec
 import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
+from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.verify import recipe_evaluation, registry, verification
-from build_pytorch.verify.reports import report_registry
+from build_pytorch.verify import recipe_evaluation, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
@@ -247,28 +246,23 @@ def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
     assert "__AVX512F__ not predefined" in (failure.text or "")
 
 
-def test_a_format_is_a_module_and_a_name_in_the_registry(
+def test_a_format_is_a_function_in_the_table_of_formats(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(result: VerificationResult, stream: TextIO) -> None:
         stream.write(f"{len(result.outcomes)} checks\n")
 
-    module = ModuleType("count_report")
-    monkeypatch.setattr(module, "write", write, raising=False)
-    name = "build_pytorch.verify.reports.count_report"
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(report_registry, "FORMATS", (*report_registry.FORMATS, "count"))
+    monkeypatch.setitem(reports.FORMATS, "count", write)
     result = verification.verify(
         matrix_reader.load(PROJECT / "matrix.toml"), project.root, only=["text"]
     )
-    report_registry.write_file("count", result, project.root / "out.txt")
+    reports.write_file("count", result, project.root / "out.txt")
     assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
 
 
-def test_every_format_has_its_module() -> None:
-    folder = Path(report_registry.__file__).parent
-    modules = {path.stem for path in folder.glob("*_report.py")}
-    assert modules == {f"{name}_report" for name in report_registry.FORMATS}
+def test_every_format_has_its_option() -> None:
+    options = {field.name for field in msgspec.structs.fields(VerifyOptions)}
+    assert set(reports.FORMATS) - options == {"terminal"}
 
 
 def test_github_gets_annotations(broken: Project) -> None:
@@ -277,7 +271,9 @@ def test_github_gets_annotations(broken: Project) -> None:
     errors = [line for line in lines if line.startswith("::error file=")]
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
-    assert lines[-1].startswith("::warning::matrix.toml:34")
+    matrix = (broken.root / "matrix.toml").read_text().splitlines()
+    line = matrix.index("[release.cuda13_0.nixpkgs]") + 1
+    assert lines[-1].startswith(f"::warning::matrix.toml:{line}: release.cuda13_0.nixpkgs")
     assert "::error" not in verify(broken).stdout
     assert "::error" in verify(broken, "--github").stdout
 

@@ -82,31 +82,33 @@ def _start_nvcc(context: Context) -> None:
 
 def _nvcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
-        (v.gpu_key, v.gpu.capability, v.release.cuda.version)
+        (v.gpu_key, v.gpu.capability, v.cuda.version)
         for v in context.variants
-        if v.gpu_key and v.gpu and v.release.cuda
+        if v.gpu_key and v.gpu and v.cuda
     }
-    answers = _asked_nvcc(context)
+    reason, version, codes = _asked_nvcc(context)
     for key, capability, cuda in sorted(wanted):
-        if isinstance(answers, str):
-            yield key, answers
-        elif answers[0] != cuda:
-            yield f"{key} on CUDA {cuda}", f"nvcc is {answers[0]}, not that of the release"
+        if reason:
+            yield key, reason
+        elif version != cuda:
+            yield f"{key} on CUDA {cuda}", f"nvcc is {version}, not that of the release"
         else:
-            yield key, (context, f"[gpu.{key}]", sm_code(capability), *answers)
+            yield key, (context, f"[gpu.{key}]", sm_code(capability), version, codes)
 
 
-def _asked_nvcc(context: Context) -> tuple[str, list[str]] | str:
-    """Return the version of nvcc and its architectures, or the reason why they are unknown."""
-    started = [context.running.pop(f"nvcc {option}", None) for option in _NVCC_OPTIONS]
-    results = [running.finish(_SECONDS) for running in started if running]
-    if not results:
-        return "no nvcc"
-    for option, result in zip(_NVCC_OPTIONS, results, strict=True):
+def _asked_nvcc(context: Context) -> tuple[str, str, list[str]]:
+    """Return the version of nvcc and its architectures, after the reason why they are unknown."""
+    output = []
+    for option in _NVCC_OPTIONS:
+        running = context.running.pop(f"nvcc {option}", None)
+        if running is None:
+            return "no nvcc", "", []
+        result = running.finish(_SECONDS)
         if result.code:
-            return f"nvcc {option} failed: {result.tail or result.stdout.strip()}"
-    release = re.search(r"release (\d+\.\d+)", results[0].stdout)
-    return release[1] if release else "of unknown version", results[1].stdout.split()
+            return f"nvcc {option} failed: {result.tail or result.stdout.strip()}", "", []
+        output.append(result.stdout)
+    release = re.search(r"release (\d+\.\d+)", output[0])
+    return "", release[1] if release else "of unknown version", output[1].split()
 
 
 @CHECKS.add(

@@ -7,7 +7,6 @@ it also shows the structure, which a text search cannot see.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -135,10 +134,8 @@ def _is_valid(error: Finding | None) -> list[Finding]:
 )
 def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if "function" not in _captures(recipe):
-        yield Finding(
-            "no overrideAttrs of the result of override",
-            "(... .override { ... }).overrideAttrs (oldAttrs: { ... })",
-        )
+        expected = "(... .override { ... }).overrideAttrs (oldAttrs: { ... })"
+        yield Finding("no overrideAttrs of the result of override", expected)
 
 
 @CHECKS.add(
@@ -166,14 +163,11 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 def _attributes(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     for function in _captures(recipe).get("function", []):
         body = function.child_by_field_name("body")
-        bindings = [
-            binding
-            for group in (body.named_children if body else [])
-            for binding in group.named_children
-            if binding.type == "binding"
-        ]
-        names = [node_text(binding.named_children[0]) for binding in bindings]
-        counts = Counter(names)
-        for name, binding in zip(names, bindings, strict=True):
-            if counts[name] > 1:
-                yield _at(binding, f"{name} set {counts[name]} times", "each attribute once")
+        by_name: dict[str, list[Node]] = {}
+        for group in body.named_children if body else ():
+            for binding in group.named_children:
+                if path := binding.child_by_field_name("attrpath"):
+                    by_name.setdefault(node_text(path), []).append(binding)
+        for name, bindings in by_name.items():
+            for binding in bindings if bindings[1:] else ():
+                yield _at(binding, f"{name} set {len(bindings)} times", "each attribute once")
