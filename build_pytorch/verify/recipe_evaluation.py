@@ -174,7 +174,7 @@ def _described(context: Context, recipe: RecipeSource, result: EvaluatedRecipe) 
     problem = result.problem
     if problem is None:
         return result
-    if "keeps the message" in problem:
+    if "message was discarded" in problem:
         problem = message_of(_run_one(context, recipe, catch=False).stderr)
     problem = problem.replace(f"{context.root.resolve()}/", "")
     line = result.line
