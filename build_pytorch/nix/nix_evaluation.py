@@ -7,7 +7,6 @@ process, the last announced recipe caused it.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -153,28 +152,32 @@ def run_recipes(
     recipes: Sequence[RecipeSource],
     start: Callable[..., process.Running],
     wait: Callable[[process.Running, int], process.ProcessResult],
-    *,
-    most: float = math.inf,
     running: process.Running | None = None,
 ) -> RecipesRun:
     """Evaluate recipes in one process, and again without each recipe that ends the process.
 
     `start` takes the recipes and `share`: whether they share imports. `wait` takes a run and the
-    number of its recipes. The last run is a failed one if its error has no culprit, or after
-    `most` culprits. `running` is the first run, if it was started before.
+    number of its recipes. The last run is a failed one if no recipe caused its error. `running` is
+    the first run, if it was started before.
     """
     rest, share = list(recipes), True
     failed: dict[str, process.ProcessResult] = {}
     while True:
         result = wait(running or start(rest, share=share), len(rest))
         running = None
-        found = _culprit(result.stderr, rest) if result.code else None
-        if found:
-            failed[found.id] = result
-            rest.remove(found)
-        if not result.code or not rest or len(failed) >= most or not (found or share):
+        by_id = {recipe.id: recipe for recipe in rest}
+        # Other announcements are ignored: a recipe may print any text.
+        announced = re.findall(r"(?m)^trace: evaluating (.*)$", result.stderr)
+        culprit = next((by_id[name] for name in reversed(announced) if name in by_id), None)
+        if result.code and culprit:
+            failed[culprit.id] = result
+            rest.remove(culprit)
+        elif result.code and share:
+            share = False  # a shared import may be the cause
+        else:
             return RecipesRun(result, rest, failed)
-        share = share and found is not None  # without a culprit, a shared import may be the cause
+        if not rest:
+            return RecipesRun(result, rest, failed)
 
 
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:
@@ -193,16 +196,6 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
             f"network connection (Nix: {message_of(result.stderr)})"
         )
     return result
-
-
-def _culprit(stderr: str, recipes: Sequence[RecipeSource]) -> RecipeSource | None:
-    """Return the recipe that ended a run: the last one that was announced; None if there is none.
-
-    Other announcements are ignored: a recipe may print any text.
-    """
-    by_id = {recipe.id: recipe for recipe in recipes}
-    announced = re.findall(r"(?m)^trace: evaluating (.*)$", stderr)
-    return next((by_id[name] for name in reversed(announced) if name in by_id), None)
 
 
 def message_of(stderr: str) -> str:

@@ -188,20 +188,16 @@ class Subjects(Struct, frozen=True, kw_only=True):
     prepare: Callable[[Context], None] | None = None
 
 
-def _recipes(
-    context: Context, kind: str | None = None
-) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
-    for variant, recipe in context.present():
-        if kind in {None, variant.group.kind}:
-            yield recipe.path, (variant, recipe)
+def _recipes(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
+    return ((recipe.path, (variant, recipe)) for variant, recipe in context.present())
 
 
 TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
 """All files together; the test sets the path of its findings."""
 RECIPES: Final = Subjects(each=_recipes)
 """Each recipe with its variant."""
-GPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="gpu"), kind="gpu")
-CPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="cpu-only"), kind="cpu-only")
+GPU_RECIPES: Final = Subjects(each=_recipes, kind="gpu")
+CPU_RECIPES: Final = Subjects(each=_recipes, kind="cpu-only")
 
 
 class VerifyCheck(Check, frozen=True, kw_only=True):
@@ -228,6 +224,9 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         subject = ""
         try:
             for subject, given in self.subjects.each(context):
+                variant = context.by_path.get(subject)
+                if variant and self.subjects.kind not in {None, variant.group.kind}:
+                    continue
                 if isinstance(given, str):
                     states["not_run"].append(subject)
                     reasons.append(given)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,17 +24,49 @@ from build_pytorch.verify.check import Context, Finding, Subjects
 
 MODEL: Final = Path(__file__).with_name("nixpkgs_model")
 
-_MOST_CULPRITS: Final = 8
-"""Some errors end the whole process; after so many, recipes are evaluated one by one."""
-
 _SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
 
 _WARNING: Final = re.compile(r"^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
-Facts = dict[str, Any]
-"""The attributes of an evaluated recipe, by the names in nixpkgs_model/facts.nix."""
+class Facts(dict[str, Any]):
+    """The attributes of an evaluated recipe, by the names in nixpkgs_model/facts.nix.
+
+    The methods take names with dots. A hand-written recipe may have a value of any type.
+    """
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - any type
+        """Return a fact; None if an attribute on the way is missing."""
+        found: Any = self
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def text(self, name: str) -> str:
+        """Return a fact that is a string, or the empty string for another value."""
+        found = self.value(name)
+        return found if isinstance(found, str) else ""
+
+    def shell(self, name: str) -> str:
+        """Return a fact that is a shell script, without its comments."""
+        return re.sub(r"(?m)^\s*#.*$", "", self.text(name))
+
+    def list(self, name: str) -> list[Any]:
+        """Return a fact that is a list, or the empty list for another value."""
+        found = self.value(name)
+        return found if isinstance(found, list) else []
+
+    def expect(self, wanted: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield a finding for each fact that is not the expected value."""
+        for name, expected in wanted.items():
+            yield from equal(name, self.value(name), expected)
+
+
+def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: ANN401 - facts
+    """Yield a finding if a value is not the expected one."""
+    if found != expected:
+        yield Finding(f"{name} = {json.dumps(found)}", f"{name} = {json.dumps(expected)}")
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):
@@ -46,7 +77,7 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
     problem: str | None = None
     unreadable: tuple[str, ...] = ()
     """Attributes that cannot be evaluated."""
-    facts: Facts | None = None
+    facts: dict[str, Any] | None = None
     line: int = 1
     column: int = 1
 
@@ -92,8 +123,7 @@ def evaluated(context: Context) -> Evaluation:
             raise ToolError("--pinned: nix-instantiate not found; install Nix")
         return Evaluation("Nix is not installed")
     start, wait = functools.partial(_start, context), functools.partial(_wait, context)
-    most = math.inf if context.pinned else _MOST_CULPRITS
-    run = nix_evaluation.run_recipes(recipes, start, wait, most=most, running=running)
+    run = nix_evaluation.run_recipes(recipes, start, wait, running)
     done = Evaluation()
     if run.result.code == 0:
         done.warnings = _warnings(run.result.stderr, [recipe.id for recipe in run.recipes])
@@ -212,46 +242,10 @@ def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]
         result = evaluation.results.get(recipe.path)
         facts = result.facts if result else None
         reason = evaluation.reason or "does not evaluate"
-        yield recipe.path, (variant, facts) if facts else reason
+        yield recipe.path, (variant, Facts(facts)) if facts else reason
 
 
 RESULTS: Final = Subjects(each=_results, prepare=prepare)
 """Each recipe: the whole evaluation and the result of the recipe."""
 FACTS: Final = Subjects(each=_facts, prepare=prepare)
 """Each recipe that evaluates: the variant and its facts."""
-
-
-def expect(facts: Facts, wanted: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding for each fact that is not the expected value. Names may have dots."""
-    for name, value in wanted.items():
-        yield from equal(name, get(facts, name), value)
-
-
-def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: ANN401 - facts
-    """Yield a finding if a value is not the expected one."""
-    if found != expected:
-        yield Finding(f"{name} = {json.dumps(found)}", f"{name} = {json.dumps(expected)}")
-
-
-def get(facts: Any, name: str) -> Any:  # noqa: ANN401 - facts of a foreign recipe are anything
-    """Return the fact of a name with dots; None if an attribute on the way is missing."""
-    for part in name.split("."):
-        facts = facts.get(part) if isinstance(facts, dict) else None
-    return facts
-
-
-def text_of(facts: Facts, name: str) -> str:
-    """Return a fact that is a string, or the empty string for another value."""
-    value = get(facts, name)
-    return value if isinstance(value, str) else ""
-
-
-def shell_of(facts: Facts, name: str) -> str:
-    """Return a fact that is a shell script, without its comments."""
-    return re.sub(r"(?m)^\s*#.*$", "", text_of(facts, name))
-
-
-def list_of(facts: Facts, name: str) -> list[Any]:
-    """Return a fact that is a list, or the empty list for another value."""
-    value = get(facts, name)
-    return value if isinstance(value, list) else []

@@ -8,15 +8,7 @@ from typing import Final
 
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.recipe_evaluation import (
-    FACTS,
-    Facts,
-    equal,
-    expect,
-    list_of,
-    shell_of,
-    text_of,
-)
+from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
@@ -47,7 +39,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
             wanted.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
     else:
         wanted.append("-DUSE_CUDA=OFF")
-    flags = list(map(str, list_of(facts, "cmakeFlags")))
+    flags = list(map(str, facts.list("cmakeFlags")))
     for flag in wanted:
         if flag not in flags:
             yield Finding(f"cmakeFlags without {flag}", flag)
@@ -66,7 +58,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="CXXFLAGS",
 )
 def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts, "preConfigure")
+    script = facts.shell("preConfigure")
     flags = " ".join(variant.cpu.flags)
     for name in ("CXXFLAGS", "CFLAGS"):
         # += keeps the old value; a plain = has to name it.
@@ -89,7 +81,7 @@ def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="cccl-compat",
 )
 def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts, "preConfigure")
+    script = facts.shell("preConfigure")
     if not _has_fix(variant, "cccl-shim"):
         if "cccl-compat" in script:
             yield Finding("a CCCL shim", "none in this variant")
@@ -106,7 +98,7 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
     link = r"ln -\S+ \S*cuda(?P<cuda>[\d.]*)-cuda_cccl\S*/include/\S+ /build/cccl-compat/cccl/"
     if not (target := re.search(link, script)):
         yield Finding("no link to cuda_cccl", "links to ${cuda_cccl}/include/...")
-    elif target["cuda"] not in {"", wanted := text_of(facts, "cudaVersion")}:
+    elif target["cuda"] not in {"", wanted := facts.text("cudaVersion")}:
         yield Finding(f"the headers of CUDA {target['cuda']}", f"the headers of CUDA {wanted}")
     if not re.search(r"mkdir -p \S*/build/cccl-compat/cccl\b", script):
         yield Finding("no folder for the links", "mkdir -p /build/cccl-compat/cccl")
@@ -124,7 +116,7 @@ def _has_fix(variant: Variant, name: str) -> bool:
     word="PYTORCH_BUILD_VERSION",
 )
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts, "preConfigure")
+    script = facts.shell("preConfigure")
     version = variant.release.torch.version
     export = r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)"
     yield from equal("PYTORCH_BUILD_VERSION", _last(export, script, "(of nixpkgs)"), version)
@@ -147,7 +139,7 @@ def _last(pattern: str, script: str, default: str) -> str:
 )
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
-        if "export USE_CUDA=0" not in shell_of(facts, "preConfigure"):
+        if "export USE_CUDA=0" not in facts.shell("preConfigure"):
             expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
             yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
         return
@@ -156,7 +148,7 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
         ("preConfigure", "CUDNN_INCLUDE_DIR", "oldAttrs.preConfigure + ..."),
         ("postPatch", "--replace-fail", "oldAttrs.postPatch + ..."),
     ):
-        if text not in shell_of(facts, hook):
+        if text not in facts.shell(hook):
             yield Finding(f"{hook} without that of nixpkgs", expected)
 
 
@@ -169,8 +161,8 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     jobs = variant.release.build.max_jobs
-    script = shell_of(facts, "preConfigure")
-    yield from expect(facts, {"ninjaFlags": [f"-j{jobs}"]})
+    script = facts.shell("preConfigure")
+    yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))
     if not re.search(rf"\b{jobs}\b", _last(r"NIX_BUILD_CORES=(.*)", script, "")):
         found = "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES"
@@ -185,7 +177,7 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="FindCUDAToolkit",
 )
 def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts, "postPatch")
+    script = facts.shell("postPatch")
     written = re.search(rf">\s*(?:\./)?{re.escape(_STUB)}", script)
     if not _has_fix(variant, "find-cuda-toolkit-stub"):
         if written:
@@ -220,4 +212,4 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = list(variant.release.build.system_features)
-    yield from expect(facts, {"requiredSystemFeatures": wanted})
+    yield from facts.expect({"requiredSystemFeatures": wanted})

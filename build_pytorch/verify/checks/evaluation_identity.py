@@ -15,10 +15,6 @@ from build_pytorch.verify.recipe_evaluation import (
     Evaluation,
     Facts,
     equal,
-    expect,
-    get,
-    list_of,
-    text_of,
 )
 
 CHECKS: Final = CheckList(FACTS)
@@ -52,9 +48,9 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
 )
 def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     version = variant.release.torch.version
-    yield from expect(facts, {"pname": variant.pname, "version": version})
+    yield from facts.expect({"pname": variant.pname, "version": version})
     # The prefix is the Python of nixpkgs; offline, it is that of the model.
-    name = text_of(facts, "name").partition("-")[2]
+    name = facts.text("name").partition("-")[2]
     yield from equal("name", name, f"{variant.pname}-{version}")
 
 
@@ -67,12 +63,12 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
     pin = variant.release.nixpkgs
-    url = get(facts, "nixpkgs.url")
+    url = facts.value("nixpkgs.url")
     if url is None:
         return  # only the model records the nixpkgs of a package
     if not url.startswith(f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}."):
         yield Finding(f"nixpkgs from {url}", f"nixpkgs {pin.rev}")
-    yield from expect(facts, {"nixpkgs.sha256": pin.sha256 or None})
+    yield from facts.expect({"nixpkgs.sha256": pin.sha256 or None})
 
 
 @CHECKS.add(
@@ -85,8 +81,8 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     torch = variant.release.torch
     wanted = {"src.owner": torch.owner, "src.repo": torch.repo, "src.hash": torch.hash}
-    yield from expect(facts, {**wanted, "src.fetchSubmodules": torch.submodules})
-    yield from equal("src.rev", text_of(facts, "src.rev").removeprefix("refs/tags/"), torch.rev)
+    yield from facts.expect({**wanted, "src.fetchSubmodules": torch.submodules})
+    yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), torch.rev)
 
 
 @CHECKS.add(
@@ -97,7 +93,7 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="patches",
 )
 def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from expect(facts, {"patches": []})
+    yield from facts.expect({"patches": []})
 
 
 @CHECKS.add(
@@ -113,7 +109,7 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
         "passthru.cpuISA": variant.cpu_key,
         "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
     }
-    yield from expect(facts, wanted)
+    yield from facts.expect(wanted)
 
 
 @CHECKS.add(
@@ -125,8 +121,8 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
     platform, torch = variant.cpu.platform, variant.release.torch.version
-    yield from expect(facts, {"system": platform, "meta.platforms": [platform]})
-    description, long = (text_of(facts, f"meta.{name}") for name in _DESCRIPTIONS)
+    yield from facts.expect({"system": platform, "meta.platforms": [platform]})
+    description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
     if torch not in description:
         yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
     words = ["GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware"]
@@ -178,7 +174,7 @@ def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Findi
     word="cudaSupport",
 )
 def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from expect(facts, {"cudaSupport": variant.gpu is not None})
+    yield from facts.expect({"cudaSupport": variant.gpu is not None})
     if variant.gpu is None:
         yield from equal("CUDA versions among the inputs", facts["cudaVersions"], [])
 
@@ -193,7 +189,7 @@ def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def _architectures(variant: Variant, facts: Facts) -> Iterator[Finding]:
     capability = variant.gpu.capability if variant.gpu else None
     if variant.gpu and facts["gpuTargets"] is not None:
-        yield from expect(facts, {"gpuTargets": [capability]})
+        yield from facts.expect({"gpuTargets": [capability]})
     yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], capability)
 
 
@@ -209,8 +205,8 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if cuda is None:
         yield from equal("CUDA of torch", facts["cudaVersion"], None)
         return
-    found = [("torch", get(facts, "cudaVersion")), ("MAGMA", get(facts, "magma.cudaVersion"))]
-    found += [("an input", version) for version in list_of(facts, "cudaVersions")]
+    found = [("torch", facts.value("cudaVersion")), ("MAGMA", facts.value("magma.cudaVersion"))]
+    found += [("an input", version) for version in facts.list("cudaVersions")]
     # The pin decides the minor version of a package set that is named by its major version.
     parts = 2 if cuda.package_set.count("_") > 1 else 1
     wanted = cuda.version.split(".")[:parts]
@@ -228,11 +224,11 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
-        yield from expect(facts, {"magma": None})
+        yield from facts.expect({"magma": None})
         return
     patch = variant.release.magma_patch
     wanted = [{"name": patch.name, "url": patch.url, "hash": patch.hash}] if patch else []
     if facts["magma"] is None:
         yield Finding("torch links no MAGMA", "a static MAGMA")
     else:
-        yield from expect(facts, {"magma.static": True, "magma.patches": wanted})
+        yield from facts.expect({"magma.static": True, "magma.patches": wanted})

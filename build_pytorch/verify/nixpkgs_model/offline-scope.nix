@@ -1,4 +1,4 @@
-# The scope in which a recipe is evaluated, for scopedImport; files that the recipe imports get it as
+# The scope of an evaluated recipe, for scopedImport; files that the recipe imports get it as
 # well. Every function that reaches the network, the host or another nixpkgs returns the model or
 # throws an error, so that the result depends on the recipe alone.
 {
