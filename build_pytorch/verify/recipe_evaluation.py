@@ -132,9 +132,7 @@ def evaluated(context: Context) -> Evaluation:
             done.results[recipe.id] = _described(context, recipe, result)
     for recipe in recipes:
         if recipe.id not in done.results:
-            failed = run.failed.get(recipe.id)
-            is_slow = failed is not None and failed.expired
-            done.results[recipe.id] = _too_slow(recipe) if is_slow else _alone(context, recipe)
+            done.results[recipe.id] = _alone(context, recipe, run.failed.get(recipe.id))
     return done
 
 
@@ -179,21 +177,22 @@ def _run_one(
     return _start(context, [recipe], share=False, catch=catch).finish(limit)
 
 
-def _alone(context: Context, recipe: RecipeSource) -> EvaluatedRecipe:
-    """Evaluate one recipe in a process of its own, for its own error and the place of the error."""
-    answer = _run_one(context, recipe)
+def _alone(
+    context: Context, recipe: RecipeSource, failed: process.ProcessResult | None
+) -> EvaluatedRecipe:
+    """Evaluate one recipe in a process of its own, for its own error and the place of the error.
+
+    A recipe whose run with others `failed` by the time limit is not evaluated again.
+    """
+    answer = failed if failed and failed.expired else _run_one(context, recipe)
     if answer.expired:
-        return _too_slow(recipe)
+        return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
     if answer.code == 0:
         return _described(context, recipe, _decoded(answer.stdout)[0])
     places = re.findall(rf"{re.escape(Path(recipe.path).name)}:(\d+):(\d+)", answer.stderr)
     line, column = map(int, places[-1]) if places else (1, 1)
     message = message_of(answer.stderr)
     return EvaluatedRecipe(recipe.id, problem=message, line=line, column=column)
-
-
-def _too_slow(recipe: RecipeSource) -> EvaluatedRecipe:
-    return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
 
 
 def _described(context: Context, recipe: RecipeSource, result: EvaluatedRecipe) -> EvaluatedRecipe:

@@ -72,20 +72,21 @@ def _at(node: Node, found: str, expected: str) -> Finding:
     return Finding(found, expected, line=line + 1, column=column + 1)
 
 
-def _files(context: Context) -> list[str]:
-    return [str(context.root / recipe.path) for _, recipe in context.present()]
+def _files(context: Context) -> dict[str, RecipeFile]:
+    return {str(context.root / recipe.path): recipe for _, recipe in context.present()}
 
 
 def _prepare(context: Context) -> None:
     """Start Nix on the syntax of all recipes, unless Nix evaluates them anyway."""
     is_started = bool({"parse", "evaluate"} & context.running.keys())
     if nix_evaluation.is_installed() and not is_started and (files := _files(context)):
-        context.running["parse"] = nix_evaluation.start_parsing(files)
+        context.running["parse"] = nix_evaluation.start_parsing(list(files))
 
 
 def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
     """Yield each recipe with its first syntax error: from Nix, or else from tree-sitter."""
-    files = _files(context)
+    recipes = _files(context)
+    files = list(recipes)
     errors: dict[str, NixSyntaxError | None] = {}
     running = context.running.pop("parse", None)
     if running is None and nix_evaluation.is_installed():
@@ -96,7 +97,7 @@ def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
             running = nix_evaluation.start_parsing(files)
     if running:
         errors |= nix_evaluation.syntax_errors(files, running)
-    for (_, recipe), file in zip(context.present(), _files(context), strict=True):
+    for file, recipe in recipes.items():
         finding = None
         if file not in errors:
             finding = _first_error(_tree(recipe))

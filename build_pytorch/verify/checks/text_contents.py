@@ -31,23 +31,11 @@ _OVERRIDE: Final = re.compile(
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
 
-def _lines_with(recipe: RecipeFile, words: list[str], *, without: str = "") -> list[int]:
-    """Return the numbers of the lines that hold one of the words, comments included.
-
-    `without` is a text that may hold a word with another meaning, such as a URL.
-    """
+def _lines_with(text: str, words: list[str]) -> list[int]:
+    """Return the numbers of the lines that hold one of the words."""
     # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix.
-    end = r"(?:(?<=_)|(?!\w))"
-    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, words))}){end}")
-    text = recipe.text.replace(without, "") if without else recipe.text
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:(?<=_)|(?!\w))")
     return [n for n, line in enumerate(text.split("\n"), 1) if pattern.search(line)]
-
-
-def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> Iterator[Finding]:
-    lines = _lines_with(recipe, words, without=without)
-    if len(lines) != len(words):
-        found = f"{len(lines)} lines with {' or '.join(words)}"
-        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
 
 
 @CHECKS.add(
@@ -57,16 +45,17 @@ def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> It
     why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
     fix="restore the overlays, and keep their words out of comments",
 )
-def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    patch = variant.release.magma_patch
-    words = [_version_line(variant)]
-    words += [variant.cuda.package_set] if variant.cuda else []
-    words += [patch.name] if patch else []
-    yield from _once_each(recipe, words, without=patch.url if patch else "")
-
-
-def _version_line(variant: Variant) -> str:
-    return f'version = "{variant.release.torch.version}"'
+def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    words, text = [f'version = "{variant.release.torch.version}"'], recipe.text
+    if variant.cuda:
+        words.append(variant.cuda.package_set)
+    if variant.gpu and (patch := variant.release.magma_patch):
+        words.append(patch.name)
+        text = text.replace(patch.url, "")  # may contain the name
+    lines = _lines_with(text, words)
+    if len(lines) != len(words):
+        found = f"{len(lines)} lines with {' or '.join(words)}"
+        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
 
 
 @CHECKS.add(
@@ -76,9 +65,9 @@ def _version_line(variant: Variant) -> str:
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
-def _cpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _once_each(recipe, [_version_line(variant)])
-    for line in _lines_with(recipe, ["cudaPackages_"]):
+def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _overlays(variant, recipe)
+    for line in _lines_with(recipe.text, ["cudaPackages_"]):
         yield Finding("a CUDA package set", "none without CUDA", line=line)
 
 
@@ -94,7 +83,7 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
     for release in context.matrix.releases.values():
         own = [r for path, r in context.recipes.items() if path.startswith(f"{release.folder}/")]
         for recipe, pin in itertools.product(own, release.nixpkgs.retired):
-            for line in _lines_with(recipe, [pin]):
+            for line in _lines_with(recipe.text, [pin]):
                 found = f"the retired pin {pin}"
                 yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
 
