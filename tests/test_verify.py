@@ -19,6 +19,7 @@ from sarif_pydantic import Sarif
 
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.nix import derivations
 from build_pytorch.verify import recipe_evaluation, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -392,6 +393,22 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
     assert found == {("eval-architecture", "error"), ("eval-warnings", "warning")}
+
+
+@needs_nix
+def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
+    pinned: tuple[Project, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recipes share imports of nixpkgs; a broken one does not stop the evaluation of the others."""
+    project, store = pinned
+    monkeypatch.setenv("NIX_REMOTE", store["NIX_REMOTE"])
+    recipe = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+    project.edit(recipe, '    system = "x86_64-linux";', "    system = nosuch;")
+    variants = matrix_reader.load(project.root / "matrix.toml").variants
+    found = derivations.evaluate(project.root, variants)
+    assert list(found.failures) == [Path(recipe).stem]
+    assert "undefined variable 'nosuch'" in found.failures[Path(recipe).stem]
+    assert len(found.derivations) == 43
 
 
 # --- for others' pipelines ---
