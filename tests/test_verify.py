@@ -56,7 +56,7 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "message"),
     [
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
@@ -70,10 +70,10 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
     ],
 )
-def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], says: str) -> None:
+def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], message: str) -> None:
     done = verify(project, *argv)
     assert done.returncode == 2
-    assert says in error_line(done)
+    assert message in error_line(done)
 
 
 def test_only_takes_checks_and_categories(project: Project) -> None:

@@ -150,7 +150,7 @@ class Check(Struct, frozen=True, kw_only=True):
 class CheckOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a check for each of its subjects (recipes, or the tree as one).
 
-    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` says why some
+    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` is why some
     were not run, or why there were none.
     """
 

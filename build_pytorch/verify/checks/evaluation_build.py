@@ -53,7 +53,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
 @CHECKS.add(
     id="eval-isa-flags",
     title="The C and C++ compilers get the flags of the CPU ISA",
-    why="Flags that are bound and not exported have no effect, and no message says so.",
+    why="Flags that are bound and not exported have no effect, and there is no message.",
     fix="export CXXFLAGS and CFLAGS in preConfigure, with the flags first",
     word="CXXFLAGS",
 )

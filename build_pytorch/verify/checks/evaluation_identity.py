@@ -159,7 +159,7 @@ def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Findi
     id="eval-warnings",
     title="Nix evaluates every recipe without a warning",
     why="A warning becomes an error in a later nixpkgs, or means an override without effect.",
-    fix="do what the warning says",
+    fix="follow the instructions of the warning",
 )
 def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     for text in evaluation.warnings.get(result.id, []):

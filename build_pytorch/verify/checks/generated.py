@@ -116,7 +116,7 @@ def _listing(context: Context) -> Iterator[Finding]:
 @CHECKS.add(
     id="docs-numbers",
     title="Numbers of variants in prose are numbers of the matrix",
-    why="A number outside the generated regions goes out of date unnoticed.",
+    why="A number outside the generated regions is not updated.",
     fix="correct the number, or move it between markers",
 )
 def _numbers(context: Context) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     check.TREE,
     id="retired-pin",
     title="No file has a retired nixpkgs pin",
-    why="An old pin has another CUDA and another torch than the name of the file says.",
+    why="An old pin has another CUDA and another torch than the file name.",
     fix="run `invoke all`, or delete the file",
 )
 def _retired_pin(context: Context) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
-    title="GPU recipes patch MAGMA if and only if the release says so",
+    title="GPU recipes patch MAGMA if and only if the release has a patch",
     why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
     fix="make the MAGMA overlay agree with release.*.magma_patch",
 )

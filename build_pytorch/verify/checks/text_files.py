@@ -1,4 +1,4 @@
-"""Checks of which recipe files exist. The matrix, not the disk, says which are expected."""
+"""Checks of which recipe files exist. The expected set comes from the matrix, not from the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     @CHECKS.add(
         id=f"{kind.removesuffix('-only')}-count",
         title=f"There are as many {name} recipes as the matrix has {name} variants",
-        why="A recipe that is missing from a list goes unnoticed: all that are listed pass.",
+        why="A missing recipe has no failing check of its own: all that exist pass.",
         fix="run `invoke all`; delete recipes of no variant, or list them in matrix.toml",
     )
     def _check(context: Context) -> Iterator[Finding]:

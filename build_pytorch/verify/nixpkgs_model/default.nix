@@ -82,7 +82,7 @@ assert lib.assertMsg (args ? localSystem -> !(args ? system))
   "nixpkgs takes `system` or `localSystem`, not both";
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (crossSystem == null && crossOverlays == [ ])
-  "the model of nixpkgs knows no cross compilation";
+  "the model of nixpkgs has no cross compilation";
 assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";
 assert lib.assertMsg (lib.all lib.isFunction overlays)
   "All overlays passed to nixpkgs must be functions.";
