@@ -9,39 +9,24 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from build_pytorch.matrix.field_types import END, Capability, CudaVersion, Text
+from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
 System = Annotated[
-    str,
-    Meta(
-        pattern="^[a-z0-9_]+-[a-z0-9]+" + END,
-        description="a platform in Nix's notation, such as x86_64-linux",
-    ),
+    str, like("[a-z0-9_]+-[a-z0-9]+", "a platform in Nix's notation, such as x86_64-linux")
 ]
 Flags = Annotated[
     str,
-    Meta(
-        pattern="^([a-z0-9_.-]+( [a-z0-9_.-]+)*)?" + END,
-        description="flags of /proc/cpuinfo, separated by one space",
-    ),
+    like("([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", "flags of /proc/cpuinfo, separated by one space"),
 ]
 Driver = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,3}" + END,
-        description="a driver version such as 580.65.06",
-    ),
+    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")
 ]
 Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
 Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
 Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
 
 
-class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object of the file; an unknown key is an error."""
-
-
-class Processor(_Part, frozen=True, kw_only=True):
+class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU.
 
     Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
@@ -57,7 +42,7 @@ class Processor(_Part, frozen=True, kw_only=True):
     sockets: Count | None = None
 
 
-class MachineGpu(_Part, frozen=True, kw_only=True):
+class MachineGpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An NVIDIA GPU.
 
     `index` is its number in nvidia-smi. `memory` is None if it shares the CPU's (GB10, Thor).
@@ -69,7 +54,7 @@ class MachineGpu(_Part, frozen=True, kw_only=True):
     memory: Bytes | None = None
 
 
-class Machine(_Part, frozen=True, kw_only=True):
+class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine.
 
     `cuda` is the newest CUDA version that the driver supports by its own report; `notes` list what
@@ -84,8 +69,3 @@ class Machine(_Part, frozen=True, kw_only=True):
     cuda: CudaVersion | None = None
     memory: Bytes | None = None
     notes: tuple[Text, ...] = ()
-
-    @property
-    def by_index(self) -> dict[int, MachineGpu]:
-        """The GPUs by their number."""
-        return {gpu.index: gpu for gpu in self.gpus}

@@ -11,7 +11,7 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
 from build_pytorch.hardware.machine_model import Machine
-from build_pytorch.matrix.matrix_errors import dotted, explain, message
+from build_pytorch.matrix import matrix_errors
 
 
 def text_of(machine: Machine) -> str:
@@ -36,22 +36,19 @@ def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
+        machine = msgspec.convert(raw, Machine)
+    except msgspec.ValidationError as error:
+        wrong = matrix_errors.explain(error, raw, Machine)
+        errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
+        raise BuildPytorchError(matrix_errors.message(errors)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         fix = "write one with `invoke describe-machine --output FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    try:
-        machine = msgspec.convert(raw, Machine, strict=True)
-    except msgspec.ValidationError as error:
-        wrong = explain(error, raw, Machine)
-        errors = [f"{name}: {dotted(trail)}: {what}" for trail, what in wrong]
-        raise BuildPytorchError(message(errors)) from None
-    if len(machine.by_index) != len(machine.gpus):
-        indices = [gpu.index for gpu in machine.gpus]
-        position = next(i for i, index in enumerate(indices) if index in indices[:i])
-        raise BuildPytorchError(
-            f"{name}: gpus[{position}].index: found {indices[position]} twice; "
-            "allowed: each GPU once"
-        )
+    indices = [gpu.index for gpu in machine.gpus]
+    for place, index in enumerate(indices):
+        if index in indices[:place]:
+            what = f"found {index} twice; allowed: each GPU once"
+            raise BuildPytorchError(f"{name}: gpus[{place}].index: {what}")
     return machine
 
 
