@@ -111,7 +111,7 @@ def test_the_whole_report_is_kept_below_the_state_folder(
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "Python was ended by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "Python ended by SIGSEGV"),
         ("sys.exit('no such library')", "Python ended with exit code 1: no such library"),
         ("sys.exit(7)", "Python ended with exit code 7: no error output"),
         ("print('PyTorch version: 2.10.0')", "its output is not a report"),

@@ -20,10 +20,8 @@ def run(options: BumpOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
-    target = release_bump.BumpTarget(
-        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda
-    )
-    target.check()
+    versions = {"torch": options.torch, "nixpkgs": options.nixpkgs, "cuda": options.cuda}
+    target = release_bump.target_of(**versions)
     screen = Screen(sys.stdout)
     old = matrix_reader.load()
     name = release_bump.chosen_release(old, options.release)

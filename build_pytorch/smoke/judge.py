@@ -10,7 +10,7 @@ from msgspec import Struct
 from build_pytorch.base.versions import Version
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on, sm_code
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult
+from build_pytorch.smoke.smoke_report import SmokeReport
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
@@ -135,33 +135,25 @@ def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
 def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
     """Yield every declared test of a device that did not pass, or that has no result."""
     by_name = {result.name: result for result in report.tests}
-    missing = []
+    gpu, missing = report.gpu, []
     for test in report.declared:
         result = by_name.get(test.name)
         if test.device != device:
             continue
         if result is None or result.outcome == "not run":
             missing.append(test.name)
-        elif result.outcome == "failed" or (
-            result.outcome == "skipped" and not _has_unmet_need(test, report)
-        ):
-            yield f"{test.name}: {_why(result)}"
+            continue
+        is_old = gpu and test.capability and Version(gpu.capability) < Version(test.capability)
+        # A torch without MAGMA is a fault of its own.
+        may_skip = is_old or (test.magma and not report.torch.magma)
+        if result.outcome == "failed" or (result.outcome == "skipped" and not may_skip):
+            size = ""
+            if result.error is not None:
+                size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
+            why = "; ".join(filter(None, [size, result.message]))
+            yield f"{test.name}: {why or result.outcome}"
     if missing:
         yield f"not run: {', '.join(missing)}"
-
-
-def _has_unmet_need(test: DeclaredTest, report: SmokeReport) -> bool:
-    """Return whether a test may be skipped. A torch without MAGMA is a fault of its own."""
-    gpu = report.gpu
-    is_old = gpu and test.capability and Version(gpu.capability) < Version(test.capability)
-    return bool(is_old or (test.magma and not report.torch.magma))
-
-
-def _why(result: SmokeResult) -> str:
-    size = ""
-    if result.error is not None:
-        size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
-    return "; ".join(filter(None, [size, result.message])) or result.outcome
 
 
 def _no_gpu(report: SmokeReport, variant: Variant) -> str:
@@ -171,15 +163,12 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
         return "no NVIDIA GPU here, so CUDA was not tested"
     if driver.visible_devices in {"", "-1"}:
         return "CUDA_VISIBLE_DEVICES hides the GPUs"
+    found = f"driver {driver.version}"
     if cuda and driver.version and Version(driver.version) < Version(cuda.driver):
-        return (
-            f"driver {driver.version} is older than {cuda.driver}, which CUDA {cuda.version} needs"
-        )
+        return f"{found} is older than {cuda.driver}, which CUDA {cuda.version} needs"
     if driver.libcuda_problem:
-        return (
-            f"driver {driver.version} is installed, but this Python cannot load its library "
-            f"({driver.libcuda_problem}); torch reports: {report.cuda.reason}"
-        )
+        what = f"this Python cannot load its library ({driver.libcuda_problem})"
+        return f"{found} is installed, but {what}; torch reports: {report.cuda.reason}"
     return f"torch reaches no GPU: {report.cuda.reason}"
 
 

@@ -1,10 +1,21 @@
-"""The report that `script.py` prints, as frozen types. The script itself cannot import them."""
+"""Run the smoke script, and read its report as frozen types. The script cannot import them."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from msgspec import Struct, json, structs
+import msgspec
+from msgspec import Struct
+
+from build_pytorch.base import process
+from build_pytorch.smoke import script
+
+SCRIPT: Final = Path(script.__file__)
+
+_GRACE: Final = 5.0
+"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
 
 class DeclaredTest(Struct, frozen=True, kw_only=True):
@@ -126,7 +137,7 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Require a test of each device: a report without tests must not pass."""
         if self.schema == 1:
-            structs.force_setattr(self, "declared", _FORMAT_1)
+            msgspec.structs.force_setattr(self, "declared", _FORMAT_1)
         if {test.device for test in self.declared} != {"cpu", "cuda"}:
             raise ValueError("declares no tests for the CPU or none for CUDA")
 
@@ -138,6 +149,41 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
         return next((d for d in self.cuda.devices if d.index == self.cuda.device), None)
 
 
-def parse(text: str) -> SmokeReport:
-    """Read what the script printed. Raises ValueError where it is not a report."""
-    return json.decode(text, type=SmokeReport)
+class SmokeRun(Struct, frozen=True, kw_only=True):
+    """A report, also as it was printed (`raw`), or the reason why there is none."""
+
+    report: SmokeReport | None = None
+    raw: dict[str, Any] = {}
+    problem: str = ""
+
+
+def run(
+    python: Path,
+    env: Mapping[str, str | None],
+    *,
+    device: int,
+    seconds: float,
+    on_wait: Callable[[int], None],
+) -> SmokeRun:
+    """Run the script on one GPU for at most `seconds`; call `on_wait` while it runs.
+
+    Raises ToolError where the Python cannot be started.
+    """
+    maximum = seconds + min(seconds, _GRACE)
+    argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
+    # A user's own setting would make torch slower, and the build would be blamed for it.
+    started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
+    result = started.watch(on_wait, maximum)
+    if result.expired:
+        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
+    if result.code:
+        last = f": {result.last_line}" if result.code > 0 else ""
+        return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
+    try:
+        raw = msgspec.json.decode(result.stdout)
+        report = msgspec.convert(raw, SmokeReport)
+    except ValueError as error:  # msgspec's errors, and lone surrogates
+        return SmokeRun(problem=f"its output is not a report: {error}")
+    if raw.get("declared") != script.declarations():
+        return SmokeRun(problem="its report does not declare the tests of this script")
+    return SmokeRun(report=report, raw=raw)

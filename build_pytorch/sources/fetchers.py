@@ -23,11 +23,9 @@ def _is_full(rev: str) -> bool:
 
 def _nix_prefetch(source: Source) -> list[str]:
     """Return the command of nix-prefetch, which takes a function of nixpkgs and its arguments."""
-    argv = ["nix-prefetch", "--quiet", source.function]
-    for name, value in source.arguments.items():
-        if value:
-            argv += [f"--{name}"] if value is True else [f"--{name}", value]
-    return argv
+    pairs = [(f"--{name}", value) for name, value in source.arguments.items() if value]
+    words = [word for pair in pairs for word in pair if isinstance(word, str)]
+    return ["nix-prefetch", "--quiet", source.function, *words]
 
 
 def _nurl(source: Source) -> list[str]:

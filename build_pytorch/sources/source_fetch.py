@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine
@@ -27,9 +27,8 @@ class FetchedHash(Struct, frozen=True, kw_only=True):
     @property
     def is_moved(self) -> bool:
         """Whether the hash changed and the revision did not: a moved tag, or an attack."""
-        source = self.source
-        is_same_rev = source.recorded == source.taken_for
-        return bool(source.hash) and source.hash != self.hash and is_same_rev
+        is_same_rev = self.source.recorded == self.source.taken_for
+        return is_same_rev and self.source.hash not in {"", self.hash}
 
     @property
     def state(self) -> str:
@@ -61,13 +60,10 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
 def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
     """Take the hash of every source; equal requests are fetched once. Raises ToolError."""
     done: dict[tuple[str, ...], FetchedHash] = {}
-    fetched = []
     for source in wanted:
         if source.request not in done:
             done[source.request] = fetch(source, minutes)
-        first = done[source.request]
-        fetched.append(FetchedHash(source=source, hash=first.hash, fetcher=first.fetcher))
-    return fetched
+    return [structs.replace(done[source.request], source=source) for source in wanted]
 
 
 def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
@@ -84,10 +80,9 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
         raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
     hashes = {source.hash for source in wanted}
     if unknown := [pair.specified for pair in pairs if pair.specified not in hashes]:
-        raise BuildPytorchError(
-            f"{path}: {', '.join(unknown)} is not a hash in matrix.toml; nothing was changed; "
-            "was the log made with this matrix?"
-        )
+        what = f"{', '.join(unknown)} is not a hash in matrix.toml"
+        hint = "nothing was changed; was the log made with this matrix?"
+        raise BuildPytorchError(f"{path}: {what}; {hint}")
     return [
         FetchedHash(source=source, hash=pair.got, fetcher="build log")
         for pair in pairs
@@ -100,6 +95,6 @@ def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
     """Return the values of matrix.toml that record the hashes."""
     values: dict[Trail, Value] = {}
     for item in fetched:
-        values[item.source.hash_trail] = item.hash
-        values[item.source.recorded_trail] = item.source.taken_for
+        *table, key = item.source.trail
+        values |= {item.source.trail: item.hash, (*table, f"{key}_of"): item.source.taken_for}
     return values
