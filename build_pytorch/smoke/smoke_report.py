@@ -31,22 +31,6 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """Whether it needs a PyTorch with MAGMA."""
 
 
-_BOTH: Final = (
-    *("matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul"),
-    *("attention bf16", "elementwise", "training"),
-)
-_FORMAT_1: Final = (
-    *(DeclaredTest(name=f"cpu {name}", device="cpu") for name in (*_BOTH, "matmul int8", "solve")),
-    *(
-        DeclaredTest(name=f"cuda {name}", device="cuda")
-        for name in (*_BOTH, "matmul tf32", "solve cusolver")
-    ),
-    DeclaredTest(name="cuda matmul fp8", device="cuda", capability="8.9"),
-    DeclaredTest(name="cuda solve magma", device="cuda", magma=True),
-)
-"""All tests of the script that wrote format 1; its reports do not declare them."""
-
-
 class SmokeResult(Struct, frozen=True, kw_only=True):
     """The result of one test. `error` and `tolerance` are relative, as `measure` defines them."""
 
@@ -122,7 +106,7 @@ class PythonFacts(Struct, frozen=True, kw_only=True):
 class SmokeReport(Struct, frozen=True, kw_only=True):
     """A whole report. `declared` lists the tests of the script that made it."""
 
-    schema: Literal[1, 2]
+    schema: Literal[2]
     at: str
     seconds: float
     measure: str
@@ -132,12 +116,10 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     torch: TorchFacts
     cuda: CudaFacts
     tests: tuple[SmokeResult, ...]
-    declared: tuple[DeclaredTest, ...] = ()
+    declared: tuple[DeclaredTest, ...]
 
     def __post_init__(self) -> None:
         """Require a test of each device: a report without tests must not pass."""
-        if self.schema == 1:
-            msgspec.structs.force_setattr(self, "declared", _FORMAT_1)
         if {test.device for test in self.declared} != {"cpu", "cuda"}:
             raise ValueError("declares no tests for the CPU or none for CUDA")
 
