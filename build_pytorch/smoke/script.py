@@ -426,12 +426,10 @@ def watch(
 
 def ending(code: int) -> str:
     """Return how a process ended; a negative code is a signal, as in subprocess."""
-    names = {-number: number.name for number in signal.Signals}
-    return (
-        f"ended by {names.get(code, f'signal {-code}')}"
-        if code < 0
-        else f"ended with exit code {code}"
-    )
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
 def cpu_facts() -> Facts:

@@ -1,4 +1,7 @@
-"""Run the smoke script, and read its report as frozen types. The script cannot import them."""
+"""Run the smoke script, and read its report as frozen types. The script cannot import them.
+
+They have the fields that are read here; `SmokeRun.raw` has the whole report.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
 
 
 class SmokeResult(Struct, frozen=True, kw_only=True):
-    """The result of one test. `error` and `tolerance` are relative, as `measure` defines them."""
+    """The result of one test. `error` and `tolerance` are relative (see MEASURE in script.py)."""
 
     name: str
     outcome: Literal["passed", "failed", "skipped", "not run"]
@@ -48,24 +51,20 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     import_error: str = ""
     file: str = ""
     version: str = ""
-    git: str | None = None
     cuda: str | None = None
     hip: str | None = None
     cudnn: int | None = None
     magma: bool = False
     arch_list: tuple[str, ...] = ()
     cpu_capability: str = ""
-    threads: int = 0
-    config: str = ""
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """A GPU that torch can use. `memory` is in bytes."""
+    """A GPU that torch can use."""
 
     index: int
     name: str
     capability: str
-    memory: int
 
 
 class CudaFacts(Struct, frozen=True, kw_only=True):
@@ -98,8 +97,6 @@ class PythonFacts(Struct, frozen=True, kw_only=True):
     """The Python that ran the script."""
 
     version: str
-    executable: str
-    system: str
     machine: str
 
 
@@ -107,9 +104,6 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     """A whole report. `declared` lists the tests of the script that made it."""
 
     schema: Literal[2]
-    at: str
-    seconds: float
-    measure: str
     python: PythonFacts
     cpu: CpuFacts
     driver: DriverFacts

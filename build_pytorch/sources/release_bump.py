@@ -122,10 +122,9 @@ def values(name: str, release: Release, target: BumpTarget) -> Iterator[tuple[Tr
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
     """Fetch the sources of a release that changed, one by one. Raises ToolError."""
-    before = {(source.release, source.name): source.request for source in sources(old)}
+    before = {(source.release, source.name, source.request) for source in sources(old)}
     for source in sources(new):
-        key = (source.release, source.name)
-        if source.release == name and source.request != before.get(key):
+        if source.release == name and (name, source.name, source.request) not in before:
             yield source_fetch.fetch(source, minutes)
 
 
