@@ -12,8 +12,8 @@ from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.hardware import explain, resolver, saved_machines
-from build_pytorch.hardware.machine_model import Machine
 from build_pytorch.hardware.resolver import Answer, Candidate
+from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix

@@ -18,7 +18,7 @@ import archspec.cpu
 import msgspec
 import pynvml
 
-from build_pytorch.hardware.machine_model import Bytes, Driver, Machine, MachineGpu, Processor
+from build_pytorch.hardware.saved_machines import Bytes, Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -168,7 +168,7 @@ def _clean(text: str) -> str | None:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or None
 
 
-def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of machine_model
+def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of saved_machines
     """Return the value if the type allows it, else None: a driver may report `[N/A]` or 0."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import Version
-from build_pytorch.hardware.machine_model import Machine, MachineGpu
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant

@@ -81,7 +81,7 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
 
 
 def _propagated(output: Path) -> list[Path]:
-    """Return a store path and what it propagates, directly or not.
+    """Return a store path and all paths that it propagates, transitively.
 
     nixpkgs lists a Python package's dependencies in nix-support/propagated-build-inputs. A package
     with several outputs has that file in `dev` only; `interpreter` adds the whole closure for it.

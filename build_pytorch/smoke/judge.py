@@ -1,4 +1,4 @@
-"""Judge a smoke report: does this torch keep what the matrix states of a variant? Pure."""
+"""Judge a smoke report by what the matrix states of a variant. Pure functions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _by_gpu(report: SmokeReport, variant: Variant) -> tuple[Outcome, *tuple[str,
 
 
 def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
-    """Return why a machine cannot run a variant's CPU code; empty where it can.
+    """Return why a machine cannot run a variant's CPU code, or an empty text if it can.
 
     `machine` is written as `uname -m` prints it, `flags` as /proc/cpuinfo does.
     """
@@ -93,7 +93,7 @@ def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
 
 
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield what this torch is and the variant is not. None of it needs a GPU."""
+    """Yield how this torch differs from the variant, as far as it is known without a GPU."""
     torch, release = report.torch, variant.release
     # The part after `+` is local: who built it, and how (PEP 440).
     if torch.version.partition("+")[0] != release.torch.version:
@@ -120,7 +120,7 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
 
 
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield kernels below the variant's ISA, which PyTorch chooses when it starts.
+    """Yield a reason if PyTorch chose kernels below the variant's ISA when it started.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on
     the length of the vectors, so they decide nothing.

@@ -7,7 +7,9 @@ is to be tested. A missing or broken torch is reported in the JSON.
 
 A second process runs the tests and reports each step through a pipe. If it crashes, its signal is
 recorded and a new process continues with the next test; if it hangs, it is killed at the limit.
-So one test never hides another. Exit code 0: the report is complete; 2: wrong arguments.
+A failed test therefore never hides the results of others.
+
+Exit code 0: the report is complete; 2: wrong arguments.
 
 To add a test, write a function with the decorator `smoke_test` in the section "The tests".
 """
@@ -321,7 +323,7 @@ def torch_facts(torch: Any) -> Facts:
 def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
     """Return whether torch can use the chosen GPU, the reason if not, and all GPUs."""
     if arguments.cpu_only:
-        return {"available": False, "reason": "not asked: --cpu-only"}
+        return {"available": False, "reason": "disabled by --cpu-only"}
     try:
         if not torch.cuda.is_available():
             torch.cuda.init()  # raises with the reason
