@@ -21,7 +21,7 @@ from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import hashes
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
-from build_pytorch.sources.source_fetch import fetch
+from build_pytorch.sources.fetchers import fetch
 from build_pytorch.sources.source_list import sources
 
 TEXT = (PROJECT / "matrix.toml").read_text()

@@ -11,7 +11,7 @@ from build_pytorch.base.file_plan import Action, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
-from build_pytorch.sources.source_fetch import new_values
+from build_pytorch.sources.fetchers import new_values
 from build_pytorch.verify.reports import terminal_report
 
 

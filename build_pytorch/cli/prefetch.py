@@ -12,7 +12,7 @@ from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Phase
-from build_pytorch.sources.source_fetch import fetch_all, from_log, new_values
+from build_pytorch.sources.fetchers import fetch_all, from_log, new_values
 from build_pytorch.sources.source_list import sources
 
 

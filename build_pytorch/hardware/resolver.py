@@ -81,8 +81,6 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Recommendation(Struct, frozen=True, kw_only=True):
     """The answers for a machine; `for_all` is the best variant that runs on all of its GPUs."""
 
-    machine: Machine
-    workload: Workload
     answers: tuple[Answer, ...]
     for_all: Variant | None
 
@@ -133,7 +131,7 @@ def recommend(
         if len(answers) > 1 and row[0].variant.gpu and not any(it.obstacles for it in row)
     ]
     for_all = max(shared, key=lambda variant: preference(variant, workload), default=None)
-    return Recommendation(machine=machine, workload=workload, answers=answers, for_all=for_all)
+    return Recommendation(answers=answers, for_all=for_all)
 
 
 class _Resolver(Struct, frozen=True, kw_only=True):
@@ -168,7 +166,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         runs = None
         if variant.gpu and gpu and gpu.capability:
             runs = runs_on(variant.gpu.capability, gpu.capability)
-        found = list(self._verdicts(variant, gpu, runs))
+        found = list(self._limits(variant, gpu, runs))
         return Candidate(
             variant=variant,
             gpu=gpu,
@@ -177,7 +175,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
             doubts=tuple(it for it in found if isinstance(it, str)),
         )
 
-    def _verdicts(
+    def _limits(
         self, variant: Variant, gpu: MachineGpu | None, runs: str | None
     ) -> Iterator[Obstacle | str]:
         """Yield why a variant does not run, as obstacles, and doubts as texts."""
@@ -204,9 +202,9 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         elif runs == "compatible" and platform == "aarch64-linux":
             yield _JETSON_DOUBT
         if gpu and variant.release.cuda:
-            yield from self._driver_verdicts(variant.release_name, variant.release.cuda)
+            yield from self._driver_limits(variant.release_name, variant.release.cuda)
 
-    def _driver_verdicts(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
+    def _driver_limits(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
         """Accept a driver by its version, or by the newest CUDA version that it supports.
 
         CUDA itself compares the latter. It decides where driver versions mislead: Jetson and
@@ -259,10 +257,8 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         if not fitting:
             yield f"no GPU architecture of the matrix runs on capability {capability} ({gpu.name})"
         elif not keys:
-            yield (
-                f"{', '.join(fitting)} would run on capability {capability} ({gpu.name}), but the "
-                f"matrix has no {platform} host for it"
-            )
+            names, lack = ", ".join(fitting), f"the matrix has no {platform} host for it"
+            yield f"{names} would run on capability {capability} ({gpu.name}), but {lack}"
         elif not any(v.gpu_key in keys and v.cpu_key in isas for v in self.variants):
             key = max(keys, key=lambda key: Version(gpus[key].capability))
             yield f"{key}-{isas[0]} would run, but no group of the matrix has it"

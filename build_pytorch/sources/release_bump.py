@@ -20,9 +20,8 @@ from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
-from build_pytorch.sources import source_fetch
+from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.source_fetch import FetchedHash
 from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
@@ -125,7 +124,7 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
     before = {(source.release, source.name, source.request) for source in sources(old)}
     for source in sources(new):
         if source.release == name and (name, source.name, source.request) not in before:
-            yield source_fetch.fetch(source, minutes)
+            yield fetch(source, minutes)
 
 
 def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
