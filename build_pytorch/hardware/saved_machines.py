@@ -6,7 +6,6 @@ number or UUID.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -81,7 +80,7 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def text_of(machine: Machine) -> str:
     """Return a description as the text of its file."""
-    return json.dumps(msgspec.to_builtins(machine), indent=2, ensure_ascii=False) + "\n"
+    return msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n"
 
 
 def load(path: Path) -> Machine:
