@@ -11,7 +11,7 @@ from build_pytorch.base.file_plan import Action, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
-from build_pytorch.sources.source_fetch import new_values
+from build_pytorch.sources.fetchers import new_values
 from build_pytorch.verify import reports
 
 
@@ -20,10 +20,8 @@ def run(options: BumpOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
-    target = release_bump.BumpTarget(
-        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda
-    )
-    target.check()
+    versions = {"torch": options.torch, "nixpkgs": options.nixpkgs, "cuda": options.cuda}
+    target = release_bump.target_of(**versions)
     screen = Screen(sys.stdout)
     old = matrix_reader.load()
     name = release_bump.chosen_release(old, options.release)
