@@ -88,7 +88,7 @@ def test_invoke_and_nox_offer_the_same_options(project: Project, name: str) -> N
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_names_a_function_that_takes_its_options(command: Command) -> None:
-    module, _, name = command.function.partition(":")
+    module, name = command.place
     function = getattr(import_module(f"build_pytorch.cli.{module}"), name)
     hints = get_type_hints(getattr(function, "func", function))
     assert command.options in hints.values()

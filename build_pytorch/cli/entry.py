@@ -27,7 +27,7 @@ def run_command(command: Command, given: Given) -> int:
     """Run a command with the arguments that were given. Returns the exit code."""
 
     def run() -> int:
-        module, _, function = command.function.partition(":")
+        module, function = command.place
         options = options_from(command.options, given)
         code: int = getattr(import_module(f"build_pytorch.cli.{module}"), function)(options)
         return code
