@@ -107,8 +107,7 @@ class Running:
 
     def said(self) -> str:
         """Return the text on stderr so far."""
-        data = os.pread(self._stderr.fileno(), 1 << 24, 0)
-        return data.decode("utf-8", errors="replace")
+        return os.pread(self._stderr.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """Kill the program."""
@@ -247,12 +246,9 @@ def start(
     Raises ToolError.
     """
     # Files instead of pipes: the program never waits for a reader of its output.
-    with (
-        contextlib.ExitStack() as outputs,
-        tempfile.TemporaryFile() as source,
-        _signals_deferred(),
-    ):
-        stdout, stderr = (outputs.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+    file = tempfile.TemporaryFile
+    with contextlib.ExitStack() as outputs, file() as source, _signals_deferred():
+        stdout, stderr = outputs.enter_context(file()), outputs.enter_context(file())
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
         process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
@@ -311,24 +307,20 @@ def environment(env: Environment | None) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def start_error(program: str, error: OSError) -> ToolError:
-    """Return the error of a program that did not start, with the way to install it."""
-    if isinstance(error, FileNotFoundError):
-        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
-        return ToolError(f"{program}: not found; {hint}")
-    return ToolError(f"{program}: cannot be run: {error.strerror}")
-
-
 def _started(
     argv: Sequence[str],
     *,
     env: Environment | None = None,
     **options: Any,  # noqa: ANN401 - as subprocess takes them
 ) -> subprocess.Popen[bytes]:
+    program = argv[0]
     try:
         return subprocess.Popen(argv, env=environment(env), **options)
+    except FileNotFoundError:
+        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
+        raise ToolError(f"{program}: not found; {hint}") from None
     except OSError as error:
-        raise start_error(argv[0], error) from None
+        raise ToolError(f"{program}: cannot be run: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -358,4 +350,4 @@ def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:
 def _drained(stream: IO[bytes]) -> str:
     with stream:
         stream.seek(0)
-        return stream.read().decode("utf-8", errors="replace")
+        return stream.read().decode(errors="replace")

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
 Given = Mapping[str, str | bool | Sequence[str] | None]
@@ -112,7 +111,9 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
             "give a value or leave the option out"
         )
     if spec.type is Path:
-        return paths.checked_root(Path(text)) if spec.field == "root" else Path(text)
+        if spec.field == "root" and not Path(text).is_dir():
+            raise BuildPytorchError(f"--root {text}: no such folder; name an existing checkout")
+        return Path(text).resolve() if spec.field == "root" else Path(text)
     lowest, highest = spec.limits.ge, spec.limits.le
     try:
         value = msgspec.convert(text, spec.type, strict=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from build_pytorch.base import file_apply
+from build_pytorch.base import file_plan
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Change, Tree, print_plan, totals
@@ -35,7 +35,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
             _print_plan(screen, phase, planned[phase], options)
     everything = [change for changes in planned.values() for change in changes]
     if not options.is_read_only:
-        file_apply.apply(root, everything)
+        file_plan.apply(root, everything)
     pending = options.is_read_only and any(change.action.writes for change in everything)
     refused = any(change.action is Action.REFUSED for change in everything)
     code = EXIT_FINDINGS if refused or (pending and options.check) else EXIT_OK

@@ -72,13 +72,7 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
     text, _ = _fill(old.decode("utf-8", errors="replace"), _regions(texts, new_page))
     return [
         Change(path=new_page, action=Action.CREATE, reason=f"was {page}", new=text.encode()),
-        Change(
-            path=page,
-            action=Action.DELETE,
-            reason=f"is {new_page} now",
-            old=old,
-            is_deletion=True,
-        ),
+        Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
     ]
 
 
@@ -108,7 +102,7 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         old = tree.read(page)
     except OSError as error:
         return unreadable(page, error)
-    change = functools.partial(Change, path=page, old=old)
+    change = functools.partial(Change, path=page, old=old, new=old)
     if old is None:
         return change(action=Action.SKIPPED, reason="no such page here")
     text = old.decode("utf-8", errors="replace")

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 
-from build_pytorch.base import file_apply
+from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Trail
@@ -48,4 +48,4 @@ def change(path: Path, old: str, new: str) -> Change:
 
 def write(path: Path, old: str, new: str) -> None:
     """Replace the file atomically. Raises WriteError, also if it no longer holds `old`."""
-    file_apply.apply(path.parent, [change(path, old, new)])
+    file_plan.apply(path.parent, [change(path, old, new)])

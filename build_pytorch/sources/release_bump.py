@@ -150,9 +150,7 @@ def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
             is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
             action = Action.DELETE if is_ours else Action.REFUSED
             reason = "has another name now" if is_ours else "edited by hand, and has another name"
-            changes.append(
-                Change(path=path, action=action, reason=reason, old=data, is_deletion=True)
-            )
+            changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
     if page != moved:
