@@ -19,6 +19,8 @@ from build_pytorch.matrix.model import Matrix
 # A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest_plugins = ["world"]  # the fixtures of real builds
+
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
 
@@ -89,15 +91,19 @@ class Project:
         }
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A fresh copy of the whole project, without what Git ignores."""
-    root = tmp_path / "project"
+def copied_project(root: Path) -> Project:
+    """Copy the whole project to a new folder, without what Git ignores."""
     skipped = shutil.ignore_patterns(
         ".git", ".venv", ".nox", ".build-pytorch", "__pycache__", ".*_cache", ".hypothesis"
     )
     shutil.copytree(PROJECT, root, ignore=skipped)
     return Project(root)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A fresh copy of the whole project."""
+    return copied_project(tmp_path / "project")
 
 
 @pytest.fixture

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from build_pytorch.build.build_display import remaining
+from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.log_reader import BuildProgress, PlainReader
-from build_pytorch.build.log_rules import KNOWN, RULES, WATCHED, first_found
-from build_pytorch.build.progress import clock, remaining
+from build_pytorch.build.log_rules import RULES, first_match
 from build_pytorch.build.schedule import next_of, ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
 
-# PyTorch's summary of a good build for SM90, and what stands around it in its log.
+# PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
 Building wheel torch-2.10.0
 -- Building version 2.10.0
@@ -73,7 +74,7 @@ def cpu(fleet: Matrix) -> Variant:
 
 def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
     assert {
-        line: first_found(line, sm90) for line in GOOD.splitlines() if first_found(line, sm90)
+        line: first_match(line, sm90) for line in GOOD.splitlines() if first_match(line, sm90)
     } == {}
 
 
@@ -81,7 +82,7 @@ def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
     lines = ["--   USE_CUDA              : OFF", "--   USE_MAGMA             : OFF"]
     lines += ["-- USE_CUDA: ON"]
     lines += ["Not compiling with CUDA. Suppress this warning with -DUSE_CUDA=OFF."]
-    assert [first_found(line, cpu) for line in lines] == [None] * 4
+    assert [first_match(line, cpu) for line in lines] == [None] * 4
 
 
 GPU_LINES = {
@@ -162,28 +163,26 @@ GPU_LINES = {
 @pytest.mark.parametrize(
     ("rule", "line"), [(rule, line) for rule, lines in GPU_LINES.items() for line in lines]
 )
-def test_each_rule_knows_the_ways_in_which_its_failure_is_told(
-    sm90: Variant, rule: str, line: str
-) -> None:
-    found = first_found(line, sm90)
+def test_each_rule_matches_the_lines_of_its_failure(sm90: Variant, rule: str, line: str) -> None:
+    found = first_match(line, sm90)
     assert found
     assert found.id == rule
 
 
 def test_a_cpu_only_build_with_cuda_is_found(cpu: Variant, sm90: Variant) -> None:
     line = "--   USE_CUDA              : ON"
-    found = first_found(line, cpu)
+    found = first_match(line, cpu)
     assert found
     assert (found.id, found.stops) == ("cuda-on", True)
-    assert first_found(line, sm90) is None
+    assert first_match(line, sm90) is None
 
 
 def test_every_rule_is_tried_and_says_what_to_do() -> None:
     ids = [rule.id for rule in RULES]
     assert len(ids) == len(set(ids))
     assert set(ids) == {*GPU_LINES, "cuda-on"}
-    assert all(rule.stops for rule in WATCHED)
-    assert not any(rule.stops for rule in KNOWN)
+    stops = [rule.stops for rule in RULES]
+    assert stops == sorted(stops, reverse=True)  # the certain rules first
     assert all(len(rule.meaning) > 10 and len(rule.fix) > 10 for rule in RULES)
 
 
@@ -194,7 +193,7 @@ def record(**values: object) -> bytes:
     return b"@nix " + json.dumps(values).encode()
 
 
-def test_nixs_own_log_tells_whose_line_it_is() -> None:
+def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
     reader = NixLogReader()
     drv = "/nix/store/abc-torch.drv"
     lines = [
@@ -276,7 +275,7 @@ def test_what_others_print_stops_no_build(sm90: Variant) -> None:
         "error: hash mismatch in fixed-output derivation '/nix/store/x.drv':",
     ],
 )
-def test_a_mark_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
+def test_a_match_far_above_the_end_does_not_name_the_failure(sm90: Variant, early: str) -> None:
     assert fed(sm90, [early, *["compiling"] * 300, "x.cpp:3: error: boom"]).cause() is None
 
 
@@ -308,15 +307,15 @@ def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
 @pytest.mark.parametrize(
     ("elapsed", "done", "total", "building", "before", "left"),
     [
-        (60, 0, 0, 0, None, None),  # nothing tells
-        (60, 10, 7000, 30, None, None),  # too early to tell
+        (60, 0, 0, 0, None, None),  # no data
+        (60, 10, 7000, 30, None, None),  # too early
         (1000, 3500, 7000, 900, None, 900),  # half is done
-        (1000, 0, 0, 0, 5000, 4000),  # an earlier build tells
+        (1000, 0, 0, 0, 5000, 4000),  # from an earlier build
         (6000, 0, 0, 0, 5000, 0),  # never less than nothing
         (1000, 3500, 7000, 900, 3000, 1450),  # half pace, half history
     ],
 )
-def test_what_remains_is_told_by_ninjas_pace_and_by_earlier_builds(
+def test_the_rest_is_estimated_from_ninjas_pace_and_earlier_builds(
     elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
 ) -> None:
     assert remaining(elapsed, done, total, building, before) == left

@@ -13,31 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Project
-from world import Site, World, programs, served
+from world import Site, World, programs
 
-from build_pytorch.build import builders
+from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
-
-
-@pytest.fixture
-def world(project: Project, site: Site, tmp_path: Path) -> World:
-    return World(project, site, tmp_path)
 
 
 # --- remote builders ---
 
 
 class Remote:
-    """A second machine, as far as Nix can tell: an SSH server on loopback before its own store.
+    """A second machine for Nix: an SSH server on loopback with a store of its own.
 
     Both stores have the same path, as on real machines; the server's is mounted there in a
     namespace of its own.
@@ -73,7 +63,10 @@ class Remote:
         self.key = key
         known = f"[127.0.0.1]:{self.port} {(folder / 'host.pub').read_text()}"
         (folder / "known_hosts").write_text(known)
-        self.options = f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts"
+        self.options = (
+            f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts -o ControlMaster=auto "
+            f"-o ControlPath={folder}/master -o ControlPersist=60"
+        )
 
     def _key(self, name: str) -> Path:
         path = self.folder / name
@@ -96,7 +89,7 @@ class Remote:
         script.chmod(0o755)
 
     def machines(self, platform: str = "aarch64-linux", features: str = "big-parallel") -> str:
-        return f"ssh://root@127.0.0.1 {platform} {self.key} 2 1 {features}\n"
+        return f"ssh://root@127.0.0.1 {platform} {self.key} 4 1 {features}\n"
 
 
 def _lacking() -> str:
@@ -105,6 +98,16 @@ def _lacking() -> str:
             return f"{name} is not installed"
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
     return "no mount namespace may be made here" if probe.returncode else ""
+
+
+def build_dependencies(world: World) -> None:
+    """Build most dependencies of ARM variants here: a remote build takes an SSH connection."""
+    nix = world.site.nix
+    (drv,) = nix("nix-instantiate", str(world.project.recipe("cuda13_0-sm121-armv9"))).split()
+    references = nix("nix-store", "--query", "--references", drv).split()
+    inputs = [path for path in references if path.endswith(".drv") and "-which-" not in path]
+    config = world.site.env["NIX_CONFIG"] + "\nextra-platforms = aarch64-linux"
+    nix("nix-store", "--realise", *inputs, env={"NIX_CONFIG": config})
 
 
 @pytest.fixture
@@ -122,6 +125,7 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
                 break
         time.sleep(0.05)
     world.env["NIX_SSHOPTS"] = machine.options
+    build_dependencies(world)
     yield machine
     server.terminate()
     server.wait()
@@ -202,10 +206,10 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
         ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
         ("ssh://root@127.0.0.1\n", "no builder of --builders takes"),
         ("ssh://x aarch64-linux - 1 1 big-parallel gpu\n", "no builder of --builders takes"),
-        ("# nobody\n", "no builder in it"),
+        ("# none\n", "no builder in it"),
     ],
 )
-def test_builders_that_do_not_fit_are_told_before_anything_begins(
+def test_builders_that_do_not_fit_are_reported_before_anything_begins(
     world: World, tmp_path: Path, text: str, says: str
 ) -> None:
     machines = tmp_path / "machines"
@@ -234,25 +238,27 @@ def test_a_machines_file_is_read_as_nix_reads_it(
     path = tmp_path / "machines"
     path.write_text(line + "\n")
     for value in (str(path), f"@{path}"):
-        found = builders.read(value, fleet, tmp_path, "x86_64-linux", write=False)
-        assert (found.find(system, features) is not None) is takes
+        settings = BuildSettings(root=tmp_path, builders=value)
+        backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
+        assert bool(backend.builder(system, features)) is takes
+        assert backend.command([], 1, 1).argv[-2:] == ["--builders", f"@{path}"]
 
 
 def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
     machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
     world.env["NIX_CONFIG"] += "\nmax-jobs = 8"
-    world.scenario("default", "phases; sleep 1; finish")
+    world.scenario("default", "phases; sleep 0.5; finish")
     done = world.built("cpu-*", "--builders", str(machines))
     assert done["returncode"] == 0, done["stderr"]
     assert "--max-jobs 1" in done["stderr"]
-    # Each is told of when it is done, with the seconds of its own.
+    # Each is reported when it is done, with its own seconds.
     ended = [event for event in world.ledger() if event["event"] == "ended"]
     assert len({event["at"] for event in ended}) == 4
     assert all(event["seconds"] < 3 for event in ended)
 
 
-def test_what_was_stopped_is_not_believed_because_the_store_has_it(
+def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
     world: World, tmp_path: Path
 ) -> None:
     assert world.build("cpu-avx2").returncode == 0
@@ -263,7 +269,7 @@ def test_what_was_stopped_is_not_believed_because_the_store_has_it(
     cache = tmp_path / "cache"
     again = world.build("cpu-avx2", "--copy-to", f"file://{cache}")
     assert again.returncode == 2
-    assert "its build was stopped (cuda-on), and yet the store has the result" in again.stderr
+    assert "its build was stopped (cuda-on), but the store has the result" in again.stderr
     assert f"nix-store --delete {built['outputs'][0]}" in again.stderr
     assert not cache.exists()
 
@@ -328,7 +334,7 @@ def test_a_file_that_is_no_signing_key_is_refused_before_the_build(
     key.write_text("hello")
     done = world.build("cpu-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
     assert done.returncode == 2
-    assert "no signing key; make one with" in done.stderr
+    assert "not a signing key; make one with" in done.stderr
     assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
 
 
@@ -370,8 +376,8 @@ def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Pat
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--size", "0"], "--size takes a number from 1"),
-        (["--runner", "arm"], "say PLATFORM=LABEL"),
+        (["--size", "0"], '--size: found "0"; allowed: a whole number from 1'),
+        (["--runner", "arm"], "use PLATFORM=LABEL"),
         (["sm91-*"], "no variant matches"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Publishing: only what is built and proved, only where Flox would take it, one by one."""
+"""Publishing: built variants with evidence, if Flox takes them, one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 import pytest
-from conftest import Project
+from conftest import Project, copied_project
 from world import Site, World, programs, served
 
 from build_pytorch.base.errors import WriteError
@@ -32,31 +32,23 @@ esac
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(Site(tmp_path_factory.mktemp("site"))) as it:
-        yield it
-
-
 class Hub:
-    """A world with Flox, a Git remote, and two built variants."""
+    """A world with Flox, a Git remote, and two built variants: a copy of a built checkout."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.folder = world.folder
-        (self.folder / "logged_in").touch()
-        project = world.project
-        project.commit()
-        project.git("init", "-q", "--bare", str(self.folder / "remote.git"))
-        project.git("remote", "add", "origin", str(self.folder / "remote.git"))
-        project.git("push", "-q", "-u", "origin", "HEAD")
-        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
+    def __init__(self, built: World, folder: Path) -> None:
+        self.folder = folder
+        for name in ("project", "remote.git"):
+            shutil.copytree(built.folder / name, folder / name, symlinks=True)
+        project = Project(folder / "project")
+        self.world = World(project, built.site, folder, is_built=True)
+        project.git("remote", "set-url", "origin", str(folder / "remote.git"))
+        (folder / "logged_in").touch()
         text = FLOX
         for name in ("calls", "logged_in", "broken"):
-            text = text.replace("{" + name + "}", str(self.folder / name))
-        world.program("flox", text)
+            text = text.replace("{" + name + "}", str(folder / name))
+        self.world.program("flox", text)
 
-    def prove(
+    def add_evidence(
         self,
         variant: str,
         outcome: Literal["passed", "failed", "skipped", "compatible"] = "passed",
@@ -91,6 +83,27 @@ class Hub:
         return [line for line in lines if line.startswith("publish")]
 
 
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A committed and pushed checkout with two built variants, on a site of its own."""
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "site").mkdir()
+    with served(Site(folder / "site")) as site:
+        world = World(copied_project(folder / "project"), site, folder)
+        git = world.project.git
+        world.project.commit()
+        git("init", "-q", "--bare", str(folder / "remote.git"))
+        git("remote", "add", "origin", str(folder / "remote.git"))
+        git("push", "-q", "-u", "origin", "HEAD")
+        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
+        yield world
+
+
+@pytest.fixture
+def hub(built: World, tmp_path: Path) -> Hub:
+    return Hub(built, tmp_path)
+
+
 def test_a_ledger_of_an_older_version_is_read_with_its_words(tmp_path: Path) -> None:
     line = {"at": "now", "release": "r", "variant": "v", "digest": "d"}
     tested = line | {"event": "tested", "by": "binary", "outcome": "passed", "output": "o"}
@@ -113,14 +126,9 @@ def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_pat
         list(ledger.Ledger(tmp_path).events())
 
 
-@pytest.fixture
-def hub(project: Project, site: Site, tmp_path: Path) -> Hub:
-    return Hub(World(project, site, tmp_path))
-
-
-def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
-    hub.prove("cpu-avx512", by="inspect")
+def test_what_is_built_and_has_evidence_is_published_and_recorded(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2")
+    hub.add_evidence("cpu-avx512", by="inspect")
     code, said = hub.publish("cpu-avx2", "cpu-avx512", "--org", "acme")
     assert code == 0, said
     assert hub.calls == [
@@ -134,8 +142,8 @@ def test_what_is_built_and_proved_is_published_and_remembered(hub: Hub) -> None:
     assert json.loads(done.stdout)["variants"][0]["published"] == "yes"
 
 
-def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+def test_what_was_published_before_is_not_published_again(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2")
     assert "1 published\n" in hub.publish("cpu-avx2")[1]
     code, said = hub.publish("cpu-avx2")
     assert code == 0
@@ -144,7 +152,7 @@ def test_what_is_published_is_told_apart_from_what_was_before(hub: Hub) -> None:
 
 
 def test_each_organization_gets_its_own(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     for organization in ("acme", "other", "acme"):
         assert hub.publish("cpu-avx2", "--org", organization)[0] == 0
     assert hub.publish("cpu-avx2")[0] == 0
@@ -157,8 +165,8 @@ def test_each_organization_gets_its_own(hub: Hub) -> None:
 
 
 def test_two_runs_at_once_publish_once(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
-    # What another run does between our look and our lock: the last thing asked before it.
+    hub.add_evidence("cpu-avx2")
+    # Another run publishes after our first look: during the last query before the lock.
     event = ledger.Published(
         at=ledger.now(),
         release="cuda13_0",
@@ -180,8 +188,8 @@ def test_two_runs_at_once_publish_once(hub: Hub) -> None:
 
 
 def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
-    hub.prove("cpu-avx512")
+    hub.add_evidence("cpu-avx2")
+    hub.add_evidence("cpu-avx512")
     (hub.folder / "broken-pytorch-python313-cpu-avx2").touch()
     code, said = hub.publish("cpu-avx2", "cpu-avx512")
     assert code == 1
@@ -193,12 +201,13 @@ def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     assert hub.calls[2:] == ["publish pytorch-python313-cpu-avx2"]
 
 
-def test_what_nothing_has_proved_is_refused_unless_asked_for(hub: Hub) -> None:
+@pytest.mark.parametrize("option", ["--without-evidence", "--unproved"])
+def test_what_has_no_evidence_is_refused_unless_it_is_allowed(hub: Hub, option: str) -> None:
     code, said = hub.publish("cpu-avx2")
     assert code == 1
     assert "no smoke test or inspection passed yet" in said
     assert hub.calls == []
-    code, _ = hub.publish("cpu-avx2", "--unproved")
+    code, _ = hub.publish("cpu-avx2", option)
     assert code == 0
     assert hub.world.ledger()[-1]["without_evidence"] is True
 
@@ -218,7 +227,7 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
     hub: Hub, outcomes: list[Literal["passed", "failed", "skipped", "compatible"]], says: str
 ) -> None:
     for outcome in outcomes:
-        hub.prove("cpu-avx2", outcome)
+        hub.add_evidence("cpu-avx2", outcome)
     code, said = hub.publish("cpu-avx2")
     assert code == (1 if says else 0)
     assert says in said
@@ -228,8 +237,8 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
 def test_a_result_with_a_failed_test_is_never_published(
     hub: Hub, by: Literal["smoke", "inspect"], name: str
 ) -> None:
-    hub.prove("cpu-avx2", "failed", by)
-    code, said = hub.publish("cpu-avx2", "--unproved")
+    hub.add_evidence("cpu-avx2", "failed", by)
+    code, said = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 1
     assert f"its {name} failed" in said
     assert hub.calls == []
@@ -237,21 +246,21 @@ def test_a_result_with_a_failed_test_is_never_published(
 
 def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
     (hub.world.root / ".build-pytorch/ledger.jsonl").unlink()
-    code, said = hub.publish("cpu-avx2", "--unproved")
+    code, said = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 1
-    assert "nothing tells which recipe it was built from; `invoke build cpu-avx2`" in said
+    assert "no record of the recipe it was built from; `invoke build cpu-avx2`" in said
     assert hub.world.build("cpu-avx2", "--backend", "nix").returncode == 0
-    assert hub.publish("cpu-avx2", "--unproved")[0] == 0
+    assert hub.publish("cpu-avx2", "--without-evidence")[0] == 0
 
 
 def test_a_failed_smoke_test_outweighs_a_passed_inspection(hub: Hub) -> None:
-    hub.prove("cpu-avx2", "passed", "inspect")
-    hub.prove("cpu-avx2", "failed", "smoke")
+    hub.add_evidence("cpu-avx2", "passed", "inspect")
+    hub.add_evidence("cpu-avx2", "failed", "smoke")
     assert hub.publish("cpu-avx2")[0] == 1
 
 
 def test_what_is_not_built_for_the_current_recipe_is_refused(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     hub.world.project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 30")
     hub.world.project.invoke("phase4")
     hub.world.project.commit()
@@ -262,15 +271,15 @@ def test_what_is_not_built_for_the_current_recipe_is_refused(hub: Hub) -> None:
 
 
 def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 0
-    assert "publish    cpu-avx2  built and proved" in said
+    assert "publish    cpu-avx2  built, with evidence" in said
     assert hub.calls == []
 
 
 def test_a_dry_run_says_that_all_would_be_refused(hub: Hub) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     spoil(hub, "unpushed")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 2
@@ -312,10 +321,10 @@ def spoil(hub: Hub, fault: str) -> None:
         ("no flox", "flox is not installed"),
     ],
 )
-def test_what_flox_would_refuse_is_told_before_anything_is_published(
+def test_what_flox_would_refuse_is_reported_before_anything_is_published(
     hub: Hub, fault: str, says: str
 ) -> None:
-    hub.prove("cpu-avx2")
+    hub.add_evidence("cpu-avx2")
     spoil(hub, fault)
     code, said = hub.publish("cpu-avx2")
     assert code == 2
@@ -330,7 +339,7 @@ def test_what_flox_would_refuse_is_told_before_anything_is_published(
         (["cpu-avx3"], "did you mean"),
         (["cpu-avx2", "--org=-x"], 'found "-x"; allowed: letters'),
         (["cpu-avx2", "--org=a/b"], 'found "a/b"'),
-        (["cpu-avx2", "--org", ""], "a variable that was not set"),
+        (["cpu-avx2", "--org", ""], "a variable that is not set"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(hub: Hub, argv: list[str], says: str) -> None:

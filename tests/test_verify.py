@@ -277,7 +277,7 @@ def test_github_gets_annotations(broken: Project) -> None:
     errors = [line for line in lines if line.startswith("::error file=")]
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
-    assert lines[-1].startswith("::warning::matrix.toml:34")
+    assert lines[-1].startswith("::warning::matrix.toml:35")
     assert "::error" not in verify(broken).stdout
     assert "::error" in verify(broken, "--github").stdout
 

@@ -20,10 +20,11 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import PROJECT, Project
 
 MODEL = PROJECT / "build_pytorch/verify/nixpkgs_model"
@@ -49,7 +50,9 @@ class Site:
             "NIX_STATE_DIR": f"{folder}/nix/state",
             "NIX_LOG_DIR": f"{folder}/nix/log",
             "NIX_CONF_DIR": f"{folder}/nix/conf",
-            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+            "NIX_CONFIG": (
+                "substituters =\nbuild-users-group =\nsandbox = false\ncompress-build-log = false"
+            ),
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
             "BUILD_PYTORCH_RETRY_SECONDS": "0.2",
@@ -67,29 +70,37 @@ class Site:
         return done.stdout
 
     def clear(self) -> None:
-        """Forget what was built of PyTorch, and the scenarios."""
+        """Forget what was built of PyTorch, and the scenarios with their markers."""
         for script in self.scenarios.iterdir():
             script.unlink()
-        built = [p for p in self.store.glob("*-pytorch210-*") if p.suffix not in {".drv", ".lock"}]
-        for path in built:
-            self.nix("nix-store", "--delete", "--ignore-liveness", str(path), check=False)
+        delete = ("nix-store", "--delete", "--ignore-liveness")
+        built = [str(p) for p in self.store.glob("*-pytorch210-*")]
+        built = [path for path in built if not path.endswith((".drv", ".lock"))]
+        if built:
+            self.nix(*delete, *built, check=False)
+        for path in built:  # one that cannot be deleted keeps the others
+            if Path(path).exists():
+                self.nix(*delete, path, check=False)
         self.refused = 0
         self.requests.clear()
 
 
 class World:
-    """A copy of the project that builds on a site."""
+    """A copy of the project that builds on a site. It starts empty, unless `is_built` says so."""
 
-    def __init__(self, project: Project, site: Site, folder: Path) -> None:
+    def __init__(
+        self, project: Project, site: Site, folder: Path, *, is_built: bool = False
+    ) -> None:
         self.project = project
         self.root = project.root
         self.site = site
         self.folder = folder
-        # A machine that runs tests need not be one that could build PyTorch.
-        for name, value in (("disk = 60", "disk = 0.01"), ("job_memory = 5", "job_memory = 0.1")):
-            project.edit("matrix.toml", name, value)
-        project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
-        site.clear()
+        if not is_built:
+            # A machine that runs tests need not be able to build PyTorch.
+            project.edit("matrix.toml", "disk = 60", "disk = 0.01")
+            project.edit("matrix.toml", "job_memory = 5", "job_memory = 0.1")
+            project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
+            site.clear()
         self.scenario("default", "good")
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -98,6 +109,10 @@ class World:
     def scenario(self, name: str, script: str) -> None:
         """What the build of a variant does (or of all: `default`): calls of stand_in/build.sh."""
         (self.site.scenarios / f"{name}.sh").write_text(script + "\n")
+
+    def mark(self, name: str) -> None:
+        """Set a marker that a scenario waits for with `await NAME`."""
+        (self.site.scenarios / name).touch()
 
     def program(self, name: str, text: str) -> None:
         """Put a program on PATH."""
@@ -137,6 +152,16 @@ class World:
         path = self.root / ".build-pytorch/ledger.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()]
 
+    def wait_for(self, event: str, count: int = 1) -> None:
+        """Wait until the ledger has so many lines of a kind, and a builder runs after `started`."""
+        path = self.root / ".build-pytorch/ledger.jsonl"
+
+        def is_there() -> bool:
+            enough = path.exists() and path.read_text().count(f'"event":"{event}"') >= count
+            return enough and (event != "started" or bool(self.processes()))
+
+        wait_until(is_there, f"{count} x {event}")
+
     def logs(self, package: str) -> list[str]:
         folder = self.root / ".build-pytorch/logs" / f"pytorch-python313-{package}"
         return [path.read_text() for path in sorted(folder.glob("*.log"))]
@@ -151,12 +176,17 @@ class World:
                     found.append(line)
         return found
 
-    def without_builders(self, seconds: float = 20) -> bool:
-        """Whether no builder runs any more, after at most so long."""
-        end = time.monotonic() + seconds
-        while self.processes() and time.monotonic() < end:
-            time.sleep(0.1)
-        return not self.processes()
+    def wait_for_no_builders(self) -> None:
+        """Wait until no builder runs any more."""
+        wait_until(lambda: not self.processes(), "an end of all builders")
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Wait for a condition, and fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"no {what} after {seconds} s"
+        time.sleep(0.02)
 
 
 def kill_session(process: subprocess.Popen[str]) -> None:
@@ -254,3 +284,15 @@ def programs() -> str | None:
         if shutil.which(name) is None:
             return f"{name} is not installed"
     return None
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One store for all tests of this process; a new World clears it."""
+    with served(Site(tmp_path_factory.mktemp("site"))) as it:
+        yield it
+
+
+@pytest.fixture
+def world(project: Project, site: Site, tmp_path: Path) -> World:
+    return World(project, site, tmp_path)

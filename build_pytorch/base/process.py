@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import select
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
@@ -115,114 +112,7 @@ class Running:
         self._process.wait()
 
 
-_GRACE: Final = 3.0
-"""Seconds that processes left behind have to end after SIGTERM."""
-
-
-class Streaming:
-    """A program in a session of its own, whose output is read as it comes.
-
-    Of its own: Ctrl-C on the terminal reaches us alone, and we decide how it ends.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
-        self._process = process
-        self._output = output
-        self.pid = process.pid
-        os.set_blocking(output.fileno(), False)
-        _live.add(self)
-
-    def fileno(self) -> int:
-        """Of its output, for selectors."""
-        return self._output.fileno()
-
-    def read(self, size: int = 1 << 16) -> bytes | None:
-        """What it printed since, at most so many bytes; None where it has closed its output."""
-        try:
-            return os.read(self._output.fileno(), size) or None
-        except BlockingIOError:
-            return b""
-
-    def is_readable(self) -> bool:
-        """Whether it printed something since, or closed its output."""
-        return bool(select.select([self._output], [], [], 0)[0])
-
-    def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
-        return self._process.poll()
-
-    def signal(self, number: int) -> None:
-        """Send a signal to it and to what it started in its session."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def kill(self) -> None:
-        """End it at once, with everything that it started, in whatever session that is."""
-        import psutil
-
-        family = []
-        with contextlib.suppress(psutil.Error):
-            family = psutil.Process(self.pid).children(recursive=True)
-        self.signal(signal.SIGKILL)
-        for member in family:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
-        self._process.wait()
-
-    def finish(self) -> None:
-        """End what it left behind in its session, and give its output back, once it has ended."""
-        self.signal(signal.SIGTERM)
-        end = time.monotonic() + _GRACE
-        while self._has_family() and time.monotonic() < end:
-            time.sleep(0.05)
-        self.signal(signal.SIGKILL)
-        _live.discard(self)
-        self._output.close()
-
-    def _has_family(self) -> bool:
-        """Whether anything of its session still runs."""
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-
-def stream(
-    argv: Sequence[str], *, cwd: Path | None = None, env: Environment | None = None
-) -> Streaming:
-    """Start a program whose stdout and stderr, as one, are read as they come. Raises ToolError."""
-    process = _started(
-        argv,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=_ending_with_parent(),
-    )
-    assert process.stdout is not None  # noqa: S101 - asked for above
-    return Streaming(process, process.stdout)
-
-
-_PR_SET_PDEATHSIG: Final = 1
-
-
-def _ending_with_parent() -> Callable[[], object] | None:
-    """What a child does first so that it gets SIGTERM when we are gone, kill -9 included.
-
-    Only Linux can. prctl(2).
-    """
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-_live: set[Running | Streaming] = set()
+_live: set[Running] = set()
 """Programs that were started and not waited for yet."""
 
 

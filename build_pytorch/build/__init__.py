@@ -1,1 +1,1 @@
-"""TODO build."""
+"""Building variants: the plan, the run of its builds, what their logs mean, the ledger."""

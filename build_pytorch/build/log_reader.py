@@ -1,6 +1,6 @@
-"""Reading a build's output as it streams: whose line it is, how far the build is, what goes wrong.
+"""What the output of a build shows while it arrives: progress, and the log rules that it matches.
 
-Nothing is held but the last lines; the log itself is a file.
+Only the last lines are held in memory; the log itself is a file.
 """
 
 from __future__ import annotations
@@ -10,44 +10,54 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.build.log_rules import HASH_MISMATCH, KNOWN, WATCHED, Rule, first_found
+from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule, first_match
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
 TAIL: Final = 30
-"""Lines that are shown of a failure nobody knows."""
+"""Lines shown of a failure that no rule names."""
 
 RECENT: Final = 200
-"""Lines within which a mark has to stand to name a failure: what ends a build stands at its end."""
+"""A match names the failure only within so many lines of the end of the log."""
 
-_MOST: Final = 1 << 16
-"""Characters of a line that are looked at; some compile commands have no end."""
+_LONGEST: Final = 1 << 16
+"""Characters of a line that are examined; some compile commands are longer."""
+
+_NIXS_OWN: Final = 1 << 62
+"""The line number of Nix's own errors: they count as recent whatever follows."""
 
 _NINJA: Final = re.compile(r"^\[(\d+)/(\d+)\]")
 _PHASE: Final = re.compile(
     r"^(?:Running phase: (\w+)|(unpacking|patching) sources|(building|configuring|installing))$"
 )
+_SHORT_PHASES: Final = {
+    "unpacking": "unpack",
+    "patching": "patch",
+    "configuring": "configure",
+    "building": "build",
+    "installing": "install",
+}
 _BUILDING: Final = re.compile(r"^building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"^([\w.+-]+)> ")
 
 
 class PlainReader:
-    """Reads what Flox prints: lines, some with the name of their derivation before them."""
+    """Reads output without structure; a line may have its derivation's name as a prefix."""
 
     def __init__(self, package: str) -> None:
         self.package = package
         self._suffix = package.split("-", 1)[-1]
         self._current = package
-        """Whose an unnamed line is: the variant's, until something else is said to be built."""
+        """The owner of lines without a prefix: the last derivation that began."""
 
     def read(self, line: bytes) -> Iterator[LogLine]:
-        """What one line of the output says. A line without a name is taken for the variant's."""
+        """Return the line with its owner: `package` for the variant's own build."""
         text = plain_text(line.decode("utf-8", errors="replace"))
         if built := _BUILDING.match(text):
             self._current = self._owner(built[1])
             yield LogLine("", text)
         elif prefix := _PREFIX.match(text):
-            self._current = ""  # lines have names here, so one without is nobody's
+            self._current = ""  # this program writes prefixes: a line without one is its own
             yield LogLine(self._owner(prefix[1]), text[prefix.end() :])
         else:
             yield LogLine(self._current, text)
@@ -56,62 +66,71 @@ class PlainReader:
         return self.package if self._suffix in name else name
 
 
+def named(line: LogLine) -> LogLine:
+    """Return the line of a dependency as the log of a variant shows it: with its name."""
+    name = re.sub(r"^.*/[a-z0-9]{32}-|\.drv$", "", line.derivation)
+    text = f"{name}> {line.text}" if line.text else f"building {name}" * line.began
+    return LogLine(line.derivation, text)
+
+
 class BuildProgress:
-    """How far one variant's build is, and what its log showed so far."""
+    """How far the build of one variant is, and which log rules its log matched so far."""
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
         self.phase = ""
         self.done = 0
         self.total = 0
+        """Steps of ninja."""
         self.first_step = 0.0
-        """When ninja's first step was seen, in seconds of the caller's clock."""
+        """When ninja's first step was seen, on the caller's clock."""
+        self.began = 0.0
+        """When the variant's own build began, on the caller's clock."""
         self.where = ""
         self.message = ""
         self.tail: deque[str] = deque(maxlen=TAIL)
-        self.found: dict[str, tuple[Rule, str]] = {}
+        self.found: dict[str, tuple[LogRule, str]] = {}
         self.lines = 0
-        self.began = 0.0
-        """When its own build began, in seconds of the caller's clock."""
         self._at: dict[str, int] = {}
         self._mismatches: list[str] = []
         self._after_mismatch = 0
 
-    def see(self, line: LogLine, now: float, *, own: bool) -> Rule | None:
-        """Take a line in. Returns the rule by which the build has to be stopped.
+    def see(self, line: LogLine, now: float, *, own: bool) -> LogRule | None:
+        """Take in a line. Return the rule for which the build has to be stopped, or None.
 
-        `own`: the line is of the variant's own build, not of one that it waits for.
+        `own`: the variant's own build wrote it, not a dependency or Nix.
         """
         if own:
             if line.began:
-                self.where = line.where
-                self.began = now
-                self.phase = "starting"
+                self.where, self.began, self.phase = line.where, now, "starting"
             if line.phase:
                 self.phase = line.phase.removesuffix("Phase")
-        text = line.text[:_MOST]
+        text = line.text[:_LONGEST]
         if not text.strip():
             return None
         if not own and not self.phase and text.startswith("building "):
             self.phase = "dependencies"
         self.tail.append(text)
         self.lines += 1
+        self.message = text.strip()
         if own:
             self._follow(text, now)
-        self.message = text.strip()
         self._keep_mismatch(text)
-        rule = first_found(text, self.variant)
+        return self._match(line, text, own=own)
+
+    def _match(self, line: LogLine, text: str, *, own: bool) -> LogRule | None:
+        rule = first_match(text if own else _PREFIX.sub("", text), self.variant)
         if rule is None or (rule.stops and not own):
             return None
         if rule.stops:
             self.found.setdefault(rule.id, (rule, text.strip()))
             return rule
-        # A download that the compiled code or its tests speak of is not one that Nix made.
+        # Once compiling has begun, a failed download is a message of the code or its tests.
         if rule.retry == "later" and own and self.done:
             return None
         self.found[rule.id] = (rule, text.strip())
         is_nixs_own = not line.derivation and text.startswith("error")
-        self._at[rule.id] = _ALWAYS if is_nixs_own else self.lines
+        self._at[rule.id] = _NIXS_OWN if is_nixs_own else self.lines
         return None
 
     def _follow(self, text: str, now: float) -> None:
@@ -121,10 +140,10 @@ class BuildProgress:
             self.phase = "build"
         elif phase := _PHASE.match(text):
             word = next(word for word in phase.groups() if word)
-            self.phase = _PHASES.get(word, word.removesuffix("Phase"))
+            self.phase = _SHORT_PHASES.get(word, word.removesuffix("Phase"))
 
     def _keep_mismatch(self, text: str) -> None:
-        """Keep the few lines in which Nix tells the two hashes."""
+        """Keep the few lines with which Nix reports the two hashes."""
         if "hash" in text and ("mismatch" in text or "wrong" in text or "expected" in text):
             self._after_mismatch = 4
         if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
@@ -133,28 +152,14 @@ class BuildProgress:
 
     @property
     def mismatch(self) -> str:
-        """The lines about hashes that are not what they should be."""
+        """The lines that report a wrong hash."""
         return "\n".join(self._mismatches)
 
-    def cause(self) -> tuple[Rule, str] | None:
-        """The failure that the log names, with its line: the surest of those it shows."""
-        for rule in WATCHED:
-            if rule.id in self.found:
-                return self.found[rule.id]
-        for rule in KNOWN:
+    def cause(self) -> tuple[LogRule, str] | None:
+        """Return the rule that names the failure, with the line it matched, or None."""
+        for rule in RULES:
             is_recent = self.lines - self._at.get(rule.id, -RECENT) < RECENT
-            if is_recent and (rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch)):
+            is_sure = rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch)
+            if rule.id in self.found and (rule.stops or (is_recent and is_sure)):
                 return self.found[rule.id]
         return None
-
-
-_ALWAYS: Final = 1 << 62
-"""Stands for a line that Nix itself said last, however much follows."""
-
-_PHASES: Final = {
-    "unpacking": "unpack",
-    "patching": "patch",
-    "configuring": "configure",
-    "building": "build",
-    "installing": "install",
-}

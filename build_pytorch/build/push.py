@@ -1,81 +1,94 @@
-"""Pushing results to a binary cache, signed: file://, s3://, ssh://, whatever Nix can."""
+"""Pushing results to a binary cache, signed: file://, s3://, ssh:// and others that Nix has."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.build.build_options import BuildOptions
+from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 
+_AT_ONCE: Final = 4
+"""Results that are signed and copied at the same time."""
 
-def check(options: BuildOptions) -> None:
+
+def check_cache(url: str, key: Path | None) -> None:
     """Raise BuildPytorchError for a cache or a key that cannot work, before hours are spent."""
-    if not options.copy_to:
+    if not url:
         return
     if not process.which(store.NIX):
         raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
-    if "://" not in options.copy_to:
+    if "://" not in url:
         raise BuildPytorchError(
-            f"--copy-to {options.copy_to}: not the URL of a store; file:///srv/cache, s3://bucket "
-            "and ssh://host are"
+            f"--copy-to {url}: not the URL of a store; use file:///srv/cache, s3://bucket "
+            "or ssh://host"
         )
-    if options.secret_key:
+    if key:
         try:
-            text = options.secret_key.read_text(encoding="utf-8")
+            text = key.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             text = ""
         if ":" not in text:
             raise BuildPytorchError(
-                f"--secret-key {options.secret_key}: no signing key; make one with "
+                f"--secret-key {key}: not a signing key; make one with "
                 "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
             )
 
 
 class Pushes:
-    """Results on their way to a cache, while other builds go on. Without a cache none is begun."""
+    """Signs results and copies them to a cache, while builds go on. Without a URL it does nothing.
+
+    `key` is the file of the signing key, None to copy without a signature.
+    """
 
     def __init__(self, url: str, key: Path | None, say: Callable[[str], None]) -> None:
         self.url = url
         self.key = key
         self.say = say
         self.failed: dict[str, str] = {}
-        """What could not be pushed, by package name, with the reason."""
-        self.running: list[tuple[Variant, process.Running]] = []
+        """Why a result was not pushed, by package name."""
+        self.running: dict[asyncio.Task[None], Variant] = {}
+        self._places = asyncio.Semaphore(_AT_ONCE)
 
     def begin(self, variant: Variant, outputs: Sequence[str]) -> None:
-        """Sign store paths with all they need, and begin to copy them."""
-        if not self.url:
-            return
+        """Begin to push store paths with everything that they need."""
+        if self.url:
+            task = asyncio.create_task(self._push(variant, outputs))
+            self.running[task] = variant
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        variant = self.running.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error:
+            self._fail(variant, str(error or "the run was ended"))
+
+    async def _push(self, variant: Variant, outputs: Sequence[str]) -> None:
+        programs = [("", store.copy_argv(outputs, self.url))]
         if self.key:
-            signed = process.start(store.sign_argv(outputs, self.key)).finish()
-            if signed.code:
-                self._fail(variant, f"signing: {signed.last_line}")
-                return
-        self.running.append((variant, process.start(store.copy_argv(outputs, self.url))))
+            programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
+        async with self._places:
+            for what, argv in programs:
+                code, tail = await run_tail(argv)
+                if code:
+                    self._fail(variant, what + "".join(tail or ["Nix prints no reason"]))
+                    return
+        self.say(f"{variant.id}: is in {self.url}")
 
-    def finish(self) -> None:
-        """Tell of those that are done."""
-        for variant, copy in list(self.running):
-            if copy.is_running(0):
-                continue
-            self.running.remove((variant, copy))
-            answer = copy.finish()
-            if answer.code:
-                self._fail(variant, answer.last_line)
-            else:
-                self.say(f"{variant.id}: is in {self.url}")
+    def cancel(self) -> None:
+        """End what is not done; that counts as failed."""
+        for task in self.running:
+            task.cancel()
 
-    def end(self) -> None:
-        """End those that are not done."""
-        for variant, copy in self.running:
-            copy.kill()
-            copy.finish()
-            self._fail(variant, "the run was ended")
-        self.running = []
+    async def end(self) -> None:
+        """Cancel, and wait for the end."""
+        self.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
 
     def _fail(self, variant: Variant, why: str) -> None:
         self.failed[variant.package] = why

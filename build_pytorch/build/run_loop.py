@@ -1,10 +1,14 @@
-"""The builds of a plan: begun in order, watched, stopped, tried again, remembered."""
+"""The run of a plan: one asyncio loop in which no program and no store access blocks another.
+
+Each process is a task: it runs, then its results are looked up, recorded and reported. The loop
+starts builds, shows progress and reacts to signals.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import selectors
 import shlex
 import signal
 import time
@@ -12,367 +16,228 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base.errors import WriteError
-from build_pytorch.build import backends, push
-from build_pytorch.build.build_options import BuildOptions
-from build_pytorch.build.jobs import Attempt, Job
-from build_pytorch.build.log_rules import HASH_MISMATCH, KNOWN
-from build_pytorch.build.outcome import BuildOutcome, State, sentence
-from build_pytorch.build.plan import Plan
-from build_pytorch.build.progress import Display
-from build_pytorch.build.schedule import kind, next_of
-from build_pytorch.build.step import Step
-from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.log_format import with_json_log
-from build_pytorch.nix.store import valid_paths
+from build_pytorch.build import schedule
+from build_pytorch.build.backends.base_backend import BuildSettings, Step
+from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_outcome import BuildOutcome, BuildRecord, decide, sentence
+from build_pytorch.build.build_plan import BuildPlan
+from build_pytorch.build.build_process import Attempt, BuildProcess
+from build_pytorch.build.log_rules import HASH_MISMATCH
+from build_pytorch.build.push import Pushes
 from build_pytorch.results import artefacts, evidence
-from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
-_LATER: Final = "BUILD_PYTORCH_RETRY_SECONDS"
-"""Environment: seconds before the first retry of a download; each further wait is twice as long."""
+_RETRY_SECONDS: Final = "BUILD_PYTORCH_RETRY_SECONDS"
+"""Environment variable: seconds before the first retry of a download."""
 
-_RETRIES: Final = {"fewer-cores": 1, "later": 3}
-
-_KILLED: Final = (137, -9)
-"""Exit codes of a program that the kernel killed, as shells and as Python count them."""
+_TICK: Final = 0.25
+"""Seconds between two updates of the display; events end the wait earlier."""
 
 _LOOK: Final = 10.0
-"""Seconds after which the store is asked again what is built."""
+"""Seconds between two looks for finished steps of a process that goes on."""
 
-_YOUNG: Final = 900.0
-"""Seconds of others' work that are given up to stop one build among many in one Nix."""
+_MOST_DISCARDED: Final = 900.0
+"""Combined build seconds of others that may be discarded to stop one build in a shared process."""
 
 
-class Engine:
+class BuildRun:
     """Carries out one plan."""
 
-    def __init__(self, plan: Plan, options: BuildOptions, display: Display) -> None:
+    def __init__(self, plan: BuildPlan, settings: BuildSettings, display: BuildDisplay) -> None:
         self.plan = plan
-        self.options = options
-        self.root = options.root
-        self.display = display
-        self.ledger = Ledger(options.root)
+        self.settings = settings
         self.outcomes: dict[str, BuildOutcome] = {}
+        """By package name."""
         self.fixable: list[Path] = []
-        """Logs of builds that ended for a wrong hash."""
-        self._pending = list(plan.builds)
-        self._running: list[Job] = []
-        self._cores: dict[str, int] = {}
-        self._tries: dict[tuple[str, str], int] = {}
-        self._not_before: dict[str, float] = {}
-        self.pushes = push.Pushes(options.copy_to, options.secret_key, display.say)
-        self._selector = selectors.DefaultSelector()
-        self._number = 0
-        self._next_look = 0.0
-        self._interrupted = False
-        self._signals_seen = 0
+        """Logs of builds that failed for a wrong hash."""
         self.ended_by = 0
         """The signal that ended the run, or 0."""
+        self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
+        self._display = display
+        self._say = display.say
+        self._record = BuildRecord(settings.root, plan.backend.name, display.say)
+        self._schedule = schedule.Schedule(
+            plan.builds,
+            plan.jobs,
+            plan.cores,
+            float(os.environ.get(_RETRY_SECONDS, "30")),
+            is_shared=plan.backend.shares_process,
+        )
+        self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
+        self._number = 0
+        self._signals_seen = 0
+        self._news = asyncio.Event()
 
     def run(self) -> list[BuildOutcome]:
-        """Build until nothing is left, and say what came of each variant of the plan.
+        """Build until nothing is left, and return what became of each build of the plan.
 
-        Ctrl-C and SIGTERM end it politely, a second one for good; `ended_by` is the first signal.
+        Ctrl-C and SIGTERM end the builds politely, a second one kills them.
         """
+        return asyncio.run(self._run())
+
+    async def _run(self) -> list[BuildOutcome]:
         with self._signals():
             try:
                 for step in self.plan.steps:
                     if step.action == "up to date":
-                        link = artefacts.link(self.root, step.variant)
+                        link = artefacts.link(self.settings.root, step.variant)
                         self.pushes.begin(step.variant, [artefacts.target(link)])
-                while self._pending or self._running or self.pushes.running:
-                    if self._signals_seen and not self._interrupted:
-                        self._end_all()
+                while self._schedule.waiting or self._processes or self.pushes.running:
+                    self._begin()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), _TICK)
+                    self._news.clear()
+                    for process, task in list(self._processes.items()):
+                        if task.done():
+                            del self._processes[process]
+                            task.result()
+                    self._display.show(self._attempts())
                     if self._signals_seen > 1:
                         break
-                    self._begin()
-                    for key, _ in self._selector.select(0.2 if self._running else 0.05):
-                        self._pump(key.fileobj)  # type: ignore[arg-type]
-                    self._reap()
-                    self.pushes.finish()
-                    self.display.show(self._running)
             finally:
-                for job in self._running:
-                    job.interrupted = True
-                    job.process.kill()
-                self._reap()
-                self.pushes.end()
+                for process in self._processes:
+                    process.is_interrupted = True
+                    process.kill()
+                await asyncio.gather(*self._processes.values(), return_exceptions=True)
+                await self.pushes.end()
         return [self.outcomes[step.variant.package] for step in self.plan.builds]
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals are counted, so that none comes between a build and what is remembered of it."""
-
-        def count(number: int, _: object) -> None:
-            self._signals_seen += 1
-            self.ended_by = self.ended_by or number
-
-        ends = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, count) for number in ends}
+        """Handle signals between two events, so that none separates a build from its record."""
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
-            for number, what in before.items():
-                signal.signal(number, what)
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
-    # --- beginning ---
+    def _on_signal(self, number: int) -> None:
+        self._signals_seen += 1
+        self.ended_by = self.ended_by or number
+        self._news.set()
+        if self._signals_seen == 1:
+            self._say("stopping the builds; a second signal kills them")
+            self._put_off(self._schedule.drop(), "the run was ended")
+            self._stop_all()
+            self.pushes.cancel()
+
+    def _attempts(self) -> list[Attempt]:
+        return [attempt for process in self._processes for attempt in process.attempts]
+
+    # --- the start of a process ---
 
     def _begin(self) -> None:
-        if self.plan.builders is not None:
-            if self._pending and not self._running and self._is_time(self._pending):
-                self._start([step for step in list(self._pending) if self._is_as_planned(step)])
-            return
-        while self._pending and len(self._running) < self.plan.jobs:
-            step = self._next()
-            if step is None:
+        while not self._signals_seen:
+            running = [attempt.step.variant for attempt in self._attempts()]
+            ended = [outcome.variant for outcome in self.outcomes.values()]
+            steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
+            if not steps:
                 return
-            if self._is_as_planned(step):
-                self._start([step])
-
-    def _is_as_planned(self, step: Step) -> bool:
-        """Whether the recipe is still the one that was planned; else it is put off."""
-        if evidence.recipe_digest(self.root, step.variant) == step.digest:
-            return True
-        self._pending.remove(step)
-        self._put_off(step, "its recipe has changed since the plan; run again")
-        self.display.say(sentence(self.outcomes[step.variant.package]))
-        return False
-
-    def _is_time(self, steps: Sequence[Step]) -> bool:
-        times = [self._not_before.get(step.variant.package, 0.0) for step in steps]
-        return time.monotonic() >= max(times)
-
-    def _next(self) -> Step | None:
-        steps = {s.variant.package: s for s in self._pending if self._is_time([s])}
-        running = [a.step.variant for job in self._running for a in job.attempts]
-        ended = [outcome.variant for outcome in self.outcomes.values()]
-        variant = next_of([s.variant for s in steps.values()], running, ended)
-        return steps[variant.package] if variant else None
+            root = self.settings.root
+            changed = [s for s in steps if evidence.recipe_digest(root, s.variant) != s.digest]
+            self._put_off(changed, "its recipe has changed since the plan; run again")
+            for step in changed:
+                self._say(sentence(self.outcomes[step.variant.package]))
+            if planned := [step for step in steps if step not in changed]:
+                self._start(planned)
 
     def _start(self, steps: Sequence[Step]) -> None:
-        if not steps:
-            return
         attempts = []
         for step in steps:
-            self._pending.remove(step)
             self._number += 1
-            attempts.append(Attempt(self.root, step, self._number))
-        cores = min(self._cores_of(step) for step in steps)
-        argv, env = backends.command(self.plan, self.root, steps, cores)
-        self.display.say(f"$ {shlex.join(argv)}")
-        is_nix = self.plan.backend == "nix"
-        shown = with_json_log(argv) if is_nix else argv
+            attempts.append(Attempt(self.settings.root, step, self._number))
+        cores = min(self._schedule.cores(step) for step in steps)
+        command = self.plan.backend.command(steps, self.plan.jobs, cores)
+        self._say(f"$ {shlex.join(command.argv)}")
         for attempt in attempts:
-            step = attempt.step
-            self._note(
-                Started(
-                    at=now(),
-                    release=step.variant.release_name,
-                    variant=step.variant.id,
-                    digest=step.digest,
-                    attempt=attempt.id,
-                    backend=self.plan.backend,
-                    derivation=step.derivation.drv_path if step.derivation else "",
-                    log=str(attempt.log),
-                    cores=self._cores_of(step),
-                )
-            )
-        job = Job(self.root, attempts, shown, env, is_nix=is_nix)
-        self._running.append(job)
-        self._selector.register(job, selectors.EVENT_READ)
+            self._record.started(attempt, self._schedule.cores(attempt.step))
+        process = BuildProcess(self.plan.backend, attempts, command, self._on_rule)
+        task = asyncio.create_task(self._build(process))
+        task.add_done_callback(lambda _: self._news.set())
+        self._processes[process] = task
 
-    def _cores_of(self, step: Step) -> int:
-        return self._cores.get(step.variant.package, self.plan.cores)
+    # --- its end ---
 
-    # --- while they run ---
+    async def _build(self, process: BuildProcess) -> None:
+        """Run a process, and conclude its attempts as they end."""
+        early = asyncio.create_task(self._conclude_finished(process))
+        try:
+            code = await process.run()
+        finally:
+            await early
+        for attempt in list(process.attempts):
+            await self._conclude(process, attempt, code)
 
-    def _pump(self, job: Job) -> None:
-        for attempt in job.pump():
-            self._trip(job, attempt)
-        if job.at_end:  # it may live on, and an output at its end can be read for ever
-            self._selector.unregister(job)
+    async def _conclude_finished(self, process: BuildProcess) -> None:
+        """Conclude the finished steps of a shared process, which reports only at its end."""
+        while len(process.attempts) > 1:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.news.wait(), _LOOK)
+            process.news.clear()
+            if process.has_ended:
+                return
+            begun = {id(a.step): a for a in process.attempts if a.progress.began and not a.rule}
+            steps = [attempt.step for attempt in begun.values()]
+            for step in await asyncio.to_thread(self.plan.backend.finished, steps):
+                if not process.has_ended:
+                    process.attempts.remove(begun[id(step)])  # late lines still reach its log
+                    await self._conclude(process, begun[id(step)], 0)
 
-    def _trip(self, job: Job, attempt: Attempt) -> None:
-        rule = attempt.rule
-        if rule is None:
-            return
-        others = [a for a in job.attempts if a is not attempt and a.rule is None]
-        if others and job.elapsed * len(others) > _YOUNG:
-            name = attempt.step.variant.id
-            self.display.say(f"{name}: {rule.meaning}; it goes on because others share its Nix")
+    def _on_rule(self, process: BuildProcess, attempt: Attempt) -> None:
+        """Stop a build that matched a rule, unless too much work of others would be lost."""
+        others = [a for a in process.attempts if a is not attempt and a.rule is None]
+        if attempt.rule and sum(other.seconds for other in others) > _MOST_DISCARDED:
+            name, meaning = attempt.step.variant.id, attempt.rule.meaning
+            self._say(f"{name}: {meaning}; not stopped, because others share its process")
         else:
-            job.stop()
+            process.stop()
 
-    def _release_finished(self, job: Job) -> None:
-        """Conclude what is built while others go on in a Nix that tells so only at its end."""
-        if len(job.attempts) == 1 or not (job.has_news or time.monotonic() > self._next_look):
+    async def _conclude(self, process: BuildProcess, attempt: Attempt, code: int) -> None:
+        """Decide what became of an attempt and record it, then repeat it or report it."""
+        step, created = attempt.step, attempt.created
+        outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
+        was_ended = process.is_interrupted or process.is_stopped
+        outcome = decide(attempt, code, outputs, was_ended=was_ended)
+        rule, name = outcome.rule, outcome.variant.id
+        self._record.ended(attempt, outcome, 0 if attempt.is_shared else process.peak_memory)
+        is_on = not (process.is_interrupted or self.settings.fail_fast)
+        if outcome.state == "interrupted" and is_on:
+            self._schedule.put_back(step)  # it was ended because of another build
             return
-        job.has_news = False
-        self._next_look = time.monotonic() + _LOOK
-        begun = [a for a in job.attempts if a.progress.began and a.rule is None]
-        outputs = {a: a.step.derivation.output for a in begun if a.step.derivation}
-        there = valid_paths(list(outputs.values()))
-        for attempt in [a for a, output in outputs.items() if output in there]:
-            self._conclude(job, attempt, 0)
-            job.release(attempt)
-
-    def _reap(self) -> None:
-        for job in list(self._running):
-            code = job.poll()
-            if code is None:
-                self._release_finished(job)
-                continue
-            if not job.at_end:
-                self._selector.unregister(job)
-            job.drain()
-            job.close()
-            self._running.remove(job)
-            for attempt in job.attempts:
-                self._conclude(job, attempt, code)
-
-    def _conclude(self, job: Job, attempt: Attempt, code: int) -> None:
-        """Decide what came of an attempt, remember it, and try again where that may help."""
-        outputs = backends.outputs(self.plan, self.root, attempt, code)
-        found = attempt.progress.cause()
-        rule, line = found or (None, "")
-        state: State
-        if attempt.rule is not None:  # a result that came all the same is the wrong one
-            state, rule = "stopped", attempt.rule
-            line = attempt.progress.found[rule.id][1]
-        elif outputs:
-            state, rule, line = "built", None, ""
-        elif job.interrupted or job.is_stopped:
-            state, rule, line = "interrupted", None, ""
-            if not (job.interrupted or self.options.fail_fast):
-                self._pending.insert(0, attempt.step)  # ended for another's sake: it begins again
-        else:
-            state = "failed"
-            if code in _KILLED and rule is None:
-                rule, line = _OUT_OF_MEMORY, f"exit code {code}"
-        outcome = BuildOutcome(
-            variant=attempt.step.variant,
-            state=state,
-            seconds=job.seconds(attempt),
-            rule=rule,
-            log=str(attempt.log),
-            outputs=outputs if state == "built" else (),
-            tail=() if rule else tuple(attempt.progress.tail),
-            where=attempt.progress.where,
-            message=line or ("" if state == "built" else _ending(attempt.step, code)),
-        )
-        self._remember(job, attempt, outcome)
-        if attempt.step in self._pending or self._again(attempt.step, outcome):
+        has_failed = outcome.state == "failed" and not self._signals_seen
+        if has_failed and rule and (how := self._schedule.retry(step, rule, time.monotonic())):
+            self._say(f"{name}: {rule.meaning}; {how} (log: {outcome.log})")
             return
         if rule and rule.id == HASH_MISMATCH:
-            self.fixable.append(self.root / attempt.log)
-        self._settle(outcome)
-
-    def _remember(self, job: Job, attempt: Attempt, outcome: BuildOutcome) -> None:
-        variant = outcome.variant
-        if attempt.lost_log:
-            self.display.say(f"{variant.id}: its log is not whole: {attempt.lost_log}")
-        self._note(
-            Ended(
-                at=now(),
-                release=variant.release_name,
-                variant=variant.id,
-                digest=attempt.step.digest,
-                attempt=attempt.id,
-                outcome=outcome.state if outcome.state != "not started" else "failed",
-                seconds=round(outcome.seconds, 3),
-                outputs=outcome.outputs,
-                cause=outcome.rule.id if outcome.rule else "",
-                message=outcome.message[:500],
-                steps=attempt.progress.total,
-                peak_memory=job.peak_memory if len(job.attempts) == 1 else 0,
-                where=outcome.where,
-            )
-        )
-
-    def _note(self, event: Started | Ended) -> None:
-        """Remember something. A ledger that cannot be written ends no build: the store has it."""
-        try:
-            self.ledger.append(event)
-        except WriteError as error:
-            self.display.say(f"{event.variant}: not remembered: {error}")
-
-    def _again(self, step: Step, outcome: BuildOutcome) -> bool:
-        """Whether a failed build is tried once more, and how."""
-        rule, package = outcome.rule, step.variant.package
-        if outcome.state != "failed" or rule is None or not rule.retry or self._interrupted:
-            return False
-        tries = self._tries[package, rule.id] = self._tries.get((package, rule.id), 0) + 1
-        if tries > _RETRIES[rule.retry]:
-            return False
-        if rule.retry == "fewer-cores":
-            cores = self._cores_of(step)
-            if cores <= 1:
-                return False
-            self._cores[package] = cores // 2
-            how = f"once more with {cores // 2} cores instead of {cores}"
-        else:
-            seconds = float(os.environ.get(_LATER, "30")) * 2 ** (tries - 1)
-            self._not_before[package] = time.monotonic() + seconds
-            how = f"again in {seconds:.0f} s"
-        self.display.say(f"{step.variant.id}: {rule.meaning}; {how} (log: {outcome.log})")
-        self._pending.insert(0, step)
-        return True
-
-    # --- ends ---
-
-    def _settle(self, outcome: BuildOutcome) -> None:
-        """Tell what came of a variant, and take out what would fail the same way."""
+            self.fixable.append(self.settings.root / attempt.log)
         self.outcomes[outcome.variant.package] = outcome
-        self.display.say(sentence(outcome))
-        if outcome.state == "built" and not self._interrupted:
+        self._say(sentence(outcome))
+        if not self._signals_seen:
+            self._follow(outcome)
+
+    def _follow(self, outcome: BuildOutcome) -> None:
+        """Push a result; after a failure drop the steps that would fail in the same way."""
+        name, rule, group = outcome.variant.id, outcome.rule, schedule.kind(outcome.variant)
+        built = [o.variant for o in self.outcomes.values() if o.state == "built"]
+        if outcome.state == "built":
             self.pushes.begin(outcome.variant, outcome.outputs)
-        if outcome.state == "built" or self._interrupted:
-            return
-        rule = outcome.rule
-        why = ""
-        if self.options.fail_fast:
-            why = f"--fail-fast: {outcome.variant.id} {outcome.state}"
-        elif rule and rule.shared and not self._has_built(outcome.variant):
-            why = f"{outcome.variant.id} {outcome.state} ({rule.id}), and all have that in common"
-        for step in list(self._pending):
-            is_sibling = kind(step.variant) == kind(outcome.variant)
-            if why and (self.options.fail_fast or is_sibling):
-                self._pending.remove(step)
-                self._put_off(step, why)
-        if self.options.fail_fast:
-            for job in self._running:
-                job.interrupted = True
-                job.stop()
+        elif self.settings.fail_fast:
+            self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
+            self._stop_all()
+        elif rule and rule.shared and group not in map(schedule.kind, built):
+            why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
+            self._put_off(self._schedule.drop(outcome.variant), why)
 
-    def _has_built(self, variant: Variant) -> bool:
-        return any(
-            o.state == "built" and kind(o.variant) == kind(variant) for o in self.outcomes.values()
-        )
+    def _put_off(self, steps: Sequence[Step], why: str) -> None:
+        for step in steps:
+            outcome = BuildOutcome(variant=step.variant, state="not started", message=why)
+            self.outcomes[step.variant.package] = outcome
 
-    def _put_off(self, step: Step, why: str) -> None:
-        self.outcomes[step.variant.package] = BuildOutcome(
-            variant=step.variant, state="not started", message=why
-        )
-
-    def _end_all(self) -> None:
-        """End politely what runs, and begin nothing more."""
-        self._interrupted = True
-        self.display.say("stopping the builds; once more ends them at once")
-        for step in self._pending:
-            self._put_off(step, "the run was ended")
-        self._pending = []
-        self.pushes.end()
-        for job in self._running:
-            job.interrupted = True
-            job.stop()
-
-
-def _ending(step: Step, code: int) -> str:
-    """How a program ended that left no result."""
-    if code:
-        return f"exit code {code}"
-    name = f"result-{step.variant.package}"
-    return f"no error, and no new {name}; take that link away and run again"
-
-
-_OUT_OF_MEMORY: Final = next(rule for rule in KNOWN if rule.id == "out-of-memory")
+    def _stop_all(self) -> None:
+        for process in self._processes:
+            process.is_interrupted = True
+            process.stop()

@@ -1,72 +1,139 @@
-"""In which order variants are built.
+"""Scheduling decisions: the order of builds, what begins next, retries. No I/O; time is passed in.
 
-First a canary: one variant of each kind before its siblings, since what is wrong with all of them
-shows in the first. Then a diagonal, each CPU ISA with a GPU architecture of its own, then the
-remaining architectures, then the rest, and CPU-only last: C++ objects depend on the ISA only, CUDA
-objects on the architecture only, so this order has the most work done once where it is shared.
+The first variant of each group is its canary: a fault that all recipes of the group share shows
+there first. Then each CPU ISA is built with a GPU architecture of its own, then the remaining
+architectures, then the rest, CPU-only last. C++ objects depend on the ISA only and CUDA objects on
+the architecture only, so a shared compiler cache gets most of its objects from the first builds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
+from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Variant
+
+_RETRIES: Final = {"fewer-cores": 1, "later": 3}
 
 
 def ordered(variants: Iterable[Variant]) -> list[Variant]:
-    """Variants in the order in which they are begun; kinds and releases keep that of the matrix."""
+    """Return variants in the order of their builds; groups and releases keep the matrix order."""
     kinds: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         kinds.setdefault(kind(variant), []).append(variant)
     blocks = sorted(kinds.values(), key=lambda block: block[0].gpu is None)
     blocks = [_diagonal(block) for block in blocks]
-    canaries = [block[0] for block in blocks]
-    return [*canaries, *(variant for block in blocks for variant in block[1:])]
+    return [*(block[0] for block in blocks), *(v for block in blocks for v in block[1:])]
 
 
 def kind(variant: Variant) -> tuple[str, str]:
-    """What a canary speaks for: the variants of one group, whose recipes differ in values only."""
+    """Return what a canary stands for: recipes of one group differ in values only."""
     return variant.release_name, variant.group.title
 
 
 def _diagonal(block: Sequence[Variant]) -> list[Variant]:
-    """Each ISA with a new architecture, then what else is new, then the rest."""
+    """Order variants: pairs of a new ISA and a new architecture, then either new, then the rest."""
+    result: list[Variant] = []
     gpus: set[str | None] = set()
     cpus: set[str] = set()
-    result: list[Variant] = []
-
-    def take(variant: Variant) -> None:
-        result.append(variant)
-        gpus.add(variant.gpu_key)
-        cpus.add(variant.cpu_key)
-
-    for variant in block:
-        if variant.gpu_key not in gpus and variant.cpu_key not in cpus:
-            take(variant)
-    for variant in block:
-        if variant.gpu_key not in gpus or variant.cpu_key not in cpus:
-            take(variant)
-    return [*result, *(variant for variant in block if variant not in result)]
+    rest = list(block)
+    for enough in (2, 1, 0):
+        for variant in rest:
+            if (variant.gpu_key not in gpus) + (variant.cpu_key not in cpus) >= enough:
+                result.append(variant)
+                gpus.add(variant.gpu_key)
+                cpus.add(variant.cpu_key)
+        taken = {variant.package for variant in result}
+        rest = [variant for variant in rest if variant.package not in taken]
+    return result
 
 
 def next_of(
     pending: Sequence[Variant], running: Sequence[Variant], ended: Sequence[Variant]
 ) -> Variant | None:
-    """Which of the pending to begin now, or None where it is better to wait for one that runs.
+    """Return the pending variant to begin now, or None to wait for a running one.
 
-    Siblings wait for their canary. Two with the same new ISA or architecture do not run at once
-    where another can be taken.
+    Siblings wait for their canary. Two variants with the same new ISA or architecture do not run
+    at once where another one can begin.
     """
-    waiting_for = {kind(v) for v in running if not any(kind(v) == kind(e) for e in ended)}
+    waiting_for = {kind(v) for v in running} - {kind(v) for v in ended}
     free = [v for v in pending if kind(v) not in waiting_for]
     gpus = {v.gpu_key for v in ended}
     cpus = {v.cpu_key for v in ended}
-    for variant in free:
-        clash = any(
+
+    def clashes(variant: Variant) -> bool:
+        return any(
             (variant.gpu_key not in gpus and variant.gpu_key == other.gpu_key is not None)
             or (variant.cpu_key not in cpus and variant.cpu_key == other.cpu_key)
             for other in running
         )
-        if not clash:
-            return variant
-    return free[0] if free else None
+
+    return next((v for v in free if not clashes(v)), free[0] if free else None)
+
+
+class Schedule:
+    """The steps that wait, with their cores and retries.
+
+    `retry_seconds` pass before the first retry of a download; each further one waits twice as
+    long. `is_shared`: one process builds all steps that wait.
+    """
+
+    def __init__(
+        self, steps: Iterable[Step], jobs: int, cores: int, retry_seconds: float, *, is_shared: bool
+    ) -> None:
+        self.waiting = list(steps)
+        self._jobs = jobs
+        self._default_cores = cores
+        self._retry_seconds = retry_seconds
+        self._is_shared = is_shared
+        self._cores: dict[str, int] = {}
+        self._tries: dict[tuple[str, str], int] = {}
+        self._not_before: dict[str, float] = {}
+
+    def cores(self, step: Step) -> int:
+        """Return the compile jobs that a step may use."""
+        return self._cores.get(step.variant.package, self._default_cores)
+
+    def take(
+        self, now: float, running: Sequence[Variant], ended: Sequence[Variant], processes: int
+    ) -> list[Step]:
+        """Remove and return the steps that a new process builds now; empty: wait."""
+        due = [s for s in self.waiting if now >= self._not_before.get(s.variant.package, 0.0)]
+        if self._is_shared:
+            taken = [] if processes or len(due) < len(self.waiting) else due
+        elif processes >= self._jobs:
+            taken = []
+        else:
+            first = next_of([step.variant for step in due], running, ended)
+            taken = [step for step in due if step.variant is first]
+        self.waiting = [step for step in self.waiting if step not in taken]
+        return taken
+
+    def put_back(self, step: Step) -> None:
+        """Build a step again, before the others."""
+        self.waiting.insert(0, step)
+
+    def retry(self, step: Step, rule: LogRule, now: float) -> str:
+        """Put a failed step back if its rule allows another try. Return how, or an empty text."""
+        package = step.variant.package
+        if not rule.retry:
+            return ""
+        tries = self._tries[package, rule.id] = self._tries.get((package, rule.id), 0) + 1
+        cores = self.cores(step)
+        if tries > _RETRIES[rule.retry] or (rule.retry == "fewer-cores" and cores <= 1):
+            return ""
+        self.put_back(step)
+        if rule.retry == "fewer-cores":
+            self._cores[package] = cores // 2
+            return f"once more with {cores // 2} cores instead of {cores}"
+        seconds = self._retry_seconds * 2 ** (tries - 1)
+        self._not_before[package] = now + seconds
+        return f"again in {seconds:.0f} s"
+
+    def drop(self, group: Variant | None = None) -> list[Step]:
+        """Remove and return what waits: all, or the siblings of a variant."""
+        gone = [s for s in self.waiting if group is None or kind(s.variant) == kind(group)]
+        self.waiting = [step for step in self.waiting if step not in gone]
+        return gone

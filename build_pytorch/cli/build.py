@@ -1,7 +1,9 @@
-"""The command behind `invoke build` and the nox session: plan, build, tell."""
+"""`invoke build`: plan builds, carry them out, report the outcomes."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import signal
 import sys
 from collections import Counter
@@ -10,238 +12,212 @@ from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Screen, counted, print_json
-from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError
-from build_pytorch.build import plan, push
-from build_pytorch.build.build_options import BuildOptions, NothingToBuildError, chosen
-from build_pytorch.build.lock import only_run
-from build_pytorch.build.outcome import BuildOutcome
-from build_pytorch.build.plan import Plan
-from build_pytorch.build.progress import Display, clock
-from build_pytorch.build.run_loop import Engine
+from build_pytorch.base.console import Screen, counted, print_json, visible
+from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.build.backends import backend_registry
+from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_obstacles import only_run
+from build_pytorch.build.build_outcome import BuildOutcome, clock, earlier_seconds
+from build_pytorch.build.build_plan import BuildPlan, make_plan
+from build_pytorch.build.push import check_cache
+from build_pytorch.build.run_loop import BuildRun
+from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
-from build_pytorch.results.ledger import Ended, Ledger
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.selection import select
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
 _MOST_FAILURES: Final = 100
-"""More than this no exit code counts: from 126 on, shells mean something else."""
+"""The highest exit code for failures; shells use those from 126 on."""
 
-_COLOURS: Final = {"built": "green", "up to date": "dim", "skipped": "yellow"}
-
-
-def run(given: BuildCommandOptions) -> int:
-    """Plan builds, run them and print the results. Returns the number of variants that failed.
-
-    Raises BuildPytorchError if nothing can be started: a wrong name, an obstacle, another run.
-    """
-    return _run(_build_options(given))
+_COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
-def _build_options(given: BuildCommandOptions) -> BuildOptions:
-    if given.keep_going and given.fail_fast:
+class NothingToBuildError(BuildPytorchError):
+    """Every variant that was selected is skipped."""
+
+
+def _settings(options: BuildCommandOptions) -> BuildSettings:
+    """Return how to build. Raises BuildPytorchError for options that contradict each other."""
+    copy_to = options.copy_to or options.store
+    if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    return BuildOptions(
-        patterns=given.variants,
-        gpu=given.gpu,
-        isa=given.isa,
-        all=given.all,
-        root=given.root,
-        backend=given.backend,
-        jobs=given.jobs,
-        cores=given.cores,
-        builders=given.builders,
-        copy_to=given.copy_to or given.store,
-        secret_key=given.secret_key,
-        dry_run=given.dry_run,
-        fail_fast=given.fail_fast,
-        fix_hashes=given.fix_hashes,
-        force=given.force,
-        json=given.json,
-    )
+    backend_registry.fitting(options.backend, is_remote=bool(options.builders))
+    if options.secret_key and not copy_to:
+        raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
+    if options.fix_hashes and options.root.resolve() != paths.PROJECT:
+        raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
+    check_cache(copy_to, options.secret_key)
+    others = [name for name in BuildSettings.__struct_fields__ if name != "copy_to"]
+    return BuildSettings(copy_to=copy_to, **{name: getattr(options, name) for name in others})
 
 
-def _run(options: BuildOptions) -> int:
-    """Plan builds, carry them out and say what came of them.
+def run(options: BuildCommandOptions) -> int:
+    """Build what is selected. Return the number of variants that failed.
 
-    Raises BuildPytorchError as `run` does.
+    Raises BuildPytorchError where nothing can begin: a wrong name, an obstacle, another run.
     """
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    push.check(options)
+    settings = _settings(options)
     outcomes: dict[str, BuildOutcome] = {}
-    unpushed: dict[str, str] = {}
     for _ in range(_MOST_ROUNDS):
-        fleet = matrix_reader.load()
-        made = plan.make(fleet, chosen(fleet, options), options)
-        _print_plan(screen, made)
-        if reason := _reason_against(made):
+        matrix = matrix_reader.load()
+        plan = make_plan(matrix, _selected(matrix, options), settings)
+        _print_plan(screen, plan)
+        reason = _reason_against(plan)
+        if reason or options.dry_run:
             if options.json:
-                print_json(_document(made, {}, EXIT_BAD_INPUT), sys.stdout)
-            raise reason
-        if options.dry_run:
-            if options.json:
-                print_json(_document(made, {}, EXIT_OK), sys.stdout)
+                print_json(_document(plan, {}, EXIT_BAD_INPUT if reason else EXIT_OK), sys.stdout)
+            if reason:
+                raise reason
             return EXIT_OK
-        # Who walked away wants to come back to results: a lost terminal ends nothing.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        with only_run(options.root):
-            engine, ended = _build(made, options, screen)
-        # What was fixed and is the same build as another now has no failure any more.
-        current = {step.variant.package for step in made.steps if step.action == "up to date"}
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
+        gc.enable()  # the entry point disables it for short commands; a run takes days
+        history = earlier_seconds(options.root, [step.variant for step in plan.steps])
+        with only_run(options.root), BuildDisplay(screen, history) as display:
+            build_run = BuildRun(plan, settings, display)
+            ended = build_run.run()
+        # After a fix a variant may be the same build as another one.
+        current = {step.variant.package for step in plan.steps if step.action == "up to date"}
         outcomes = {package: o for package, o in outcomes.items() if package not in current}
         outcomes |= {outcome.variant.package: outcome for outcome in ended}
-        unpushed = engine.pushes.failed
-        if not (options.fix_hashes and engine.fixable and not engine.ended_by):
+        is_fixable = options.fix_hashes and build_run.fixable and not build_run.ended_by
+        if not (is_fixable and _fix(build_run.fixable, screen)):
             break
-        if not _fix(engine.fixable, screen):
-            break
-    return _finish(made, outcomes, unpushed, options, screen, engine.ended_by)
+    failed = {package for package, o in outcomes.items() if o.state != "built"}
+    code = min(len(failed | build_run.pushes.failed.keys()), _MOST_FAILURES)
+    _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
+    if options.json:
+        ended_by = build_run.ended_by
+        print_json(_document(plan, outcomes, 128 + ended_by if ended_by else code), sys.stdout)
+    if build_run.ended_by:
+        signal.raise_signal(build_run.ended_by)
+    return code
 
 
-def _reason_against(made: Plan) -> BuildPytorchError | None:
-    """Why nothing of a plan can be begun, or None."""
-    if made.obstacles:
-        return BuildPytorchError(
-            f"nothing was begun: {counted(len(made.obstacles), 'obstacle')}:\n"
-            + "\n".join(f"  {obstacle}" for obstacle in made.obstacles)
+def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ...]:
+    """Return the selected variants in matrix order.
+
+    Raises BuildPytorchError for a name that matches nothing, and without any selection: the whole
+    fleet takes days.
+    """
+    if not (options.variants or options.gpu or options.isa or options.all):
+        raise BuildPytorchError(
+            f"name what to build, such as {matrix.variants[0].id} or --gpu sm90; "
+            f"--all builds all {len(matrix.variants)}"
         )
-    if all(step.action == "skipped" for step in made.steps):
-        return NothingToBuildError(f"nothing to build: {made.steps[0].reason}")
-    return None
-
-
-def _build(made: Plan, options: BuildOptions, screen: Screen) -> tuple[Engine, list[BuildOutcome]]:
-    with Display(screen, _history(options.root, [s.variant for s in made.steps])) as display:
-        engine = Engine(made, options, display)
-        return engine, engine.run()
-
-
-def _history(root: Path, variants: Sequence[Variant]) -> dict[str, float]:
-    """Seconds that builds took, by package: the last of the variant, else of one of its kind."""
-    own: dict[str, float] = {}
-    of_kind: dict[str, float] = {}
-    known = {(v.release_name, v.id): v for v in variants}
-    for event in Ledger(root).events():
-        if isinstance(event, Ended) and event.outcome == "built" and event.steps:
-            variant = known.get(event.subject)
-            if variant:
-                own[variant.package] = event.seconds
-                of_kind[variant.group.title] = event.seconds
-    found = {}
-    for variant in variants:
-        seconds = own.get(variant.package, of_kind.get(variant.group.title))
-        if seconds is not None:
-            found[variant.package] = seconds
+    for option, names, known in (
+        ("--gpu", options.gpu, [*matrix.gpus, "cpu"]),
+        ("--isa", options.isa, list(matrix.cpus)),
+    ):
+        for name in names:
+            if name not in known:
+                hint = near_miss(name, known) or f"; there are {', '.join(known)}"
+                raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
+    found = tuple(
+        variant
+        for variant in select(matrix, options.variants)
+        if (not options.gpu or (variant.gpu_key or "cpu") in options.gpu)
+        and (not options.isa or variant.cpu_key in options.isa)
+    )
+    if not found:
+        wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
+        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.VARIANTS_DOC} lists all")
     return found
 
 
-def _fix(logs: Sequence[Path], screen: Screen) -> bool:
-    """Take the hashes out of logs into matrix.toml; whether that changed something."""
-    from build_pytorch.cli import prefetch
+def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
+    """Return why no build of a plan can begin, or None."""
+    if plan.obstacles:
+        lines = "\n".join(f"  {visible(obstacle)}" for obstacle in plan.obstacles)
+        number = counted(len(plan.obstacles), "obstacle")
+        return BuildPytorchError(f"nothing was started: {number}:\n{lines}")
+    if all(step.action == "skipped" for step in plan.steps):
+        return NothingToBuildError(f"nothing to build: {plan.steps[0].reason}")
+    return None
 
+
+def _fix(logs: Sequence[Path], screen: Screen) -> bool:
+    """Write the hashes of logs into matrix.toml. Return whether that changed something."""
     before = paths.MATRIX.read_bytes()
     for log in logs:
         try:
-            with _stdout_to(screen):
+            with contextlib.redirect_stdout(screen.stream):
                 prefetch.run(PrefetchOptions(from_log=log))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
     return paths.MATRIX.read_bytes() != before
 
 
-def _stdout_to(screen: Screen) -> Any:  # noqa: ANN401 - contextlib's own type is private
-    from contextlib import redirect_stdout
-
-    return redirect_stdout(screen.stream)
-
-
-def _print_plan(screen: Screen, made: Plan) -> None:
-    how = f", {counted(made.cores, 'core')} each" if made.cores else ""
-    if made.builders:
-        how = f", on {counted(len(made.builders.machines), 'builder')}"
-    elif made.cores:
-        how += f", about {made.hours:.0f} hours in all"
-    screen.line(screen.paint(f"Plan: {made.backend}, {made.jobs} at once{how}", "bold"))
-    width = max(len(step.variant.id) for step in made.steps)
-    for step in made.steps:
-        colour = {"build": "green", "skipped": "yellow"}.get(step.action, "dim")
-        place = f" on {step.where}" if step.where else ""
-        action = screen.paint(f"{step.action:<10}", colour)
+def _print_plan(screen: Screen, plan: BuildPlan) -> None:
+    how = f"{plan.backend.name}, {plan.jobs} at once"
+    if plan.backend.summary:
+        how += f", {plan.backend.summary}"
+    elif plan.cores:
+        how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.0f} hours in all"
+    screen.line(screen.paint(f"Plan: {how}", "bold"))
+    width = max(len(step.variant.id) for step in plan.steps)
+    for step in plan.steps:
+        place = f" on {visible(step.where)}" if step.where else ""
+        action = screen.paint(f"{step.action:<10}", _COLOURS[step.action])
         screen.line(f"  {action}  {step.variant.id:<{width}}  {step.reason}{place}")
-    for warning in made.warnings:
+    for warning in plan.warnings:
         screen.line(f"  {screen.paint('note', 'yellow')}        {warning}")
 
 
-def _finish(  # noqa: PLR0913, PLR0917 - what a run comes down to
-    made: Plan,
-    outcomes: dict[str, BuildOutcome],
-    unpushed: dict[str, str],
-    options: BuildOptions,
-    screen: Screen,
-    ended_by: int,
-) -> int:
-    """Print the table, and give the number of failures."""
-    failed = {package for package, o in outcomes.items() if o.state != "built"}
-    code = min(len(failed | unpushed.keys()), _MOST_FAILURES)
+def _print_outcomes(
+    screen: Screen, plan: BuildPlan, outcomes: dict[str, BuildOutcome], unpushed: int
+) -> None:
     if len(outcomes) > 1:
         screen.line()
         for outcome in outcomes.values():
-            colour = _COLOURS.get(outcome.state, "red")
-            state = screen.paint(f"{outcome.state:<11}", colour)
+            state = screen.paint(f"{outcome.state:<11}", _COLOURS.get(outcome.state, "red"))
             cause = outcome.rule.id if outcome.rule else ""
-            what = outcome.log or outcome.message
-            screen.line(
-                f"  {state}  {outcome.variant.id:<18}  {clock(outcome.seconds):>8}  "
-                f"{cause:<20}  {what}".rstrip()
-            )
-    states = Counter(step.action for step in made.steps if step.variant.package not in outcomes)
-    rest = [f"{number} {state}" for state, number in states.items() if state != "build"]
-    parts = [f"{len(outcomes) - len(failed)} built, {len(failed)} not", *rest]
+            what = visible(outcome.log or outcome.message)
+            took = clock(outcome.seconds)
+            row = f"  {state}  {outcome.variant.id:<18}  {took:>8}  {cause:<20}  {what}"
+            screen.line(row.rstrip())
+    built = sum(outcome.state == "built" for outcome in outcomes.values())
+    parts = [f"{built} built, {len(outcomes) - built} not"]
+    rest = Counter(step.action for step in plan.steps if step.variant.package not in outcomes)
+    parts += [f"{number} {action}" for action, number in rest.items() if action != "build"]
     if unpushed:
-        parts.append(f"{len(unpushed)} not pushed")
+        parts.append(f"{unpushed} not pushed")
     screen.line("; ".join(parts))
-    if options.json:
-        print_json(_document(made, outcomes, 128 + ended_by if ended_by else code), sys.stdout)
-    if ended_by:
-        signal.raise_signal(ended_by)
-    return code
 
 
-def _document(made: Plan, outcomes: dict[str, BuildOutcome], code: int) -> dict[str, Any]:
-    """For --json: the plan, and what came of it."""
-    return {
-        "backend": made.backend,
-        "jobs": made.jobs,
-        "cores": made.cores,
-        "obstacles": list(made.obstacles),
-        "warnings": list(made.warnings),
-        "variants": [
-            {
-                "variant": step.variant.id,
-                "package": step.variant.package,
-                "action": step.action,
-                "reason": step.reason,
-                "where": step.where,
-                "derivation": step.derivation.drv_path if step.derivation else None,
-                **_outcome(outcomes.get(step.variant.package)),
+def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> dict[str, Any]:
+    """Return the document of --json: the plan, and what became of it."""
+    variants = []
+    for step in plan.steps:
+        row: dict[str, Any] = {
+            "variant": step.variant.id,
+            "package": step.variant.package,
+            "action": step.action,
+            "reason": step.reason,
+            "where": step.where,
+            "derivation": step.derivation.drv_path if step.derivation else None,
+        }
+        if outcome := outcomes.get(step.variant.package):
+            row |= {
+                "outcome": outcome.state,
+                "seconds": round(outcome.seconds, 3),
+                "cause": outcome.rule.id if outcome.rule else None,
+                "message": outcome.message,
+                "log": outcome.log,
+                "outputs": list(outcome.outputs),
             }
-            for step in made.steps
-        ],
-        "exit_code": code,
-    }
-
-
-def _outcome(outcome: BuildOutcome | None) -> dict[str, Any]:
-    if outcome is None:
-        return {}
+        variants.append(row)
     return {
-        "outcome": outcome.state,
-        "seconds": round(outcome.seconds, 3),
-        "cause": outcome.rule.id if outcome.rule else None,
-        "message": outcome.message,
-        "log": outcome.log,
-        "outputs": list(outcome.outputs),
+        "backend": plan.backend.name,
+        "jobs": plan.jobs,
+        "cores": plan.cores,
+        "obstacles": list(plan.obstacles),
+        "warnings": list(plan.warnings),
+        "variants": variants,
+        "exit_code": code,
     }

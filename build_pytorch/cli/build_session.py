@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from build_pytorch.base.errors import EXIT_INTERRUPTED, EXIT_OK, BuildPytorchError
-from build_pytorch.build.build_options import NothingToBuildError
 from build_pytorch.cli import build
 from build_pytorch.cli.commands import COMMANDS, BuildCommandOptions
 from build_pytorch.cli.declaration import options_from, parsed
@@ -34,7 +33,7 @@ def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
             return build.run(
                 options_from(BuildCommandOptions, {**arguments, "variants": [package]})
             )
-        except NothingToBuildError as reason:
+        except build.NothingToBuildError as reason:
             skipped = str(reason)
             return EXIT_OK
 

@@ -18,23 +18,23 @@ from build_pytorch.nix import derivations
 from build_pytorch.nix.store import in_cache
 
 MOST: Final = 256
-"""Jobs that one matrix of GitHub Actions may have (its documentation, "Usage limits")."""
+"""Jobs in one matrix of GitHub Actions (its documentation, "Usage limits")."""
 
 _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.04-arm"}
-"""GitHub's own runners, too small to build PyTorch: --runner names others."""
+"""GitHub's own runners. They are too small for PyTorch; --runner names others."""
 
 
 def run(options: CiMatrixOptions) -> int:
-    """Print the matrix on one line: `include`, with a job for at most `size` variants of a group.
+    """Print the matrix on one line: `include`, with jobs of at most `size` variants of a group.
 
-    Variants that no machine runs are left out, and those that the cache `store` has.
-    Raises BuildPytorchError for arguments that cannot be meant.
+    Variants without a real machine are left out, and those that the cache `store` has.
+    Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
     labels = dict(_RUNNERS)
     for runner in options.runner:
         platform, found, label = runner.partition("=")
         if not found or platform not in labels:
-            raise BuildPytorchError(f"--runner {runner}: say PLATFORM=LABEL, {' or '.join(labels)}")
+            raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()
     wanted = [v for v in select(fleet, options.variants) if not v.impossible]
@@ -50,7 +50,7 @@ def run(options: CiMatrixOptions) -> int:
 
 
 def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Variant]:
-    """Those that a cache does not have yet."""
+    """Return the variants that a cache does not have."""
     evaluated = derivations.evaluate(root, variants)
     for package, why in evaluated.failures.items():
         raise BuildPytorchError(f"{package}: {why}")

@@ -1,1 +1,1 @@
-"""TODO publish."""
+"""Publishing with Flox: preconditions, evidence, one package after the other."""

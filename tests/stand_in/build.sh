@@ -95,6 +95,16 @@ finish() {
     echo "Running phase: fixupPhase"
 }
 
+# Wait until a test has set a marker, or another builder: at most a minute.
+await() {
+    left=1200
+    until [ -e "$control/$1" ]; do
+        left=$((left - 1))
+        [ "$left" -gt 0 ] || exit 1
+        sleep 0.05
+    done
+}
+
 good() {
     phases
     summary

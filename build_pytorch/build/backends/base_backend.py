@@ -1,0 +1,128 @@
+"""What a build backend is: obstacles, command, log reader, outputs; and what it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.build.log_reader import PlainReader
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.nix.derivations import Derivation
+from build_pytorch.nix.log_format import LogLine
+from build_pytorch.nix.store import NixSettings, valid_paths
+from build_pytorch.results import artefacts
+
+_CLOCK_SKEW: Final = 0.1
+"""Seconds by which the time stamps of files may be behind our clock."""
+
+LogReader = Callable[[bytes], Iterator[LogLine]]
+"""Returns the lines of the log that one line of output stands for."""
+
+
+class BuildSettings(Struct, frozen=True, kw_only=True):
+    """How to build. Zero and empty values are decided by the machine."""
+
+    root: Path
+    backend: str = ""
+    jobs: int = 1
+    cores: int = 0
+    builders: str = ""
+    copy_to: str = ""
+    secret_key: Path | None = None
+    dry_run: bool = False
+    fail_fast: bool = False
+    force: bool = False
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What a run does with one variant, and why. `where` is its builder, empty for this machine."""
+
+    variant: Variant
+    action: Literal["build", "up to date", "skipped"]
+    reason: str
+    digest: str
+    derivation: Derivation | None = None
+    where: str = ""
+
+
+class BuildCommand(Struct, frozen=True):
+    """A program with changes of its environment; `hidden` arguments are added and not shown."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str | None] = {}
+    hidden: Sequence[str] = ()
+
+
+class BuildBackend:
+    """Builds recipes with one program. Each subclass has a line in backend_registry.py.
+
+    A step that was interrupted is resumed by running its command again: the program continues
+    with what its store already has.
+    """
+
+    name: ClassVar[str]
+    """The value of --backend, also in the ledger."""
+    program: ClassVar[str]
+    """The backend is available if this is on PATH."""
+    is_remote: ClassVar[bool] = False
+    """Whether --builders selects it."""
+    shares_process: ClassVar[bool] = False
+    """Whether one process builds all steps, by their derivations in the store."""
+    wraps_derivation: ClassVar[bool] = False
+    """Whether the result may be another store path than the recipe's output."""
+    no_builder: ClassVar[str] = "--builders names machines that can"
+    """Why no other machine builds a step."""
+    summary: str = ""
+    """Where it builds, for the head of the plan; empty for this machine."""
+
+    def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
+        self.settings = settings
+        self.matrix = matrix
+        self.host = host
+
+    def builder(self, system: str, features: Sequence[str]) -> str:
+        """Return the address of another machine that builds a derivation, or an empty text."""
+        del system, features
+        return ""
+
+    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield what prevents these builds, each with what to do."""
+        del steps
+        yield from ()
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        """Return the program for these steps: one, or all that share a process."""
+        raise NotImplementedError
+
+    def reader(self, steps: Sequence[Step]) -> LogReader:
+        """Return a reader for the output of a new process."""
+        return PlainReader(steps[0].variant.package).read
+
+    def owner(self, step: Step) -> str:
+        """Return the derivation that the reader names in lines of this step."""
+        return step.variant.package
+
+    def finished(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps whose result is in the store, also while their process still runs."""
+        there = valid_paths([step.derivation.output for step in steps if step.derivation])
+        return [s for s in steps if s.derivation and s.derivation.output in there]
+
+    def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
+        """Return the store paths of a finished step, which its result link protects.
+
+        `began` is the time when the process was started, `code` its exit code. Empty if the step
+        is not built. Raises ToolError if the store does not answer.
+        """
+        return () if code else self._linked(step, began)
+
+    def _linked(self, step: Step, began: float) -> tuple[str, ...]:
+        link = artefacts.link(self.settings.root, step.variant)
+        target = artefacts.target(link)
+        is_ours = step.derivation is not None and target in step.derivation.outputs.values()
+        # Without a derivation to compare with, only a link that this build made counts.
+        if not is_ours and (self.wraps_derivation or step.derivation is None):
+            is_ours = link.is_symlink() and link.lstat().st_ctime >= began - _CLOCK_SKEW
+        return (target,) if is_ours and valid_paths([target]) else ()

@@ -1,0 +1,37 @@
+"""The backend `flox`: `flox build`, which sees only files that Git tracks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from build_pytorch.base import process
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
+from build_pytorch.build.build_obstacles import some
+
+
+class FloxBackend(BuildBackend):
+    """Builds a package of .flox/pkgs."""
+
+    name = "flox"
+    program = "flox"
+    wraps_derivation = True
+
+    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield recipes that Git does not track."""
+        root = self.settings.root
+        paths = [step.variant.path for step in steps]
+        listed = process.capture(["git", "-C", str(root), "ls-files", "--", *paths], check=False)
+        if listed.code:
+            yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"
+            return
+        tracked = set(listed.stdout.splitlines())
+        if missing := [path for path in paths if path not in tracked]:
+            yield f"Flox sees only files that Git tracks: git add {some(missing)}"
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""
+        del jobs
+        config = os.environ.get("NIX_CONFIG", "")
+        argv = ["flox", "build", steps[0].variant.package]
+        return BuildCommand(argv, {"NIX_CONFIG": f"{config}\ncores = {cores}"})

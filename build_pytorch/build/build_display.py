@@ -1,0 +1,144 @@
+"""The display of running builds: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Self
+
+from build_pytorch.base.console import Screen, visible
+from build_pytorch.build.build_outcome import clock
+from build_pytorch.build.build_process import Attempt
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+_EVERY: Final = 0.25
+"""Seconds between two updates of the live table."""
+
+_QUIET: Final = 300.0
+"""Seconds without news after which a plain line is repeated."""
+
+_ENOUGH: Final = 0.03
+"""The part of ninja's steps after which their pace is used for an estimate."""
+
+
+class BuildDisplay:
+    """Shows builds on a stream while its context lasts.
+
+    `history` has the seconds of earlier builds by package name.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        history: Mapping[str, float],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.screen = screen
+        self.history = history
+        self.now = now
+        self._live: Live | None = None
+        self._next = 0.0
+        self._shown: dict[str, tuple[str, int, float]] = {}
+        """Phase, tenth of the steps and time of the last plain line, by attempt."""
+
+    def __enter__(self) -> Self:
+        """Begin the live table where the stream is a terminal."""
+        if self.screen.stream.isatty() and os.environ.get("TERM") != "dumb":
+            from rich.console import Console  # slow to import
+            from rich.live import Live
+
+            console = Console(file=self.screen.stream, no_color=not self.screen.colour)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the live table."""
+        if self._live:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print lines that stay, with control characters escaped."""
+        text = visible(text.expandtabs())
+        try:
+            if self._live:
+                self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            else:
+                self.screen.line(text)
+        except OSError:  # the terminal may be gone; builds go on
+            self._live = None
+
+    def show(self, attempts: Iterable[Attempt]) -> None:
+        """Show how far every build is, at most every quarter of a second."""
+        now = self.now()
+        if now < self._next:
+            return
+        self._next = now + _EVERY
+        if self._live is None:
+            for attempt in attempts:
+                self._show_line(attempt, now)
+            return
+        try:
+            self._live.update(self._table(attempts), refresh=True)
+        except OSError:
+            self._live = None
+
+    def _table(self, attempts: Iterable[Attempt]) -> Table:
+        from rich.table import Table  # slow to import
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2), expand=True)
+        for _ in range(4):
+            table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        for attempt in attempts:
+            cells = [attempt.step.variant.id, *self._cells(attempt)]
+            cells.append(visible(attempt.progress.message.expandtabs()))
+            table.add_row(*(Text(cell) for cell in cells))
+        return table
+
+    def _show_line(self, attempt: Attempt, now: float) -> None:
+        """Print a line for a new phase, another tenth of the steps, or a long time without."""
+        progress = attempt.progress
+        tenth = 10 * progress.done // progress.total if progress.total else 0
+        phase, shown_tenth, when = self._shown.setdefault(attempt.id, ("", 0, now))
+        if (progress.phase, tenth) == (phase, shown_tenth) and now - when < _QUIET:
+            return
+        self._shown[attempt.id] = (progress.phase, tenth, now)
+        self.say(f"{attempt.step.variant.id}: {', '.join(filter(None, self._cells(attempt)))}")
+
+    def _cells(self, attempt: Attempt) -> tuple[str, str, str]:
+        """Return the phase with its steps, the time it took, and an estimate of the rest."""
+        progress = attempt.progress
+        steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
+        seconds = remaining(
+            attempt.seconds,
+            progress.done,
+            progress.total,
+            time.monotonic() - progress.first_step,
+            self.history.get(attempt.step.variant.package),
+        )
+        left = "" if seconds is None else f"about {clock(seconds)} left"
+        return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left
+
+
+def remaining(
+    elapsed: float, done: int, total: int, building: float, before: float | None
+) -> float | None:
+    """Estimate the seconds that a build still takes; None without data.
+
+    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
+    earlier build (`before`). The more steps are done, the more their pace counts.
+    """
+    part = done / total if total else 0.0
+    by_pace = building / part - building if part >= _ENOUGH else None
+    by_history = None if before is None else max(0.0, before - elapsed)
+    if by_pace is None or by_history is None:
+        return by_history if by_pace is None else by_pace
+    return part * by_pace + (1 - part) * by_history

@@ -1,0 +1,169 @@
+"""What prevents builds, each with what to do, and what this machine has for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from build_pytorch.base import files
+from build_pytorch.build.backends.base_backend import BuildBackend, Step
+from build_pytorch.matrix.model import Build, Matrix, Variant
+from build_pytorch.nix import store
+from build_pytorch.results import artefacts
+from build_pytorch.results.evidence import VariantResult
+from build_pytorch.verify import verification
+
+_GIB: Final = 1 << 30
+
+_CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield recipes in which verification finds errors."""
+    if not variants:
+        return
+    bad: dict[str, list[str]] = {}
+    for finding in verification.verify(matrix, root, variants=variants).findings:
+        if finding.severity == "error":
+            bad.setdefault(finding.path, []).append(finding.check)
+    for variant in variants:
+        if ids := bad.get(variant.path):
+            yield (
+                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
+                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
+            )
+
+
+def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield result links whose name is taken by something else."""
+    for variant in variants:
+        link = artefacts.link(root, variant)
+        if link.exists() and not link.is_symlink():
+            yield f"{link.name}: not a link; move it away, the result link needs this name"
+
+
+def stopped_results(
+    steps: Sequence[Step], results: Mapping[str, VariantResult], there: set[str]
+) -> Iterator[str]:
+    """Yield results in the store whose build was stopped by a log rule."""
+    for step in steps:
+        cause = results[step.variant.package].stopped_by
+        output = step.derivation.output if step.derivation else ""
+        if cause and output in there:
+            yield (
+                f"{step.variant.id}: its build was stopped ({cause}), but the store has the "
+                f"result: {store.delete_command(output)}"
+            )
+
+
+def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
+    """Yield system features that recipes need and no machine has."""
+    here = backend.host.features
+    missing: dict[str, list[str]] = {}
+    for step in steps:
+        if not step.derivation or here is None:
+            continue
+        if not backend.builder(step.derivation.system, step.derivation.features):
+            for feature in step.derivation.features:
+                if feature not in here:
+                    missing.setdefault(feature, []).append(step.variant.id)
+    for feature, ids in missing.items():
+        yield (
+            f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
+            "nix.conf, or a builder that has it with --builders"
+        )
+
+
+def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """Yield memory and disks that are too small for so many builds at once."""
+    jobs, cores = min(jobs, len(steps)), max(1, cores)
+    for build in _needs(steps):
+        needed = (build.reserved_memory + build.job_memory * cores) * jobs
+        free = min(psutil.virtual_memory().available / _GIB, _memory())
+        if free < needed:
+            yield (
+                f"memory: {jobs} at once with {cores} compile jobs each need {needed:.0f} GiB, "
+                f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
+                "or --cores, a larger machine with --builders, or --force"
+            )
+        for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+            free = _free_disk(place)
+            if free < build.disk * jobs:
+                yield (
+                    f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
+                    f"{build.disk * jobs:.0f}; `nix-collect-garbage`, fewer --jobs, or --force"
+                )
+
+
+def few_cores(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+    """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
+    share = _cpus() // max(1, min(jobs, len(steps)))
+    for build in _needs(steps):
+        if cores < min(share, build.max_jobs):
+            yield (
+                f"memory: {_memory():.0f} GiB allow {cores} compile jobs of {share}; "
+                f"one needs up to {build.job_memory:g} GiB"
+            )
+
+
+def most_cores(steps: Sequence[Step], jobs: int) -> int:
+    """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
+    share = _cpus() // jobs
+    return min(build.cores(_memory() / jobs, share) for build in _needs(steps))
+
+
+def _needs(steps: Sequence[Step]) -> list[Build]:
+    """Return what builds need, once for each release that differs."""
+    found: list[Build] = []
+    for step in steps:
+        if step.variant.release.build not in found:
+            found.append(step.variant.release.build)
+    return found
+
+
+def only_run(root: Path) -> AbstractContextManager[None]:
+    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
+
+    Two builds would use memory that each counts on, two publications publish a result twice.
+    """
+    return files.exclusive_lock(root, "builds.lock", "builds or publishes")
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others."""
+    rest = len(names) - most
+    return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _memory() -> float:
+    """Return GiB of memory that builds may use: of the machine, or of the container if less."""
+    total: int = psutil.virtual_memory().total
+    for limit in _CGROUP_LIMITS:
+        try:
+            total = min(total, int(limit.read_text()))
+        except (OSError, ValueError):  # no such limit, or "max"
+            continue
+    return total / _GIB
+
+
+def _cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _free_disk(path: Path) -> float:
+    """Return the free GiB where a path is or would be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free / _GIB

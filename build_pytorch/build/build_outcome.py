@@ -1,0 +1,181 @@
+"""What became of one build: the decision, the record in the ledger, the message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.base.errors import WriteError
+from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
+from build_pytorch.matrix.model import Variant
+from build_pytorch.results.ledger import Ended, Ledger, Started, now
+
+BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
+
+_KILLED: Final = (137, -9)
+"""Exit codes of a program that the kernel killed, as shells and as Python write them."""
+
+
+class BuildOutcome(Struct, frozen=True, kw_only=True):
+    """What became of one variant of the plan."""
+
+    variant: Variant
+    state: BuildState
+    seconds: float = 0.0
+    rule: LogRule | None = None
+    message: str = ""
+    log: str = ""
+    outputs: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
+    where: str = ""
+
+
+def decide(
+    attempt: Attempt, code: int, outputs: tuple[str, ...], *, was_ended: bool
+) -> BuildOutcome:
+    """Decide what became of an attempt whose program ended with an exit code.
+
+    `was_ended`: the run ended the program, for a signal or for the sake of another build.
+    """
+    progress = attempt.progress
+    state: BuildState
+    rule: LogRule | None = None
+    message = ""
+    if attempt.rule is not None:  # a result that was built nevertheless is wrong
+        state, rule = "stopped", attempt.rule
+        message, outputs = progress.found[rule.id][1], ()
+    elif outputs:
+        state = "built"
+    elif was_ended:
+        state, message = "interrupted", _ending(attempt.step, code)
+    else:
+        state = "failed"
+        rule, message = progress.cause() or (None, _ending(attempt.step, code))
+        if code in _KILLED and rule is None:
+            rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
+            message = f"exit code {code}"
+    return BuildOutcome(
+        variant=attempt.step.variant,
+        state=state,
+        seconds=attempt.seconds,
+        rule=rule,
+        message=message,
+        log=str(attempt.log),
+        outputs=outputs,
+        tail=() if rule else tuple(progress.tail),
+        where=progress.where,
+    )
+
+
+def sentence(outcome: BuildOutcome) -> str:
+    """Return the message about a variant: one line for success, else with the way to go on."""
+    name, rule = outcome.variant.id, outcome.rule
+    took = clock(outcome.seconds)
+    if outcome.state == "built":
+        at = f" on {outcome.where}" if outcome.where else ""
+        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}"
+    if outcome.state in {"not started", "interrupted"}:
+        return f"{name}: {outcome.state}: {outcome.message}"
+    if rule is None:
+        tail = "".join(f"    {line}\n" for line in outcome.tail)
+        return (
+            f"{name}: failed after {took} for a reason that no log rule names "
+            f"({outcome.message}); the last lines:\n{tail}  whole log: {outcome.log}"
+        )
+    return (
+        f"{name}: {outcome.state} after {took}: {rule.meaning} ({rule.id})\n"
+        f"  line of the log: {outcome.message}\n"
+        f"  what to do: {rule.fix.replace('LOG', outcome.log)}\n"
+        f"  whole log: {outcome.log}"
+    )
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as `0:07`, `12:34` or `2:34:56`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _ending(step: Step, code: int) -> str:
+    """Return how a program ended that left no result."""
+    if code:
+        return f"exit code {code}"
+    name = f"result-{step.variant.package}"
+    return f"no error, and no new {name}; remove that link and run again"
+
+
+class BuildRecord:
+    """Writes what happens to builds into the ledger.
+
+    A ledger that cannot be written ends no build: the store has the result.
+    """
+
+    def __init__(self, root: Path, backend: str, say: Callable[[str], None]) -> None:
+        self.ledger = Ledger(root)
+        self.backend = backend
+        self.say = say
+
+    def started(self, attempt: Attempt, cores: int) -> None:
+        """Record that an attempt begins."""
+        step = attempt.step
+        event = Started(
+            at=now(),
+            release=step.variant.release_name,
+            variant=step.variant.id,
+            digest=step.digest,
+            attempt=attempt.id,
+            backend=self.backend,
+            derivation=step.derivation.drv_path if step.derivation else "",
+            log=str(attempt.log),
+            cores=cores,
+        )
+        self._append(event)
+
+    def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
+        """Record what became of an attempt."""
+        if attempt.lost_log:
+            self.say(f"{outcome.variant.id}: its log is incomplete: {attempt.lost_log}")
+        event = Ended(
+            at=now(),
+            release=outcome.variant.release_name,
+            variant=outcome.variant.id,
+            digest=attempt.step.digest,
+            attempt=attempt.id,
+            outcome=outcome.state if outcome.state != "not started" else "failed",
+            seconds=round(outcome.seconds, 3),
+            outputs=outcome.outputs,
+            cause=outcome.rule.id if outcome.rule else "",
+            message=outcome.message[:500],
+            steps=attempt.progress.total,
+            peak_memory=peak_memory,
+            where=outcome.where,
+        )
+        self._append(event)
+
+    def _append(self, event: Started | Ended) -> None:
+        try:
+            self.ledger.append(event)
+        except WriteError as error:
+            self.say(f"{event.variant}: not recorded: {error}")
+
+
+def earlier_seconds(root: Path, variants: Sequence[Variant]) -> dict[str, float]:
+    """Return the seconds of the last build by package: of the variant, else of its group."""
+    own: dict[str, float] = {}
+    of_group: dict[str, float] = {}
+    known = {(v.release_name, v.id): v for v in variants}
+    for event in Ledger(root).events():
+        variant = known.get(event.subject)
+        if variant and isinstance(event, Ended) and event.outcome == "built" and event.steps:
+            own[variant.package] = of_group[variant.group.title] = event.seconds
+    return {
+        v.package: own.get(v.package, of_group[v.group.title])
+        for v in variants
+        if v.group.title in of_group
+    }

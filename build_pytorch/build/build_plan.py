@@ -1,0 +1,119 @@
+"""The plan of a run: what becomes of each variant, where, and what prevents it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from build_pytorch.base import process
+from build_pytorch.build import build_obstacles
+from build_pytorch.build.backends import backend_registry
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.schedule import ordered
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.nix import derivations, store
+from build_pytorch.nix.derivations import Derivation, DerivationSet
+from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
+
+
+class BuildPlan(Struct, frozen=True, kw_only=True):
+    """What a run would do. With obstacles it does nothing."""
+
+    steps: tuple[Step, ...]
+    obstacles: tuple[str, ...]
+    warnings: tuple[str, ...]
+    backend: BuildBackend
+    jobs: int
+    cores: int
+
+    @property
+    def hours(self) -> float:
+        """About how long all builds take here, by the core-hours of the matrix."""
+        at_once = min(self.jobs, len(self.builds)) * self.cores
+        total = sum(step.variant.release.build.core_hours for step in self.builds)
+        return total / at_once if at_once else 0.0
+
+    @property
+    def builds(self) -> list[Step]:
+        """What is to be built, in order."""
+        return [step for step in self.steps if step.action == "build"]
+
+
+def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettings) -> BuildPlan:
+    """Plan builds. Nothing is written, except derivations and a machines file for a backend.
+
+    Raises BuildPytorchError if there is no backend or the store does not answer.
+    """
+    root, force = settings.root, settings.force
+    backend = backend_registry.choose(settings, matrix, store.settings())
+    results = evidence.look(root, variants)
+    rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
+    obstacles = list(build_obstacles.occupied(root, rest))
+    if not force:
+        obstacles += build_obstacles.unverified(matrix, root, rest)
+    evaluated = DerivationSet({}, {})
+    if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
+        write = backend.shares_process and not settings.dry_run
+        evaluated = derivations.evaluate(root, rest, write=write)
+        obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
+    found = evaluated.derivations
+    there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
+    steps = [
+        _step(results[v.package], found.get(v.package), there, backend) for v in ordered(variants)
+    ]
+    building = [step for step in steps if step.action == "build"]
+    local = [step for step in building if not step.where]
+    if building and not obstacles:
+        obstacles += build_obstacles.missing_features(building, backend)
+        obstacles += backend.obstacles(building)
+        if not force:
+            obstacles += build_obstacles.stopped_results(building, results, there)
+            obstacles += build_obstacles.too_small(local, settings.jobs, settings.cores)
+    jobs = max(1, min(settings.jobs, len(building)))
+    cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
+    return BuildPlan(
+        steps=tuple(steps),
+        obstacles=tuple(obstacles),
+        warnings=tuple(build_obstacles.few_cores(local, settings.jobs, cores)),
+        backend=backend,
+        jobs=jobs,
+        cores=cores,
+    )
+
+
+def _is_out(variant: Variant, settings: BuildSettings) -> bool:
+    """Whether no machine can run the variant, and it is not built nevertheless."""
+    return bool(variant.impossible) and not settings.force
+
+
+def _step(
+    result: VariantResult, derivation: Derivation | None, there: set[str], backend: BuildBackend
+) -> Step:
+    """Return what becomes of a variant; `there`: the outputs that the store has."""
+    variant = result.variant
+    system = derivation.system if derivation else variant.cpu.platform
+    action: Literal["build", "up to date", "skipped"] = "build"
+    reason = "the result is of another recipe" if result.stale else "not built yet"
+    where = ""
+    if _is_out(variant, backend.settings):
+        action, reason = "skipped", f"impossible-host: {variant.impossible}"
+    elif result.output:
+        action, reason = "up to date", "the store has the current recipe's result"
+    elif derivation and derivation.output in there:
+        reason = "in the store already, only the link is missing"
+    elif system not in backend.host.systems:
+        where = backend.builder(system, derivation.features if derivation else ())
+        if not where:
+            action = "skipped"
+            reason = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
+    return Step(
+        variant=variant,
+        action=action,
+        reason=reason,
+        digest=result.digest,
+        derivation=derivation,
+        where=where,
+    )

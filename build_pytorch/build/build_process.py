@@ -1,0 +1,176 @@
+"""The process of one build, or of several in one Nix: logs, log rules, stopping, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from build_pytorch.base import files, paths
+from build_pytorch.base.process_stream import StreamedProcess
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
+from build_pytorch.build.log_reader import BuildProgress, named
+from build_pytorch.build.log_rules import LogRule
+from build_pytorch.results import ledger
+
+_PATIENCE: Final = 10.0
+"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL."""
+
+_MEMORY_EVERY: Final = 5.0
+"""Seconds between two measurements of a build's memory."""
+
+
+class Attempt:
+    """One try to build a step: its log and its progress."""
+
+    def __init__(self, root: Path, step: Step, number: int) -> None:
+        self.step = step
+        self.progress = BuildProgress(step.variant)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        self.id = f"{stamp}-{os.getpid()}-{number}"
+        self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
+        """Below the root."""
+        self.rule: LogRule | None = None
+        """The rule for which the build is stopped."""
+        self.lost_log = ""
+        """Why the log is incomplete: a full disk ends no build."""
+        self.created = time.time()
+        self.is_shared = False
+        """Whether other steps are built in the same process."""
+        self._started = time.monotonic()
+        with files.write_errors(root / self.log):
+            (root / self.log).parent.mkdir(parents=True, exist_ok=True)
+            self._file = (root / self.log).open("wb")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the build has taken; without waiting for its turn in a shared process."""
+        began = self.progress.began if self.is_shared else 0.0
+        return time.monotonic() - (began or self._started)
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines to the log and make them visible, unless an earlier write failed."""
+        if self.lost_log:
+            return
+        try:
+            self._file.write("".join(f"{line}\n" for line in lines).encode())
+            self._file.flush()
+        except OSError as error:
+            self.lost_log = error.strerror or "cannot be written"
+
+    def close(self) -> None:
+        """Close the log."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+class BuildProcess:
+    """A program that builds one step, or all steps of a backend that shares its process.
+
+    `on_rule` is called as soon as a line of an attempt matches a rule that stops builds.
+    """
+
+    def __init__(
+        self,
+        backend: BuildBackend,
+        attempts: Sequence[Attempt],
+        command: BuildCommand,
+        on_rule: Callable[[BuildProcess, Attempt], None],
+    ) -> None:
+        self.attempts = list(attempts)
+        """Those that are not concluded."""
+        self.command = command
+        self.peak_memory = 0
+        """Bytes."""
+        self.is_interrupted = False
+        """Whether the run ended it, not a log rule."""
+        self.is_stopped = False
+        self.has_ended = False
+        self.news = asyncio.Event()
+        """Set when another step of a shared process has begun, and at the end."""
+        self._backend = backend
+        self._all = tuple(attempts)
+        self._owners = {backend.owner(a.step): a for a in attempts}
+        self._read = backend.reader([a.step for a in attempts])
+        self._on_rule = on_rule
+        self._is_killed = False
+        self._program: StreamedProcess | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        for attempt in attempts:
+            attempt.is_shared = len(attempts) > 1
+
+    async def run(self) -> int:
+        """Run the program to its end and return the exit code. Raises ToolError."""
+        argv = [*self.command.argv, *self.command.hidden]
+        measuring = None
+        try:
+            for attempt in self._all:
+                attempt.write([f"$ {shlex.join(argv)}"])
+            self._program = await StreamedProcess.start(
+                argv, cwd=self._backend.settings.root, env=self.command.env
+            )
+            measuring = asyncio.create_task(self._measure(self._program))
+            if self._is_killed:  # before the program existed
+                self._program.kill()
+            elif self.is_stopped:
+                self._stopping = asyncio.create_task(self._escalate())
+            return await self._program.run(self._take)
+        finally:
+            self.has_ended = True
+            self.news.set()
+            for task in (measuring, self._stopping):
+                if task:
+                    task.cancel()
+            for attempt in self._all:
+                attempt.close()
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        """Put lines into the logs: of their own attempt, or of all that wait for a dependency."""
+        now = time.monotonic()
+        texts: dict[Attempt, list[str]] = {}
+        for raw in lines:
+            for line in self._read(raw):
+                owner = self._owners.get(line.derivation) if line.derivation else None
+                shown = named(line) if line.derivation and not owner else line
+                if line.began and owner:
+                    self.news.set()
+                for attempt in [owner] if owner else self.attempts:
+                    if shown.text:
+                        texts.setdefault(attempt, []).append(shown.text)
+                    rule = attempt.progress.see(shown, now, own=owner is not None)
+                    if rule and attempt.rule is None:
+                        attempt.rule = rule
+                        self._on_rule(self, attempt)
+        for attempt, written in texts.items():
+            attempt.write(written)
+
+    async def _measure(self, program: StreamedProcess) -> None:
+        while True:
+            self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
+            await asyncio.sleep(_MEMORY_EVERY)
+
+    def stop(self) -> None:
+        """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
+        if not self.is_stopped and self._program:
+            self._stopping = asyncio.create_task(self._escalate())
+        self.is_stopped = True
+
+    def kill(self) -> None:
+        """Kill the program at once."""
+        self.is_stopped = self._is_killed = True
+        if self._program and not self.has_ended:
+            self._program.kill()
+
+    async def _escalate(self) -> None:
+        if program := self._program:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                program.send(number)
+                await asyncio.sleep(_PATIENCE)
+            program.kill()

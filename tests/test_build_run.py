@@ -1,0 +1,393 @@
+"""Parts of a run of builds: scheduling, the display, backends, work beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import re
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import World, programs, wait_until
+
+from build_pytorch.base.console import Screen
+from build_pytorch.build.backends.base_backend import (
+    BuildBackend,
+    BuildCommand,
+    BuildSettings,
+    Step,
+)
+from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_process import Attempt, BuildProcess
+from build_pytorch.build.log_rules import RULES, LogRule
+from build_pytorch.build.schedule import Schedule
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.log_format import LogLine
+from build_pytorch.nix.store import NixSettings
+
+needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+
+def steps(fleet: Matrix, *ids: str) -> list[Step]:
+    known = {variant.id: variant for variant in fleet.variants}
+    return [Step(variant=known[id_], action="build", reason="", digest="d") for id_ in ids]
+
+
+def ids(found: Sequence[Step]) -> list[str]:
+    return [step.variant.id for step in found]
+
+
+def rule(id_: str) -> LogRule:
+    return next(rule for rule in RULES if rule.id == id_)
+
+
+# --- scheduling ---
+
+
+def schedule(waiting: list[Step], jobs: int = 1, *, shared: bool = False) -> Schedule:
+    return Schedule(waiting, jobs, 8, 30.0, is_shared=shared)
+
+
+def test_as_many_builds_run_as_jobs_allow(fleet: Matrix) -> None:
+    one, two, three = steps(fleet, "sm90-avx2", "cpu-avx512", "sm110-armv9")
+    plan = schedule([one, two, three], jobs=2)
+    assert plan.take(0, [], [], 0) == [one]
+    assert plan.take(0, [one.variant], [], 1) == [two]
+    assert plan.take(0, [one.variant, two.variant], [], 2) == []
+    assert plan.take(0, [two.variant], [one.variant], 1) == [three]
+    assert plan.waiting == []
+
+
+def test_a_shared_process_takes_all_steps_at_once(fleet: Matrix) -> None:
+    waiting = steps(fleet, "sm90-avx2", "sm90-avx512")
+    plan = schedule(waiting, shared=True)
+    assert plan.take(0, [], [], 0) == waiting
+    plan.put_back(waiting[0])
+    assert plan.take(0, [waiting[1].variant], [], 1) == []
+    assert plan.take(0, [], [], 0) == waiting[:1]
+
+
+def test_a_download_is_retried_three_times_after_longer_and_longer_waits(fleet: Matrix) -> None:
+    (step,) = steps(fleet, "cpu-avx2")
+    plan = schedule([])
+    for start, wait in ((0.0, 30), (100.0, 60), (300.0, 120)):
+        assert plan.retry(step, rule("network"), start) == f"again in {wait} s"
+        assert plan.take(start + wait - 1, [], [], 0) == []
+        assert plan.take(start + wait, [], [], 0) == [step]
+    assert plan.retry(step, rule("network"), 900.0) == ""
+    assert plan.waiting == []
+
+
+def test_a_shared_process_waits_until_all_its_steps_may_begin(fleet: Matrix) -> None:
+    one, two = steps(fleet, "cpu-avx2", "cpu-avx512")
+    plan = schedule([two], shared=True)
+    plan.retry(one, rule("builder-unreachable"), 0.0)
+    assert plan.take(29, [], [], 0) == []
+    assert plan.take(30, [], [], 0) == [one, two]
+
+
+def test_out_of_memory_halves_the_cores_once(fleet: Matrix) -> None:
+    (step,) = steps(fleet, "cpu-avx2")
+    plan = schedule([])
+    assert plan.retry(step, rule("out-of-memory"), 0) == "once more with 4 cores instead of 8"
+    assert plan.cores(step) == 4
+    assert plan.take(0, [], [], 0) == [step]
+    assert plan.retry(step, rule("out-of-memory"), 0) == ""
+    assert Schedule([], 1, 1, 30.0, is_shared=False).retry(step, rule("out-of-memory"), 0) == ""
+
+
+@pytest.mark.parametrize("cause", ["disk-full", "hash-mismatch", "cuda-off"])
+def test_other_failures_are_not_retried(fleet: Matrix, cause: str) -> None:
+    (step,) = steps(fleet, "cpu-avx2")
+    assert schedule([]).retry(step, rule(cause), 0) == ""
+
+
+def test_siblings_or_all_that_wait_are_dropped(fleet: Matrix) -> None:
+    waiting = steps(fleet, "sm90-avx2", "cpu-avx2", "sm120-avx512")
+    plan = schedule(list(waiting))
+    assert ids(plan.drop(waiting[0].variant)) == ["sm90-avx2", "sm120-avx512"]
+    assert ids(plan.waiting) == ["cpu-avx2"]
+    assert ids(plan.drop()) == ["cpu-avx2"]
+    assert plan.waiting == []
+
+
+# --- the display ---
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal, and may be gone."""
+
+    is_gone = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.is_gone:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def attempt(fleet: Matrix, tmp_path: Path) -> Iterator[Attempt]:
+    with contextlib.closing(Attempt(tmp_path, steps(fleet, "cpu-avx2")[0], 1)) as one:
+        yield one
+
+
+def see(attempt: Attempt, *lines: str) -> None:
+    for line in lines:
+        attempt.progress.see(LogLine("x", line), 1.0, own=True)
+
+
+def test_a_plain_stream_gets_a_line_for_each_phase_and_tenth(attempt: Attempt) -> None:
+    stream, clock = io.StringIO(), Clock()
+    with BuildDisplay(Screen(stream), {}, clock) as display:
+        for step in ("Running phase: configurePhase", *(f"[{n}/100] cc x" for n in range(1, 101))):
+            see(attempt, step)
+            clock.time += 1
+            display.show([attempt])
+    shown = [line.split(",")[0] for line in stream.getvalue().splitlines()]
+    assert shown[0] == "cpu-avx2: configure"
+    assert shown[1] == "cpu-avx2: build [1/100]"
+    assert shown[2:] == [f"cpu-avx2: build [{n}0/100]" for n in range(1, 11)]
+
+
+def test_a_plain_stream_repeats_a_line_after_five_minutes_without_news(attempt: Attempt) -> None:
+    stream, clock = io.StringIO(), Clock()
+    see(attempt, "Running phase: buildPhase")
+    with BuildDisplay(Screen(stream), {}, clock) as display:
+        for _ in range(11):
+            display.show([attempt])
+            clock.time += 60
+    assert stream.getvalue().count("cpu-avx2: build, 0:00") == 3
+
+
+def test_a_plain_line_says_how_long_it_still_takes(attempt: Attempt) -> None:
+    stream = io.StringIO()
+    see(attempt, "Running phase: buildPhase")
+    with BuildDisplay(Screen(stream), {attempt.step.variant.package: 7200.4}) as display:
+        display.show([attempt])
+    assert stream.getvalue() == "cpu-avx2: build, 0:00, about 2:00:00 left\n"
+
+
+def test_a_terminal_gets_a_table_and_messages_above_it(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    see(attempt, "[3/9] compiling \x1b]0;title\x07a.cpp")
+    with BuildDisplay(Screen(stream), {}) as display:
+        display.show([attempt])
+        display.say("a message\x1b[2J")
+    text = stream.getvalue()
+    assert re.search(r"cpu-avx2 +build \[3/9\] +0:00", text)
+    assert "a message\\x1b[2J" in text
+    assert "\x1b]0;" not in text
+    assert "\\x1b]0;title\\x07" in text
+
+
+def test_a_dumb_terminal_gets_plain_lines(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    see(attempt, "Running phase: buildPhase")
+    with BuildDisplay(Screen(stream), {}) as display:
+        display.show([attempt])
+    assert stream.getvalue() == "cpu-avx2: build, 0:00\n"
+
+
+def test_a_lost_terminal_is_no_error(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream, clock = Terminal(), Clock()
+    with BuildDisplay(Screen(stream), {}, clock) as display:
+        stream.is_gone = True
+        display.show([attempt])
+        clock.time += 1
+        display.show([attempt])
+
+
+# --- the process of a build ---
+
+
+class ShellBackend(BuildBackend):
+    """Runs a shell script for every step."""
+
+    name = "shell"
+    program = "sh"
+    script = "exit 0"
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        del steps, jobs, cores
+        return BuildCommand(["sh", "-c", self.script])
+
+
+@pytest.fixture
+def process(fleet: Matrix, attempt: Attempt, tmp_path: Path) -> BuildProcess:
+    settings = BuildSettings(root=tmp_path)
+    backend = ShellBackend(settings, fleet, NixSettings(("x86_64-linux",), None))
+    command = backend.command([attempt.step], 1, 1)
+    return BuildProcess(backend, [attempt], command, lambda process, _: process.stop())
+
+
+STOPPING = "--   USE_CUDA              : ON"  # in a CPU-only build
+
+
+def ended(process: BuildProcess, script: str) -> int:
+    """Run a script to its end and return the exit code."""
+    process.command = BuildCommand(["sh", "-c", script])
+    return asyncio.run(asyncio.wait_for(process.run(), 30))
+
+
+@pytest.mark.parametrize(
+    ("deaf_to", "last"),
+    [("", signal.SIGINT), ("INT", signal.SIGTERM), ("INT TERM", signal.SIGKILL)],
+)
+def test_a_build_is_stopped_with_stronger_and_stronger_signals(
+    process: BuildProcess, monkeypatch: pytest.MonkeyPatch, deaf_to: str, last: signal.Signals
+) -> None:
+    monkeypatch.setattr("build_pytorch.build.build_process._PATIENCE", 0.2)
+    trap = f"trap '' {deaf_to}; " if deaf_to else ""
+    assert ended(process, f"{trap}echo '{STOPPING}'; while :; do sleep 0.05; done") == -last
+
+
+def test_a_build_that_is_killed_before_its_program_exists_ends_at_once(
+    process: BuildProcess,
+) -> None:
+    process.command = BuildCommand(["sh", "-c", "trap '' INT TERM; sleep 4249"])
+    process.kill()
+    assert asyncio.run(asyncio.wait_for(process.run(), 8)) == -signal.SIGKILL
+
+
+def test_a_line_that_matches_a_rule_stops_the_build_and_is_in_its_log(
+    process: BuildProcess, attempt: Attempt, tmp_path: Path
+) -> None:
+    assert ended(process, f"echo '{STOPPING}'; exec sleep 4250") == -signal.SIGINT
+    assert attempt.rule
+    assert attempt.rule.id == "cuda-on"
+    assert (tmp_path / attempt.log).read_text().splitlines()[1:] == [STOPPING]
+
+
+def test_a_log_on_a_full_disk_is_incomplete_and_ends_no_build(
+    process: BuildProcess, attempt: Attempt
+) -> None:
+    attempt.close()
+    with Path("/dev/full").open("wb") as full:
+        attempt._file = full  # noqa: SLF001 - a full disk
+        assert ended(process, "echo one; echo two; exit 3") == 3
+    assert attempt.lost_log == "No space left on device"
+    assert attempt.progress.lines == 2
+
+
+# --- work beside the loop ---
+
+
+SLOW_SIGNER = """#!/bin/sh
+case "$*" in *"store sign"*)
+    >{folder}/signing
+    until [ -e {folder}/go ]; do sleep 0.05; done ;;
+esac
+exec {nix} "$@"
+"""
+
+
+@pytest.fixture
+def signing(world: World) -> tuple[str, ...]:
+    """Options that push to a cache, with a signer that waits for the file `go`."""
+    script = SLOW_SIGNER.replace("{folder}", str(world.folder))
+    world.program("nix", script.replace("{nix}", str(shutil.which("nix"))))
+    secret, public = world.folder / "secret", world.folder / "public"
+    world.site.nix("nix-store", "--generate-binary-cache-key", "k-1", str(secret), str(public))
+    return "--copy-to", f"file://{world.folder}/cache", "--secret-key", str(secret)
+
+
+@needs_programs
+def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(
+    world: World, signing: tuple[str, ...]
+) -> None:
+    world.scenario("sm90-avx2", "cuda=OFF; summary; sleep 600")
+    run = world.start("cpu-avx2", "cpu-avx512", "sm90-avx2", *signing)
+    wait_until((world.folder / "signing").exists, "signer")
+    world.wait_for("ended", 3)  # the signer still waits
+    outcomes = {e["variant"]: e["outcome"] for e in world.ledger() if e["event"] == "ended"}
+    assert outcomes == {"sm90-avx2": "stopped", "cpu-avx2": "built", "cpu-avx512": "built"}
+    (world.folder / "go").touch()
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert f"cpu-avx512: is in file://{world.folder}/cache" in output
+
+
+@needs_programs
+def test_ctrl_c_ends_a_slow_signer(world: World, signing: tuple[str, ...]) -> None:
+    run = world.start("cpu-avx2", *signing)
+    wait_until((world.folder / "signing").exists, "signer")
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert "cpu-avx2: built, but not pushed: the run was ended" in output
+
+
+# --- a fourth backend ---
+
+
+FOURTH = '''
+"""The backend `script`: a program of our own."""
+
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand
+
+
+class ScriptBackend(BuildBackend):
+    """Builds with `build-it RECIPE LINK`."""
+
+    name = "script"
+    program = "build-it"
+
+    def command(self, steps, jobs, cores):
+        variant = steps[0].variant
+        return BuildCommand(["build-it", variant.path, f"result-{variant.package}"])
+'''
+
+
+@needs_programs
+def test_a_fourth_backend_is_one_file_and_one_line(world: World) -> None:
+    folder = "build_pytorch/build/backends"
+    (world.root / folder / "script_backend.py").write_text(FOURTH)
+    registry = f"{folder}/backend_registry.py"
+    world.project.edit(
+        registry, "    RemoteBackend,\n)", "    RemoteBackend,\n    ScriptBackend,\n)"
+    )
+    imported = "from build_pytorch.build.backends.script_backend import ScriptBackend\n"
+    world.project.edit(
+        registry, "from build_pytorch.matrix", f"{imported}from build_pytorch.matrix"
+    )
+    world.program("build-it", '#!/bin/sh\nexec nix-build "$1" --out-link "$2"\n')
+    world.scenario("sm90-avx2", "cuda=OFF; summary; sleep 600")
+    done: dict[str, Any] = world.built("cpu-avx2", "sm90-avx2", "--backend", "script")
+    rows = done["by_id"]
+    assert done["backend"] == "script"
+    assert "$ build-it .flox/pkgs/pytorch-python313-cpu-avx2.nix" in done["stderr"]
+    assert rows["cpu-avx2"]["outputs"] == [str(world.link("cpu-avx2").resolve())]
+    assert rows["sm90-avx2"]["cause"] == "cuda-off"
+    assert {event["backend"] for event in world.ledger() if event["event"] == "started"} == {
+        "script"
+    }
+    assert world.built("cpu-avx2", "--backend", "script")["by_id"]["cpu-avx2"]["action"] == (
+        "up to date"
+    )
+    refused = world.build("cpu-avx2", "--backend", "scrip")
+    assert 'did you mean "script"?' in refused.stderr
