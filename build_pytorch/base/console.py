@@ -61,12 +61,11 @@ class ProgressLine:
         terminal = console.Console(file=stream or sys.stderr)
         if terminal.is_dumb_terminal:
             return
-        shown = [progress.TextColumn("{task.description}", markup=False)]
-        shown.append(progress.TimeElapsedColumn())
-        if total:
-            shown += [progress.MofNCompleteColumn(), progress.TimeRemainingColumn()]
+        counts = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
         self._progress = progress.Progress(
-            *shown,
+            progress.TextColumn("{task.description}", markup=False),
+            progress.TimeElapsedColumn(),
+            *(counts if total else ()),
             console=terminal,
             auto_refresh=False,
             transient=True,

@@ -54,13 +54,15 @@ class Change(Struct, frozen=True, kw_only=True):
         """Return the change as a unified diff; empty if the content stays."""
         import difflib  # 5 ms, and most runs show no diff
 
-        names, texts = [], []
-        for side, data in (("a", self.old), ("b", self.new)):
-            names.append("/dev/null" if data is None else f"{side}/{self.path}")
-            texts.append((data or b"").decode(errors="replace").splitlines(keepends=True))
+        before, after = (
+            (data or b"").decode(errors="replace").splitlines(keepends=True)
+            for data in (self.old, self.new)
+        )
+        source = "/dev/null" if self.old is None else f"a/{self.path}"
+        target = "/dev/null" if self.new is None else f"b/{self.path}"
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-            for line in difflib.unified_diff(*texts, *names)
+            for line in difflib.unified_diff(before, after, source, target)
         )
 
 
@@ -131,27 +133,31 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     if old == new:
         return change(action=Action.UNCHANGED, reason="as generated")
     current = old.decode("utf-8", errors="replace")
-    if digest.is_intact(current):
-        # The first line names the file that a text was generated for.
-        if current.partition("\n")[0] == text.partition("\n")[0]:
-            return change(action=Action.REWRITE, reason="out of date")
-        origin = "generated for another file and copied here"
-    elif digest.has_digest(current):
-        origin = "edited by hand"
-    elif hand_written == "keep" and not tree.force:
-        return change(action=Action.KEPT, reason=f"written by hand: {reason}")
-    elif hand_written == "rewrite" and not tree.force:
+    origin = _origin(current, text)
+    if origin == _GENERATED:
+        return change(action=Action.REWRITE, reason="out of date")
+    if tree.force:
+        return change(action=Action.REWRITE, reason=f"forced: {origin}")
+    if origin == _HAND_WRITTEN and hand_written == "keep":
+        return change(action=Action.KEPT, reason=f"{origin}: {reason}")
+    if origin == _HAND_WRITTEN and hand_written == "rewrite":
         if not tree.is_modified(path):
             return change(action=Action.REWRITE, reason=reason)
         origin = _UNCOMMITTED
-    else:
-        origin = "written by hand"
-    if tree.force:
-        return change(action=Action.REWRITE, reason=f"forced: {origin}")
     return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
 
 
+_GENERATED: Final = "generated"
+_HAND_WRITTEN: Final = "written by hand"
 _UNCOMMITTED: Final = "not committed in Git as it is"
+
+
+def _origin(current: str, text: str) -> str:
+    if digest.is_intact(current):
+        # The first line names the file that a text was generated for.
+        is_copy = current.partition("\n")[0] != text.partition("\n")[0]
+        return "generated for another file and copied here" if is_copy else _GENERATED
+    return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
 
 
 def plan_delete(tree: Tree, path: str, reason: str) -> Change:

@@ -197,20 +197,24 @@ def environment(env: Environment | None) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+def start_error(program: str, error: OSError) -> ToolError:
+    """Return the error of a program that did not start, with the way to install it."""
+    if isinstance(error, FileNotFoundError):
+        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
+        return ToolError(f"{program}: not found; {hint}")
+    return ToolError(f"{program}: cannot be run: {error.strerror}")
+
+
 def _started(
     argv: Sequence[str],
     *,
     env: Environment | None = None,
     **options: Any,  # noqa: ANN401 - as subprocess takes them
 ) -> subprocess.Popen[bytes]:
-    program = argv[0]
     try:
         return subprocess.Popen(argv, env=environment(env), **options)
-    except FileNotFoundError:
-        hint = INSTALL.get(program.partition("-")[0], "put it on PATH")
-        raise ToolError(f"{program}: not found; {hint}") from None
     except OSError as error:
-        raise ToolError(f"{program}: cannot be run: {error.strerror}") from None
+        raise start_error(argv[0], error) from None
 
 
 @contextlib.contextmanager
