@@ -69,7 +69,7 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
     old = tree.read(page)
     if old is None or tree.read(new_page) is not None:
         return []
-    text, _ = _fill(old.decode("utf-8", errors="replace"), _regions(texts, new_page))
+    text, _ = _fill(old.decode(errors="replace"), _regions(texts, new_page))
     return [
         Change(path=new_page, action=Action.CREATE, reason=f"was {page}", new=text.encode()),
         Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
@@ -92,7 +92,6 @@ def outside_regions(text: str) -> str:
 
 
 def _regions(texts: dict[str, str], page: str) -> dict[str, str]:
-    """Return the text of each region of a page by its name."""
     start = f"{page}#"
     return {key.removeprefix(start): text for key, text in texts.items() if key.startswith(start)}
 
@@ -105,8 +104,9 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
     change = functools.partial(Change, path=page, old=old, new=old)
     if old is None:
         return change(action=Action.SKIPPED, reason="no such page here")
-    text = old.decode("utf-8", errors="replace")
-    if text.encode() != old:
+    try:
+        text = old.decode()
+    except UnicodeDecodeError:
         return change(action=Action.REFUSED, reason="not UTF-8; save it as UTF-8")
     present = {match["name"] for match in _REGION.finditer(text)}
     missing = [f"`<!-- begin generated: {name} -->`" for name in regions if name not in present]
@@ -115,15 +115,16 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
     filled, edited = _fill(text, regions)
-    new = filled.encode()
-    if new == old:
+    if filled == text:
         return change(action=Action.UNCHANGED, reason="as generated")
-    if not edited:
-        return change(action=Action.REWRITE, reason="out of date", new=new)
-    reason = f"edited by hand between the markers of {', '.join(edited)}"
-    if tree.force:
-        return change(action=Action.REWRITE, reason=f"forced: {reason}", new=new)
-    return change(action=Action.REFUSED, reason=f"{reason}; --force overwrites it", new=new)
+    action, reason = Action.REWRITE, "out of date"
+    if edited:
+        reason = f"edited by hand between the markers of {', '.join(edited)}"
+        if tree.force:
+            reason = f"forced: {reason}"
+        else:
+            action, reason = Action.REFUSED, f"{reason}; --force overwrites it"
+    return change(action=action, reason=reason, new=filled.encode())
 
 
 def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
@@ -176,7 +177,9 @@ def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
     variant = next((v for v in matrix.variants if v.gpu and not v.impossible), matrix.variants[0])
     lines = matrix.text.replace("\r\n", "\n").split("\n")
     place = TomlLines(matrix.text)
-    keys = [*([("gpu", variant.gpu_key)] if variant.gpu_key else []), ("cpu", variant.cpu_key)]
+    keys = [
+        (kind, key) for kind, key in (("gpu", variant.gpu_key), ("cpu", variant.cpu_key)) if key
+    ]
     tables = ["\n".join(lines[place.of(key) - 1 :]).partition("\n\n")[0] for key in keys]
     excerpt = rendered[variant.path].partition("\nlet\n")[2].partition("\nin\n")[0]
     return render_template(

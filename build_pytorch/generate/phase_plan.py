@@ -29,7 +29,6 @@ def plan(
 
 
 def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan the entries of the clean-up lists: deletions, and what later phases decide."""
     phases = {variant.path: variant.phase for variant in fleet.variants}
     for release in fleet.releases.values():
         for entry in release.cleanup:
@@ -42,7 +41,6 @@ def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
 
 
 def _unknown_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    """Report files in the recipe folders that matrix.toml does not name."""
     known = {variant.path for variant in fleet.variants}
     known |= {f"{r.folder}/{entry.file}" for r in fleet.releases.values() for entry in r.cleanup}
     for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
@@ -21,12 +22,10 @@ def render(matrix: Matrix) -> dict[str, str]:
 
     Raises TemplateError if a template is missing, invalid, or contains an unquoted value.
     """
-    return {variant.path: render_one(variant) for variant in matrix.variants}
-
-
-def render_one(variant: Variant) -> str:
-    """Return the text of one recipe."""
-    return render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
+    return {
+        variant.path: render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
+        for variant in matrix.variants
+    }
 
 
 def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
@@ -37,20 +36,13 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
     names: dict[str, str] = {}
     variants = []
     for variant in matrix.variants:
-        text = shared_import(rendered[variant.path])
+        _, found, rest = rendered[variant.path].partition(", nixpkgs_pinned ? ")
+        if not found:
+            raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
         title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
-        variants.append(
-            (variant, names.setdefault(text, f"nixpkgs_{variant.release_name}_{title}"))
-        )
+        name = f"nixpkgs_{variant.release_name}_{title}"
+        variants.append((variant, names.setdefault(rest.partition("\n}:")[0], name)))
     return render_file("release.nix.j2", imports=names, variants=variants)
-
-
-def shared_import(text: str) -> str:
-    """Return the default of a recipe's argument nixpkgs_pinned. Raises TemplateError if missing."""
-    _, found, rest = text.partition(", nixpkgs_pinned ? ")
-    if not found:
-        raise TemplateError("templates/shared.nix.j2: the recipes have no argument nixpkgs_pinned")
-    return rest.partition("\n}:")[0]
 
 
 def hardware(variant: Variant) -> str:
@@ -115,45 +107,43 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals |= {"stamp": lambda: Markup(digest.PLACEHOLDER), "hardware": hardware}
-    filters = {
-        "nix": quoting.literal,
-        "indented": lambda text: quoting.indented(str(text)),
-        "comment": lambda text: _one_line(str(text)),
-        "name": lambda value: _name(str(value)),
-        "path": lambda value: _path(str(value)),
-        "source": str,  # Nix code that a template has produced
-        "md": lambda value: _markdown(str(value)),
-        "code": lambda text: _code(str(text)),
-    }
-    for key, quote in filters.items():
-        environment.filters[key] = lambda value, quote=quote: Markup(quote(value))
+    environment.filters["nix"] = lambda value: Markup(quoting.literal(value))
+    for key, quote in _QUOTES.items():
+        environment.filters[key] = lambda value, quote=quote: Markup(quote(str(value)))
     return environment
 
 
 def _one_line(text: str) -> str:
-    """Quote text for a comment, in which a line break would begin code."""
     return " ".join(text.splitlines())
 
 
 def _name(text: str) -> str:
-    """Return a name or number for use in code. Raises TemplateError for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
         raise TemplateError(f"not a name that can stand in code: {text!r}")
     return text
 
 
 def _path(text: str) -> str:
-    """Return a relative path for use in Nix code. Raises TemplateError for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text:
         raise TemplateError(f"not a path that can stand in code: {text!r}")
     return text
 
 
 def _markdown(text: str) -> str:
-    """Quote text for a Markdown table cell or paragraph."""
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", _one_line(text))
 
 
 def _code(text: str) -> str:
-    """Quote text for an HTML <pre> or for backticks, where only the characters of HTML count."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_QUOTES: Final[dict[str, Callable[[str], str]]] = {
+    "indented": quoting.indented,
+    "comment": _one_line,  # a line break would begin code
+    "name": _name,  # a name or number in code
+    "path": _path,  # a relative path in Nix code
+    "source": str,  # Nix code that a template has produced
+    "md": _markdown,  # a table cell or paragraph
+    "code": _code,  # HTML <pre>, or text in backticks
+}
+"""The filters of templates for text, by name; `nix` takes other values as well."""

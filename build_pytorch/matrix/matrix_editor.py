@@ -37,13 +37,10 @@ def edited(text: str, values: Mapping[Trail, Value]) -> str:
 
 def change(path: Path, old: str, new: str) -> Change:
     """Return the change of the matrix file at `path`."""
-    return Change(
-        path=path.name,
-        action=Action.UNCHANGED if old == new else Action.REWRITE,
-        reason="as it is" if old == new else "new values",
-        old=old.encode(),
-        new=new.encode(),
-    )
+    action, reason = Action.REWRITE, "new values"
+    if old == new:
+        action, reason = Action.UNCHANGED, "as it is"
+    return Change(path=path.name, action=action, reason=reason, old=old.encode(), new=new.encode())
 
 
 def write(path: Path, old: str, new: str) -> None:

@@ -161,7 +161,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     python: PythonVersion
     names: Names
     build: Build
-    group: Annotated[tuple[Group, ...], ft.list_meta("group")]
+    group: Annotated[tuple[Group, ...], ft.filled("group")]
     cleanup: tuple[Cleanup, ...] = ()
 
 
@@ -199,10 +199,10 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
-    release: Annotated[dict[ft.Key, Release], ft.tables_meta("release")]
+    release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture]
-    cpu: Annotated[dict[ft.Key, CpuIsa], ft.tables_meta("CPU ISA")]
+    cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
 
 
 class Phase(StrEnum):
@@ -272,11 +272,8 @@ class Variant(Struct, frozen=True, kw_only=True):
         """
         if self.gpu is None or self.cpu.platform in self.gpu.hosts:
             return None
-        real = " and ".join(self.gpu.hosts)
-        return (
-            f"no {self.cpu.platform} machine has {self.gpu_label}: "
-            f"{', '.join(self.gpu.products)} on {real} only"
-        )
+        real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
+        return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
     def products(self) -> tuple[str, ...]:
