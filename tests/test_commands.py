@@ -184,13 +184,15 @@ def test_the_menus_hold_no_logic() -> None:
         (["smoke", "--device", "x"], '--device: found "x"; allowed: a whole number'),
         (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
         (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
+        (["build", "cpu-avx2", "--jobs", "0"], 'found "0"; allowed: a whole number from 1 to 1024'),
+        (["recommend", "--for", "trainng"], 'inference, training; did you mean "training"?'),
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),
         (["ci-matrix", "--size", "9" * 5000], f'--size: found "{"9" * 37}..."'),
     ],
 )
-def test_an_option_that_is_no_number_is_one_line(
+def test_a_value_that_an_option_cannot_have_is_one_line(
     project: Project, argv: list[str], says: str
 ) -> None:
     done = project.invoke(*argv)

@@ -29,7 +29,7 @@ INSTALL: Final = {
 }
 """How to install a missing program; `nix` stands for all programs of Nix."""
 
-Environment = Mapping[str, str | None]
+Environment = Mapping[str, str | None] | None
 """Variables added to those of this process; None removes a variable."""
 
 which: Final = shutil.which
@@ -66,17 +66,14 @@ class Running:
         self._stderr = stderr
         _live.add(self)
 
-    def finish(self, timeout: float | None = None) -> ProcessResult:
+    def finish(
+        self, timeout: float | None = None, callback: Callable[[int], object] | None = None
+    ) -> ProcessResult:
         """Wait for the end of the program; kill it after `timeout` seconds.
 
-        On an exception, such as Ctrl-C, the program is left to `kill_all`.
+        `callback` is called with 0 every half second. On an exception, such as Ctrl-C, the program
+        is left to `kill_all`.
         """
-        return self.watch(None, timeout)
-
-    def watch(
-        self, callback: Callable[[int], object] | None, timeout: float | None
-    ) -> ProcessResult:
-        """Wait as `finish` does and call `callback` with 0 every half second."""
         expired = threading.Event()
 
         def end() -> None:
@@ -127,7 +124,7 @@ def start(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Environment | None = None,
+    env: Environment = None,
     stdin: str = "",
     memory: int | None = None,
 ) -> Running:
@@ -153,11 +150,7 @@ def start(
 
 
 def capture(
-    argv: Sequence[str],
-    *,
-    cwd: Path | None = None,
-    env: Environment | None = None,
-    check: bool = True,
+    argv: Sequence[str], *, cwd: Path | None = None, env: Environment = None, check: bool = True
 ) -> ProcessResult:
     """Run a program and return its output.
 
@@ -191,7 +184,7 @@ def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
             raise _failure(argv, ProcessResult(code, "", _drained(stderr)))
 
 
-def environment(env: Environment | None) -> dict[str, str]:
+def environment(env: Environment) -> dict[str, str]:
     """Return the environment of a program: ours, with English messages, and `env` added."""
     wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
     return {name: value for name, value in wanted.items() if value is not None}
@@ -207,9 +200,8 @@ def start_error(program: str, error: OSError) -> ToolError:
 
 def _started(
     argv: Sequence[str],
-    *,
-    env: Environment | None = None,
-    **options: Any,  # noqa: ANN401 - as subprocess takes them
+    env: Environment = None,
+    **options: Any,  # noqa: ANN401 - of subprocess
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(argv, env=environment(env), **options)

@@ -47,7 +47,7 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
     for fetcher in fetchers_for(source):
         progress = ProgressLine(f"{source.label} by {fetcher.name}", 0)
         try:
-            result = process.start(fetcher.argv(source)).watch(progress.at, minutes * 60)
+            result = process.start(fetcher.argv(source)).finish(minutes * 60, progress.at)
             found = read_hash(source, result)
             return FetchedHash(source=source, hash=found, fetcher=fetcher.name)
         except ToolError as error:
