@@ -211,7 +211,7 @@ def _started(
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM, so that `kill_all` knows a program that was just started."""
+    """Defer SIGINT and SIGTERM, so that `kill_all` finds a program that was just started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

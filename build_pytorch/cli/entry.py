@@ -45,7 +45,7 @@ def run_arguments(name: str, argv: Sequence[str], **given: str | bool | list[str
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which asks for the same polite end as Ctrl-C."""
+    """SIGTERM, which ends a run as Ctrl-C does."""
 
 
 def guarded(run: Callable[[], int]) -> int:

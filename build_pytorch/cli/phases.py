@@ -1,4 +1,4 @@
-"""The five phases of the plan. Each stands alone: it plans from the matrix and the disk only."""
+"""The five phases. Each can run alone: it plans from the matrix and the disk only."""
 
 from __future__ import annotations
 

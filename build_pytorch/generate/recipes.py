@@ -119,13 +119,13 @@ def _one_line(text: str) -> str:
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
-        raise TemplateError(f"not a name that can stand in code: {text!r}")
+        raise TemplateError(f"not a name for use in code: {text!r}")
     return text
 
 
 def _path(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text:
-        raise TemplateError(f"not a path that can stand in code: {text!r}")
+        raise TemplateError(f"not a path for use in code: {text!r}")
     return text
 
 

@@ -33,13 +33,6 @@ Platform = Literal["x86_64-linux", "aarch64-linux"]
 Workload = Literal["inference", "training"]
 CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
 
-HOSTS_META: Final = Meta(
-    min_length=1,
-    description="a table of platforms with the products that exist for each",
-    # msgspec leaves the allowed keys of a table out of the schema.
-    extra_json_schema={"propertyNames": {"enum": list(get_args(Platform))}},
-)
-
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)")]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)")]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
@@ -89,3 +82,11 @@ NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
 NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
 NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
+
+# msgspec leaves the allowed keys of a table out of the schema.
+_PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}
+_HOSTS: Final = "a table of platforms with the products that exist for each"
+Hosts = Annotated[
+    dict[Platform, NonEmptyTexts],
+    Meta(min_length=1, description=_HOSTS, extra_json_schema=_PLATFORMS),
+]

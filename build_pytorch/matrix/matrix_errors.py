@@ -107,7 +107,7 @@ def allowed(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
     word = _TYPES.get(kind := schema.get("type", "object"), kind)
-    # The description of a struct is its docstring, which says what the table is for.
+    # The description of a struct is its docstring, which describes the table.
     return word if "properties" in schema else str(schema.get("description", word))
 
 

@@ -170,9 +170,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
 
     capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
     family: ft.Text  #: name of the GPU family
-    hosts: Annotated[
-        dict[ft.Platform, ft.NonEmptyTexts], ft.HOSTS_META
-    ]  #: products by platform; a variant for another platform has status impossible-host
+    hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
 
