@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, unreadable
-from build_pytorch.generate import choosing_page, matrix_reference
+from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.field_types import Platform
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -36,7 +38,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
         paths.VARIANTS_DOC: render_file("docs/variants.md.j2", releases=releases),
-        paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **choosing_page.facts(matrix)),
+        paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **_choosing(matrix)),
         paths.MATRIX_DOC: matrix_reference.page(),
         paths.SCHEMA_DOC: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
@@ -170,6 +172,49 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
             (group.title, [v for v in variants if v.group is group]) for group in release.group
         ],
     }
+
+
+def _choosing(matrix: Matrix) -> dict[str, Any]:
+    """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
+    buildable = [variant for variant in matrix.variants if not variant.impossible]
+    used = {variant.gpu_key for variant in buildable}
+    built = {key: gpu.capability for key, gpu in matrix.gpus.items() if key in used}
+    cells = {"exact": "best", "compatible": "runs", None: ""}
+    return {
+        "total": len(matrix.variants),
+        "buildable": len(buildable),
+        "releases": matrix.releases,
+        "gpus": [
+            (key, gpu, platform, products, _isas(buildable, key, platform))
+            for key, gpu in matrix.gpus.items()
+            for platform, products in gpu.hosts.items()
+        ],
+        "platforms": [
+            _platform(matrix, platform, _isas(buildable, None, platform))
+            for platform in get_args(Platform)
+            if any(cpu.platform == platform for cpu in matrix.cpus.values())
+        ],
+        "built": [f"{key} ({capability})" for key, capability in built.items()],
+        "devices": [
+            (gpu.capability, [cells[runs_on(own, gpu.capability)] for own in built.values()])
+            for gpu in matrix.gpus.values()
+        ],
+    }
+
+
+def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:
+    """Return the ISAs of the variants for an architecture or none, newest first."""
+    here = [v for v in variants if v.gpu_key == gpu_key and v.cpu.platform == platform]
+    here.sort(key=lambda variant: -variant.cpu.level)
+    return ", ".join(dict.fromkeys(variant.cpu_key for variant in here)) or "no variant"
+
+
+def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:
+    """Return the ISAs of a platform, newest first, and a grep pattern for all of their flags."""
+    cpus = [(key, cpu) for key, cpu in matrix.cpus.items() if cpu.platform == platform]
+    cpus.sort(key=lambda item: -item[1].level)
+    flags = {flag for _, cpu in cpus for flag in cpu.cpuinfo}
+    return {"name": platform, "cpus": cpus, "flags": "|".join(sorted(flags)), "cpu_only": cpu_only}
 
 
 def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
