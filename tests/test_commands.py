@@ -134,11 +134,16 @@ def test_a_missing_dependency_is_one_line(project: Project) -> None:
         assert "msgspec is missing; run `pip install -e .`" in error_line(done)
 
 
-def test_a_missing_template_is_one_line(project: Project) -> None:
-    (project.root / "templates/gpu.nix.j2").unlink()
+def test_a_missing_or_unreadable_template_is_one_line(project: Project) -> None:
+    template = project.root / "templates/gpu.nix.j2"
+    template.unlink()
     done = project.invoke("phase2")
     assert done.returncode == 2
     assert "templates/gpu.nix.j2: missing; restore it from Git" in error_line(done)
+    template.mkdir()
+    done = project.invoke("phase2")
+    assert done.returncode == 2
+    assert "templates/gpu.nix.j2: cannot be read: Is a directory" in error_line(done)
 
 
 def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(

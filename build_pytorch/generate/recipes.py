@@ -68,21 +68,17 @@ def render_template(name: str, **values: Any) -> str:
         return _environment().get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
-    except jinja2.TemplateNotFound as error:
-        raise TemplateError(f"templates/{error.name}: {_absence(str(error.name))}") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
-def _absence(name: str) -> str:
-    """Return why the template engine does not find a template: it is missing or unreadable."""
+def _source(name: str) -> str:
     try:
-        files.read_regular_file(paths.TEMPLATES / name)
+        return files.read_regular_file(paths.TEMPLATES / name).decode()
     except FileNotFoundError:
-        return "missing; restore it from Git"
+        raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return "cannot be read"
+        raise TemplateError(f"templates/{name}: cannot be read: {error.strerror}") from None
 
 
 @functools.cache
@@ -97,7 +93,7 @@ def _environment() -> Environment:
         raise jinja2.TemplateRuntimeError(f"a value without a quoting filter: {value!r}")
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.TEMPLATES),
+        loader=jinja2.FunctionLoader(_source),
         undefined=jinja2.StrictUndefined,
         autoescape=True,  # makes macros return Markup, which `only_quoted` accepts
         finalize=only_quoted,
