@@ -125,10 +125,9 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """The machine as a line of Nix's machines file."""
-        features = ",".join(self.features) or "-"
-        platforms = ",".join(self.platforms)
-        words = [self.uri, platforms, self.key or "-", str(self.jobs), str(self.speed), features]
-        return " ".join([*words, "-", *([self.host_key] if self.host_key else [])])
+        limits = f"{self.jobs} {self.speed} {','.join(self.features) or '-'} -"
+        words = (self.uri, ",".join(self.platforms), self.key or "-", limits, self.host_key or "")
+        return " ".join(words).rstrip()
 
 
 class Group(_TomlTable, frozen=True, kw_only=True):
