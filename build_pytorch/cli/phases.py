@@ -29,12 +29,12 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
     everything: list[Change] = []
-    reports = []
+    reported = []
     for phase in phases:
         planned = plan(phase, fleet, tree, pages)
         diffs = {change.path: change.diff() for change in planned if _has_diff(change, options)}
         everything += planned
-        reports.append(_report(phase, planned, diffs))
+        reported.append(_report(phase, planned, diffs))
         if screen:
             title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
             file_plan.print_plan(screen, title, planned)
@@ -53,20 +53,19 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     if verify and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     if verify and not pending:
-        from build_pytorch.verify import verification
-        from build_pytorch.verify.reports import json_report, terminal_report
+        from build_pytorch.verify import reports, verification
 
         result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
         if screen:
-            terminal_report.show(result, screen)
+            reports.show(result, screen)
         else:
-            verified = json_report.document(result)
+            verified = reports.document(result)
     if not screen:
         document = {
             "root": str(root),
             "written": not options.is_read_only,
-            "phases": reports,
+            "phases": reported,
             "totals": counts,
             "verification": verified,
             "exit_code": code,

@@ -33,15 +33,17 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
 
     `rendered` are the recipes by path. Raises TemplateError if one has no import.
     """
+    from build_pytorch.nix.nix_evaluation import shared_import  # not needed for stored texts
+
     names: dict[str, str] = {}
     variants = []
     for variant in matrix.variants:
-        _, found, rest = rendered[variant.path].partition(", nixpkgs_pinned ? ")
-        if not found:
+        text = shared_import(rendered[variant.path])
+        if text is None:
             raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
         title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
         name = f"nixpkgs_{variant.release_name}_{title}"
-        variants.append((variant, names.setdefault(rest.partition("\n}:")[0], name)))
+        variants.append((variant, names.setdefault(text, name)))
     return render_file("release.nix.j2", imports=names, variants=variants)
 
 
