@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from build_pytorch.base import file_apply, paths
+from build_pytorch.base import file_plan, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, print_plan
@@ -46,7 +46,7 @@ def run(options: BumpOptions) -> int:
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")
     if not options.dry_run:
-        file_apply.apply(paths.PROJECT, planned)
+        file_plan.apply(paths.PROJECT, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in [*notes, *release_bump.remaining_work(release, target)]:

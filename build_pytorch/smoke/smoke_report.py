@@ -149,7 +149,7 @@ def run(
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
     # A user's own setting would make torch slower, and the build would be blamed for it.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
-    result = started.watch(on_wait, maximum)
+    result = started.finish(maximum, on_wait)
     if result.expired:
         return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
     if result.code:

@@ -135,7 +135,7 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
             continue
         progress = ProgressLine(f"{source.label} by {fetcher.name}", 0)
         try:
-            result = process.start(argv).watch(progress.at, minutes * 60)
+            result = process.start(argv).finish(minutes * 60, progress.at)
             found = _read_hash(source, result)
             return FetchedHash(source=source, hash=found, fetcher=fetcher.name)
         except ToolError as error:

@@ -136,11 +136,10 @@ def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
     kept = {variant.path for variant in new.variants}
     for path in dict.fromkeys(variant.path for variant in old.variants):
         if path not in kept and (data := tree.read(path)) is not None:
-            action, reason = Action.REFUSED, "edited by hand, and has another name"
-            if digest.is_intact(data.decode("utf-8", errors="replace")):
-                action, reason = Action.DELETE, "has another name now"
-            change = Change(path=path, action=action, reason=reason, old=data, is_deletion=True)
-            changes.append(change)
+            is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
+            action = Action.DELETE if is_ours else Action.REFUSED
+            reason = "has another name now" if is_ours else "edited by hand, and has another name"
+            changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
     if page != moved:
