@@ -94,12 +94,13 @@ def build(session: nox.Session, package: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests on all CPUs, with coverage; arguments after -- go to pytest (-n0: serial)."""
     _install(session, "test")
-    session.run("coverage", "erase")
+    data = {"COVERAGE_DATA": f"{session.create_tmp()}/coverage"}  # of the tests' processes, too
+    session.run("coverage", "erase", env=data)
     try:
-        session.run("coverage", "run", "-m", "pytest", "-n", "auto", *session.posargs)
+        session.run("coverage", "run", "-m", "pytest", "-n", "auto", *session.posargs, env=data)
     finally:
-        session.run("coverage", "combine", "--quiet", success_codes=[0, 1])
-        session.run("coverage", "report", "--sort=cover", success_codes=[0, 1])
+        session.run("coverage", "combine", "--quiet", env=data, success_codes=[0, 1])
+        session.run("coverage", "report", "--sort=cover", env=data, success_codes=[0, 1])
 
 
 @nox.session

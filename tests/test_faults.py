@@ -158,7 +158,9 @@ def limited(project: Project, limit: str, *argv: str) -> subprocess.CompletedPro
 def test_a_disk_that_takes_no_more_is_one_line_and_nothing_changes(project: Project) -> None:
     change_everything(project)
     before = project.snapshot()
-    done = limited(project, "ulimit -f 4", "phase2")  # 4 KiB: less than a recipe
+    done = limited(
+        project, "unset COVERAGE_PROCESS_CONFIG; ulimit -f 4", "phase2"
+    )  # 4 KiB: less than a recipe; coverage needs more
     assert done.returncode == 2
     assert "cannot be written: File too large" in error_line(done)
     assert project.snapshot() == before
