@@ -16,14 +16,9 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_EVERY: Final = 0.25
-"""Seconds between two updates of the live table."""
-
-_QUIET: Final = 300.0
-"""Seconds without news after which a plain line is repeated."""
-
-_ENOUGH: Final = 0.03
-"""The part of ninja's steps after which their pace is used for an estimate."""
+_EVERY: Final = 0.25  #: seconds between two updates of the live table
+_QUIET: Final = 300.0  #: seconds without news after which a plain line is repeated
+_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
 
 
 class BuildDisplay:

@@ -20,11 +20,8 @@ from build_pytorch.build.log_reader import BuildProgress, named
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.results import ledger
 
-_PATIENCE: Final = 10.0
-"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL."""
-
-_MEMORY_EVERY: Final = 5.0
-"""Seconds between two measurements of a build's memory."""
+_PATIENCE: Final = 10.0  #: seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL
+_MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
 
 
 class Attempt:
@@ -37,13 +34,10 @@ class Attempt:
         self.id = f"{stamp}-{os.getpid()}-{number}"
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
         """Below the root."""
-        self.rule: LogRule | None = None
-        """The rule for which the build is stopped."""
-        self.lost_log = ""
-        """Why the log is incomplete: a full disk ends no build."""
+        self.rule: LogRule | None = None  #: the rule for which the build is stopped
+        self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
-        self.is_shared = False
-        """Whether other steps are built in the same process."""
+        self.is_shared = False  #: whether other steps are built in the same process
         self._started = time.monotonic()
         with files.write_errors(root / self.log):
             (root / self.log).parent.mkdir(parents=True, exist_ok=True)
@@ -84,13 +78,10 @@ class BuildProcess:
         command: BuildCommand,
         on_rule: Callable[[BuildProcess, Attempt], None],
     ) -> None:
-        self.attempts = list(attempts)
-        """Those that are not concluded."""
+        self.attempts = list(attempts)  #: those that are not concluded
         self.command = command
-        self.peak_memory = 0
-        """Bytes."""
-        self.is_interrupted = False
-        """Whether the run ended it, not a log rule."""
+        self.peak_memory = 0  #: bytes
+        self.is_interrupted = False  #: whether the run ended it, not a log rule
         self.is_stopped = False
         self.has_ended = False
         self.news = asyncio.Event()

@@ -14,12 +14,8 @@ from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule, first_m
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
-TAIL: Final = 30
-"""Lines shown of a failure that no rule names."""
-
-RECENT: Final = 200
-"""A match names the failure only within so many lines of the end of the log."""
-
+TAIL: Final = 30  #: lines shown of a failure that no rule names
+RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
 _LONGEST: Final = 1 << 16
 """Characters of a line that are examined; some compile commands are longer."""
 
@@ -80,12 +76,9 @@ class BuildProgress:
         self.variant = variant
         self.phase = ""
         self.done = 0
-        self.total = 0
-        """Steps of ninja."""
-        self.first_step = 0.0
-        """When ninja's first step was seen, on the caller's clock."""
-        self.began = 0.0
-        """When the variant's own build began, on the caller's clock."""
+        self.total = 0  #: steps of ninja
+        self.first_step = 0.0  #: when ninja's first step was seen, on the caller's clock
+        self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.message = ""
         self.tail: deque[str] = deque(maxlen=TAIL)

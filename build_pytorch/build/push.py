@@ -13,8 +13,7 @@ from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 
-_AT_ONCE: Final = 4
-"""Results that are signed and copied at the same time."""
+_AT_ONCE: Final = 4  #: results that are signed and copied at the same time
 
 
 def check_cache(url: str, key: Path | None) -> None:
@@ -50,8 +49,7 @@ class Pushes:
         self.url = url
         self.key = key
         self.say = say
-        self.failed: dict[str, str] = {}
-        """Why a result was not pushed, by package name."""
+        self.failed: dict[str, str] = {}  #: why a result was not pushed, by package name
         self.running: dict[asyncio.Task[None], Variant] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
 

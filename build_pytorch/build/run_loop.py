@@ -29,12 +29,8 @@ from build_pytorch.results import artefacts, evidence
 _RETRY_SECONDS: Final = "BUILD_PYTORCH_RETRY_SECONDS"
 """Environment variable: seconds before the first retry of a download."""
 
-_TICK: Final = 0.25
-"""Seconds between two updates of the display; events end the wait earlier."""
-
-_LOOK: Final = 10.0
-"""Seconds between two looks for finished steps of a process that goes on."""
-
+_TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
+_LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
 _MOST_DISCARDED: Final = 900.0
 """Combined build seconds of others that may be discarded to stop one build in a shared process."""
 
@@ -45,12 +41,9 @@ class BuildRun:
     def __init__(self, plan: BuildPlan, settings: BuildSettings, display: BuildDisplay) -> None:
         self.plan = plan
         self.settings = settings
-        self.outcomes: dict[str, BuildOutcome] = {}
-        """By package name."""
-        self.fixable: list[Path] = []
-        """Logs of builds that failed for a wrong hash."""
-        self.ended_by = 0
-        """The signal that ended the run, or 0."""
+        self.outcomes: dict[str, BuildOutcome] = {}  #: by package name
+        self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
+        self.ended_by = 0  #: the signal that ended the run, or 0
         self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
         self._display = display
         self._say = display.say

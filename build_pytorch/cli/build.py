@@ -31,9 +31,7 @@ from build_pytorch.matrix.selection import select
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
-_MOST_FAILURES: Final = 100
-"""The highest exit code for failures; shells use those from 126 on."""
-
+_MOST_FAILURES: Final = 100  #: the highest exit code for failures; shells use those from 126 on
 _COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
 
 

@@ -18,8 +18,7 @@ from build_pytorch.nix import store
 from build_pytorch.nix.log_format import with_json_log
 from build_pytorch.results import artefacts
 
-FROM_MATRIX: Final = "matrix"
-"""The value of --builders for those of matrix.toml."""
+FROM_MATRIX: Final = "matrix"  #: the value of --builders for those of matrix.toml
 
 
 class BuilderMachine(Struct, frozen=True):
