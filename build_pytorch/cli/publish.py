@@ -69,8 +69,8 @@ def run(options: PublishCommandOptions) -> int:
     is_bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if is_bad else EXIT_OK
     if options.json:
-        rows_ = [asdict(row) for row in rows]
-        print_json({"variants": rows_, "obstacles": obstacles, "exit_code": code}, sys.stdout)
+        shown = [asdict(row) for row in rows]
+        print_json({"variants": shown, "obstacles": obstacles, "exit_code": code}, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
