@@ -132,12 +132,18 @@ class StreamedProcess:
 
     async def _end_group(self) -> None:
         self.send(signal.SIGTERM)
-        with contextlib.suppress(ProcessLookupError, TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                while True:
-                    os.killpg(self.pid, 0)
-                    await asyncio.sleep(0.05)
+        for _ in range(int(_GRACE / 0.05)):
+            if not any(map(self._is_member, psutil.pids())):
+                break
+            await asyncio.sleep(0.05)
         self.send(signal.SIGKILL)
+
+    def _is_member(self, pid: int) -> bool:
+        """Whether a process of the group runs; a dead one may wait long for its parent."""
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getpgid(pid) == self.pid:
+                return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return False
 
 
 async def run_tail(
