@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.console import Clock, Screen, visible
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
 
@@ -28,10 +28,7 @@ class BuildDisplay:
     """
 
     def __init__(
-        self,
-        screen: Screen,
-        history: Mapping[str, float],
-        now: Callable[[], float] = time.monotonic,
+        self, screen: Screen, history: Mapping[str, float], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
         self.history = history
