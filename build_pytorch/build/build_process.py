@@ -32,8 +32,8 @@ class Attempt:
         self.progress = BuildProgress(step.variant)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
+        # Below the root.
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
-        """Below the root."""
         self.rule: LogRule | None = None  #: the rule for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()

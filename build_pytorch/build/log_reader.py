@@ -24,15 +24,10 @@ _NIXS_OWN: Final = 1 << 62
 
 _NINJA: Final = re.compile(r"^\[(\d+)/(\d+)\]")
 _PHASE: Final = re.compile(
-    r"^(?:Running phase: (\w+)|(unpacking|patching) sources|(building|configuring|installing))$"
+    r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
+    r"|(?P<patch>patching sources)|(?P<configure>configuring)|(?P<build>building)"
+    r"|(?P<install>installing))$"
 )
-_SHORT_PHASES: Final = {
-    "unpacking": "unpack",
-    "patching": "patch",
-    "configuring": "configure",
-    "building": "build",
-    "installing": "install",
-}
 _BUILDING: Final = re.compile(r"^building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"^([\w.+-]+)> ")
 
@@ -43,8 +38,7 @@ class PlainReader:
     def __init__(self, package: str) -> None:
         self.package = package
         self._suffix = package.split("-", 1)[-1]
-        self._current = package
-        """The owner of lines without a prefix: the last derivation that began."""
+        self._current = package  #: the owner of lines without a prefix: what began last
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
@@ -132,8 +126,7 @@ class BuildProgress:
             self.first_step = self.first_step or now
             self.phase = "build"
         elif phase := _PHASE.match(text):
-            word = next(word for word in phase.groups() if word)
-            self.phase = _SHORT_PHASES.get(word, word.removesuffix("Phase"))
+            self.phase = phase["name"] or phase.lastgroup or ""
 
     def _keep_mismatch(self, text: str) -> None:
         """Keep the few lines with which Nix reports the two hashes."""

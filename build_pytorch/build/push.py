@@ -23,20 +23,16 @@ def check_cache(url: str, key: Path | None) -> None:
     if not process.which(store.NIX):
         raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
     if "://" not in url:
-        raise BuildPytorchError(
-            f"--copy-to {url}: not the URL of a store; use file:///srv/cache, s3://bucket "
-            "or ssh://host"
-        )
+        good = "file:///srv/cache, s3://bucket or ssh://host"
+        raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
     if key:
         try:
             text = key.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             text = ""
         if ":" not in text:
-            raise BuildPytorchError(
-                f"--secret-key {key}: not a signing key; make one with "
-                "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
-            )
+            how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
+            raise BuildPytorchError(f"--secret-key {key}: not a signing key; make one with {how}")
 
 
 class Pushes:
