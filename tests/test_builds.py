@@ -583,7 +583,7 @@ KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "6"))
 
 def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
     """Set BUILD_PYTORCH_TEST_KILLS for more rounds than the few of an ordinary run."""
-    world.scenario("default", "pause=0.01; good")
+    world.scenario("default", "pause=0.01; steps=20; good")
     seed = int(os.environ.get("BUILD_PYTORCH_TEST_SEED", "0")) or time.time_ns() % (1 << 30)
     dice = random.Random(seed)  # noqa: S311 - moments, no secrets
     finished: set[str] = set()
@@ -616,6 +616,7 @@ def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
             assert Path(output).exists(), f"seed {seed}, round {round_}: {variant} is lost"
         assert finished <= set(built), f"seed {seed}, round {round_}"
         finished = set(built)
+    world.scenario("default", "good")
     done = world.built("cpu-*", "sm90-*", "--jobs", "2")
     assert done["returncode"] == 0, f"seed {seed}"
     for row in done["variants"]:

@@ -79,10 +79,8 @@ def decide(result: VariantResult, organization: str, *, without_evidence: bool) 
     elif missing and not without_evidence:
         reason = f"{missing}; `invoke smoke {variant.id}` on its hardware or `invoke inspect`"
     else:
-        action, reason = (
-            "publish",
-            f"without evidence: {missing}" if missing else "built, with evidence",
-        )
+        action = "publish"
+        reason = f"without evidence: {missing}" if missing else "built, with evidence"
     names = {"variant": variant.id, "package": variant.package}
     return Publication(**names, action=action, reason=reason, output=result.output)
 
@@ -104,7 +102,8 @@ def carry_out(
     log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")
     code, tail = asyncio.run(_logged(argv, root, root / log))
     if code:
-        say("".join(f"    {line}\n" for line in tail).rstrip("\n"))
+        for line in tail:
+            say(f"    {line}")
         say(f"{variant}: flox publish failed with exit code {code}; whole log: {log}")
         return replace(decided, action="failed", reason=f"exit code {code}; {log}")
     event = ledger.Published(

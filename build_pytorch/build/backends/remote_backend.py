@@ -96,9 +96,8 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> tuple[Path, list[Build
     entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
     machines = [_machine(words) for words in entries if words]
     if not machines:
-        raise BuildPytorchError(
-            f"{name}: no builder in it; add a line, or [[builder]] in matrix.toml"
-        )
+        how = "add a line, or [[builder]] in matrix.toml"
+        raise BuildPytorchError(f"{name}: no builder in it; {how}")
     return path, machines
 
 
