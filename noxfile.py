@@ -92,9 +92,14 @@ def build(session: nox.Session, package: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests on all CPUs; arguments after -- go to pytest (-n0: one after the other)."""
+    """Run the tests on all CPUs, with coverage; arguments after -- go to pytest (-n0: serial)."""
     _install(session, "test")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("coverage", "erase")
+    try:
+        session.run("coverage", "run", "-m", "pytest", "-n", "auto", *session.posargs)
+    finally:
+        session.run("coverage", "combine", "--quiet", success_codes=[0, 1])
+        session.run("coverage", "report", "--sort=cover", success_codes=[0, 1])
 
 
 @nox.session

@@ -1,7 +1,7 @@
 """Ways in which a recipe goes wrong, each as an edit of one that is right.
 
 `GPU`, `CPU` and `ARM` name the recipes that are edited. An edit replaces text that must be there;
-`gone` says that a whole line goes.
+`gone` removes a whole line.
 """
 
 from __future__ import annotations

@@ -500,7 +500,7 @@ def test_a_hash_that_did_not_follow_its_rev_fails_verification(project: Project)
     assert done.returncode == 1
     findings = json.loads(done.stdout)["verification"]["findings"]
     (stale,) = [finding for finding in findings if finding["check"] == "stale-hash"]
-    assert stale["found"] == "the hash of v2.10.0 in release.cuda13_0.torch"
+    assert stale["found"] == "release.cuda13_0.torch: the hash of v2.10.0"
     assert stale["expected"] == "that of v2.10.1"
     lines = (project.root / "matrix.toml").read_text().splitlines()
     assert lines[stale["line"] - 1] == "[release.cuda13_0.torch]"

@@ -749,11 +749,20 @@ def test_two_gpus_with_one_number_are_refused() -> None:
         saved_machines.parse(text.encode(), "file")
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b"{}"])
-def test_what_is_no_description_at_all_is_one_error(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_not_a_description_is_one_error(data: bytes) -> None:
     with pytest.raises(BuildPytorchError, match=r"^file: ") as caught:
         saved_machines.parse(data, "file")
     assert "\n" not in str(caught.value)
+
+
+def test_each_missing_key_of_a_description_is_an_error() -> None:
+    with pytest.raises(BuildPytorchError) as caught:
+        saved_machines.parse(b"{}", "file")
+    assert str(caught.value).splitlines() == [
+        "file: platform: missing; add it",
+        "file: cpu: missing; add it",
+    ]
 
 
 def test_a_description_that_cannot_be_read_is_one_line(project: Project) -> None:

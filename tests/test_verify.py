@@ -7,20 +7,20 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import msgspec
 import pytest
 from conftest import PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
+from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.verify import recipe_evaluation, registry, verification
-from build_pytorch.verify.reports import report_registry
+from build_pytorch.nix import derivations
+from build_pytorch.verify import recipe_evaluation, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
@@ -56,7 +56,7 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "message"),
     [
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
@@ -70,10 +70,10 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
     ],
 )
-def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], says: str) -> None:
+def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], message: str) -> None:
     done = verify(project, *argv)
     assert done.returncode == 2
-    assert says in error_line(done)
+    assert message in error_line(done)
 
 
 def test_only_takes_checks_and_categories(project: Project) -> None:
@@ -247,28 +247,23 @@ def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
     assert "__AVX512F__ not predefined" in (failure.text or "")
 
 
-def test_a_format_is_a_module_and_a_name_in_the_registry(
+def test_a_format_is_a_function_in_the_table_of_formats(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(result: VerificationResult, stream: TextIO) -> None:
         stream.write(f"{len(result.outcomes)} checks\n")
 
-    module = ModuleType("count_report")
-    monkeypatch.setattr(module, "write", write, raising=False)
-    name = "build_pytorch.verify.reports.count_report"
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(report_registry, "FORMATS", (*report_registry.FORMATS, "count"))
+    monkeypatch.setitem(reports.FORMATS, "count", write)
     result = verification.verify(
         matrix_reader.load(PROJECT / "matrix.toml"), project.root, only=["text"]
     )
-    report_registry.write_file("count", result, project.root / "out.txt")
+    reports.write_file("count", result, project.root / "out.txt")
     assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
 
 
-def test_every_format_has_its_module() -> None:
-    folder = Path(report_registry.__file__).parent
-    modules = {path.stem for path in folder.glob("*_report.py")}
-    assert modules == {f"{name}_report" for name in report_registry.FORMATS}
+def test_every_format_has_its_option() -> None:
+    options = {field.name for field in msgspec.structs.fields(VerifyOptions)}
+    assert set(reports.FORMATS) - options == {"terminal"}
 
 
 def test_github_gets_annotations(broken: Project) -> None:
@@ -277,7 +272,9 @@ def test_github_gets_annotations(broken: Project) -> None:
     errors = [line for line in lines if line.startswith("::error file=")]
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
-    assert lines[-1].startswith("::warning::matrix.toml:34")
+    matrix = (broken.root / "matrix.toml").read_text().splitlines()
+    line = matrix.index("[release.cuda13_0.nixpkgs]") + 1
+    assert lines[-1].startswith(f"::warning::matrix.toml:{line}: release.cuda13_0.nixpkgs")
     assert "::error" not in verify(broken).stdout
     assert "::error" in verify(broken, "--github").stdout
 
@@ -396,6 +393,22 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
     assert found == {("eval-architecture", "error"), ("eval-warnings", "warning")}
+
+
+@needs_nix
+def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
+    pinned: tuple[Project, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recipes share imports of nixpkgs; a broken one does not stop the evaluation of the others."""
+    project, store = pinned
+    monkeypatch.setenv("NIX_REMOTE", store["NIX_REMOTE"])
+    recipe = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+    project.edit(recipe, '    system = "x86_64-linux";', "    system = nosuch;")
+    variants = matrix_reader.load(project.root / "matrix.toml").variants
+    found = derivations.evaluate(project.root, variants)
+    assert list(found.failures) == [Path(recipe).stem]
+    assert "undefined variable 'nosuch'" in found.failures[Path(recipe).stem]
+    assert len(found.derivations) == 43
 
 
 # --- for others' pipelines ---

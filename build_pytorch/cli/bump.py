@@ -12,7 +12,7 @@ from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
 from build_pytorch.sources.source_fetch import new_values
-from build_pytorch.verify.reports import terminal_report
+from build_pytorch.verify import reports
 
 
 def run(options: BumpOptions) -> int:
@@ -43,7 +43,7 @@ def run(options: BumpOptions) -> int:
         return EXIT_FINDINGS
     result = release_bump.verified(new, planned)
     if result.exit_code != EXIT_OK:
-        terminal_report.show(result, screen)
+        reports.show(result, screen)
         screen.line("The new recipes do not pass verification: nothing was written.")
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")

@@ -45,14 +45,13 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
     if verify and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     if verify and not pending:
-        from build_pytorch.verify import verification
-        from build_pytorch.verify.reports import json_report, terminal_report
+        from build_pytorch.verify import reports, verification
 
         result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
-        verified = json_report.document(result)
+        verified = reports.document(result)
         if screen:
-            terminal_report.show(result, screen)
+            reports.show(result, screen)
     if not screen:
         document = {
             "root": str(root),

@@ -8,12 +8,12 @@ from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, CommandOptions, OptionSpec, option_specs
-from build_pytorch.verify import checks_page
+from build_pytorch.verify import registry
 
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each reference page by its path below the root."""
-    return {paths.CHECKS_DOC: checks_page.page(), paths.COMMANDS_DOC: commands_page()}
+    return {paths.CHECKS_DOC: registry.reference_page(), paths.COMMANDS_DOC: commands_page()}
 
 
 def commands_page() -> str:

@@ -34,16 +34,16 @@ def run(options: VerifyOptions) -> int:
         pages=reference_pages,
     )
     # Not at the top: every import ahead of the verification delays the start of Nix.
-    from build_pytorch.verify.reports import report_registry
+    from build_pytorch.verify import reports
 
     printed = ["json" if options.json else "terminal"]
     if not options.json and (options.github or os.environ.get("GITHUB_ACTIONS") == "true"):
         printed.append("github")
-    for name in report_registry.FORMATS:
+    for name, write in reports.FORMATS.items():
         if isinstance(path := getattr(options, name, None), Path):
-            report_registry.write_file(name, result, path)
+            reports.write_file(name, result, path)
         if name in printed:
-            report_registry.write(name, result, sys.stdout)
+            write(result, sys.stdout)
     return result.exit_code
 
 

@@ -34,23 +34,21 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
 
     `rendered` are the recipes by path. Raises TemplateError if one has no import.
     """
+    from build_pytorch.nix.nix_evaluation import shared_import  # not needed for stored texts
+
     names: dict[str, str] = {}
     variants = []
     for variant in matrix.variants:
         text = shared_import(rendered[variant.path])
+        if text is None:
+            raise TemplateError(
+                "templates/shared.nix.j2: the recipes have no argument nixpkgs_pinned"
+            )
         title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
         variants.append(
             (variant, names.setdefault(text, f"nixpkgs_{variant.release_name}_{title}"))
         )
     return render_file("release.nix.j2", imports=names, variants=variants)
-
-
-def shared_import(text: str) -> str:
-    """Return the default of a recipe's argument nixpkgs_pinned. Raises TemplateError if missing."""
-    _, found, rest = text.partition(", nixpkgs_pinned ? ")
-    if not found:
-        raise TemplateError("templates/shared.nix.j2: the recipes have no argument nixpkgs_pinned")
-    return rest.partition("\n}:")[0]
 
 
 def hardware(variant: Variant) -> str:

@@ -96,7 +96,7 @@ def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
         return
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
-    if list(error.absolute_schema_path)[-2] == "propertyNames":
+    if "propertyNames" in list(error.absolute_schema_path)[-2:-1]:
         yield (*trail, value), f"found this key; allowed: {allowed(schema)}{hint}"
     else:
         yield trail, f"found {_show(value)}; allowed: {allowed(schema)}{hint}"

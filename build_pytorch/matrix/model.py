@@ -237,6 +237,11 @@ class Variant(Struct, frozen=True, kw_only=True):
         return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
 
     @property
+    def cuda(self) -> CudaToolkit | None:
+        """The CUDA of the release; None without a GPU."""
+        return self.release.cuda if self.gpu else None
+
+    @property
     def _suffix(self) -> str:
         names = self.release.names
         return f"{names.gpu}-{self.id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"

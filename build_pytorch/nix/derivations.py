@@ -13,7 +13,7 @@ import msgspec
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation
-from build_pytorch.nix.nix_evaluation import RecipeSource
+from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
 
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,32 +43,30 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
     With `write` the derivations are put into the store and can be built without another
     evaluation. Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
-    failures: dict[str, str] = {}
-    by_path = {variant.path: variant for variant in variants}
-    rest = [
+    by_path = {variant.path: variant.package for variant in variants}
+    files = {path: (root / path).resolve() for path in by_path}
+    recipes = [
         RecipeSource(path, str(file), file.read_text(encoding="utf-8", errors="replace"))
-        for path in by_path
-        for file in [(root / path).resolve()]
+        for path, file in files.items()
     ]
-    while rest:
-        running = nix_evaluation.start(_expression(rest), write=write)
-        answer = nix_evaluation.wait_with_progress(running, "evaluating recipes", len(rest))
-        if answer.code == 0:
-            decoded = msgspec.json.decode(answer.stdout.encode(), type=dict[str, Derivation])
-            found = {by_path[recipe.id].package: decoded[recipe.id] for recipe in rest}
-            return DerivationSet(found, failures)
-        nix_evaluation.require_network(answer.stderr)
-        message = nix_evaluation.message_of(answer.stderr)
-        culprit = nix_evaluation.culprit(answer.stderr, rest)
-        if culprit is None:
-            raise ToolError(f"Nix cannot evaluate the recipes: {message}")
-        failures[by_path[culprit.id].package] = message
-        rest.remove(culprit)
-    return DerivationSet({}, failures)
+    if not recipes:
+        return DerivationSet({}, {})
+    run = nix_evaluation.run_recipes(
+        recipes,
+        lambda rest, share: nix_evaluation.start(_expression(rest, share=share), write=write),
+        lambda running, total: wait_with_progress(running, "evaluating recipes", total),
+    )
+    failures = {by_path[path]: message_of(result.stderr) for path, result in run.failed.items()}
+    if run.result.code and run.recipes:
+        raise ToolError(f"Nix cannot evaluate the recipes: {message_of(run.result.stderr)}")
+    if run.result.code:
+        return DerivationSet({}, failures)
+    decoded = msgspec.json.decode(run.result.stdout.encode(), type=dict[str, Derivation])
+    return DerivationSet({by_path[path]: found for path, found in decoded.items()}, failures)
 
 
-def _expression(recipes: Sequence[RecipeSource]) -> str:
-    imports, items = nix_evaluation.recipe_list(recipes)
+def _expression(recipes: Sequence[RecipeSource], *, share: bool) -> str:
+    imports, items = nix_evaluation.recipe_list(recipes, share=share)
     return f"""let
   imports = {{ {imports} }};
   described = {{ id, path, nixpkgs ? null }}: {{

@@ -8,7 +8,7 @@ process, the last announced recipe caused it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from build_pytorch.base import process
@@ -67,22 +67,22 @@ def syntax_errors(
     """
     errors: dict[str, NixSyntaxError | None] = {}
     rest = list(files)
-    for _ in range(_MOST_ERRORS):
+    while True:
         result = running.finish()
         if result.code == 0:
             return errors | dict.fromkeys(rest)
         places = [place for place in _PLACE.findall(result.stderr) if place[0] in rest]
         if not places:
-            break
+            return errors
         file, line, column = places[-1]
         message = result.stderr.partition("error: ")[2].split("\n")[0].partition(", at /")[0]
-        errors |= dict.fromkeys(rest[: rest.index(file)])
+        position = rest.index(file)
+        errors |= dict.fromkeys(rest[:position])
         errors[file] = NixSyntaxError(message.strip(), int(line), int(column))
-        rest = rest[rest.index(file) + 1 :]
-        if not rest:
-            break
+        rest = rest[position + 1 :]
+        if not rest or sum(map(bool, errors.values())) == _MOST_ERRORS:
+            return errors
         running = start_parsing(rest)
-    return errors
 
 
 def start(
@@ -135,39 +135,67 @@ def shared_import(text: str) -> str | None:
     another meaning outside the recipe.
     """
     head = re.search(r"(?ms)^\{.*?^\}:", text)
-    if head is None or "nixpkgs_pinned" not in head[0]:
-        return None
-    expression = default_of(head[0], "nixpkgs_pinned")
+    expression = default_of(head[0], "nixpkgs_pinned") if head else None
     is_relative = expression is not None and re.search(r"(?<![\w.])\.{1,2}/", expression)
     return None if is_relative else expression
 
 
+class RecipesRun(NamedTuple):
+    """The last run of `run_recipes`, its recipes, and the failed run of each other recipe."""
+
+    result: process.ProcessResult
+    recipes: list[RecipeSource]
+    failed: dict[str, process.ProcessResult]
+
+
+def run_recipes(
+    recipes: Sequence[RecipeSource],
+    start: Callable[..., process.Running],
+    wait: Callable[[process.Running, int], process.ProcessResult],
+    running: process.Running | None = None,
+) -> RecipesRun:
+    """Evaluate recipes in one process, and again without each recipe that ends the process.
+
+    `start` takes the recipes and `share`: whether they share imports. `wait` takes a run and the
+    number of its recipes. The last run is a failed one if no recipe caused its error. `running` is
+    the first run, if it was started before.
+    """
+    rest, share = list(recipes), True
+    failed: dict[str, process.ProcessResult] = {}
+    while True:
+        result = wait(running or start(rest, share=share), len(rest))
+        running = None
+        by_id = {recipe.id: recipe for recipe in rest}
+        # Other announcements are ignored: a recipe may print any text.
+        announced = re.findall(r"(?m)^trace: evaluating (.*)$", result.stderr)
+        culprit = next((by_id[name] for name in reversed(announced) if name in by_id), None)
+        if result.code and culprit:
+            failed[culprit.id] = result
+            rest.remove(culprit)
+        elif result.code and share:
+            share = False  # a shared import may be the cause
+        else:
+            return RecipesRun(result, rest, failed)
+        if not rest:
+            return RecipesRun(result, rest, failed)
+
+
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:
-    """Wait for an evaluation of recipes and show how many of them were announced."""
+    """Wait for an evaluation of recipes and show how many of them were announced.
+
+    Raises ToolError if nixpkgs cannot be downloaded.
+    """
     progress = ProgressLine(title, total)
     while running.is_running(0.5):
         progress.at(running.said().count("trace: evaluating "))
     progress.end()
-    return running.finish()
-
-
-def culprit(stderr: str, recipes: Sequence[RecipeSource]) -> RecipeSource | None:
-    """Return the recipe that ended a run: the last one that was announced; None if there is none.
-
-    Other announcements are ignored: a recipe may print any text.
-    """
-    by_id = {recipe.id: recipe for recipe in recipes}
-    announced = re.findall(r"(?m)^trace: evaluating (.*)$", stderr)
-    return next((by_id[name] for name in reversed(announced) if name in by_id), None)
-
-
-def require_network(stderr: str) -> None:
-    """Raise ToolError if a run failed because nixpkgs could not be downloaded."""
-    if _NO_NETWORK.search(stderr):
+    result = running.finish()
+    if result.code and _NO_NETWORK.search(result.stderr):
         raise ToolError(
             "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
-            f"network connection (Nix: {message_of(stderr)})"
+            f"network connection (Nix: {message_of(result.stderr)})"
         )
+    return result
 
 
 def message_of(stderr: str) -> str:

@@ -30,9 +30,7 @@ def without_comments(text: str) -> str:
     """
 
     def blank(match: re.Match[str]) -> str:
-        if match["comment"] is None:
-            return match[0]
-        return re.sub(r"[^\n]", " ", match[0])
+        return re.sub(r"[^\n]", " ", match[0]) if match["comment"] else match[0]
 
     return _TOKEN.sub(blank, text)
 
@@ -49,13 +47,11 @@ def node_text(node: Node) -> str:
 
 @functools.cache
 def default_of(head: str, argument: str) -> str | None:
-    """The text of the default of an argument, or None. `head` is a function up to its colon."""
+    """Return the default of an argument, or None. `head` is a function up to its colon."""
     root = parse(f"{head} null").root_node
-    function = next((n for n in root.named_children if n.type == "function_expression"), None)
-    formals = function.child_by_field_name("formals") if function else None
-    if formals is None or root.has_error:
-        return None
-    for formal in formals.named_children:
+    function = root.child_by_field_name("expression")
+    formals = function and function.child_by_field_name("formals")
+    for formal in formals.named_children if formals and not root.has_error else ():
         name = formal.child_by_field_name("name")
         default = formal.child_by_field_name("default")
         if name and default and node_text(name) == argument:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
@@ -15,8 +16,6 @@ from build_pytorch.nix.syntax_tree import without_comments
 
 _LARGEST: Final = 1 << 20
 """Bytes. A generated recipe has seven thousand."""
-
-Severity = Literal["error", "warning"]
 
 
 class Finding(Struct, frozen=True):
@@ -32,7 +31,7 @@ class Finding(Struct, frozen=True):
     column: int = 1
     path: str = ""
     fix: str = ""
-    severity: Severity = "error"
+    severity: Literal["error", "warning"] = "error"
     check: str = ""
     subject: str = ""
 
@@ -41,12 +40,11 @@ class CheckSkipped(Exception):  # noqa: N818 - it is an outcome, not an error
     """Raised by a check that cannot run; the text is the reason. Never counts as passed."""
 
 
-class RecipeFile:
+class RecipeFile(Struct, dict=True, eq=False):
     """The path and the text of a recipe, generated or written by hand."""
 
-    def __init__(self, path: str, text: str) -> None:
-        self.path = path
-        self.text = text
+    path: str
+    text: str
 
     @functools.cached_property
     def code(self) -> str:
@@ -57,17 +55,18 @@ class RecipeFile:
         """Return the line of an offset in text or code."""
         return self.text.count("\n", 0, offset) + 1
 
-    def finding(
-        self, offset: int, found: str, expected: str, severity: Severity = "error"
-    ) -> Finding:
+    def finding(self, offset: int, found: str, expected: str) -> Finding:
         """Return a finding at an offset in text or code."""
-        return Finding(
-            " ".join(found.split()),
-            expected,
-            line=self.line_of(offset),
-            column=offset - self.text.rfind("\n", 0, offset),
-            severity=severity,
-        )
+        column = offset - self.text.rfind("\n", 0, offset)
+        found = " ".join(found.split())
+        return Finding(found, expected, line=self.line_of(offset), column=column)
+
+    def matches(
+        self, pattern: str | re.Pattern[str], expected: str, found: str = ""
+    ) -> Iterator[Finding]:
+        """Yield a finding for each match of a pattern in the code."""
+        for match in re.finditer(pattern, self.code):
+            yield self.finding(match.start(), found or match[0], expected)
 
 
 class Context:
@@ -134,15 +133,6 @@ class Context:
         return Finding(found, expected, path=paths.MATRIX.name, line=line, fix=fix)
 
 
-class About(TypedDict):
-    """The texts of a check."""
-
-    id: str
-    title: str
-    why: str
-    fix: str
-
-
 class Check(Struct, frozen=True, kw_only=True):
     """A requirement: a stable id, a title of one line, why it matters, how to fix a violation."""
 
@@ -160,7 +150,7 @@ class Check(Struct, frozen=True, kw_only=True):
 class CheckOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a check for each of its subjects (recipes, or the tree as one).
 
-    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` says why some
+    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` is why some
     were not run, or why there were none.
     """
 
@@ -198,20 +188,16 @@ class Subjects(Struct, frozen=True, kw_only=True):
     prepare: Callable[[Context], None] | None = None
 
 
-def _recipes(
-    context: Context, kind: str | None = None
-) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
-    for variant, recipe in context.present():
-        if kind in {None, variant.group.kind}:
-            yield recipe.path, (variant, recipe)
+def _recipes(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
+    return ((recipe.path, (variant, recipe)) for variant, recipe in context.present())
 
 
 TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
 """All files together; the test sets the path of its findings."""
 RECIPES: Final = Subjects(each=_recipes)
 """Each recipe with its variant."""
-GPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="gpu"), kind="gpu")
-CPU_RECIPES: Final = Subjects(each=functools.partial(_recipes, kind="cpu-only"), kind="cpu-only")
+GPU_RECIPES: Final = Subjects(each=_recipes, kind="gpu")
+CPU_RECIPES: Final = Subjects(each=_recipes, kind="cpu-only")
 
 
 class VerifyCheck(Check, frozen=True, kw_only=True):
@@ -238,6 +224,9 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         subject = ""
         try:
             for subject, given in self.subjects.each(context):
+                variant = context.by_path.get(subject)
+                if variant and self.subjects.kind not in {None, variant.group.kind}:
+                    continue
                 if isinstance(given, str):
                     states["not_run"].append(subject)
                     reasons.append(given)
@@ -273,14 +262,11 @@ class CheckList(list[VerifyCheck]):
         super().__init__()
         self.subjects = subjects
 
-    def add(
-        self, subjects: Subjects | None = None, *, word: str = "", **about: Unpack[About]
-    ) -> Callable[[Test], Test]:
-        """Return a decorator that adds the check of a test."""
+    def add(self, subjects: Subjects | None = None, /, **texts: str) -> Callable[[Test], Test]:
+        """Return a decorator that adds the check of a test. `texts` are fields of VerifyCheck."""
 
         def add(test: Test) -> Test:
-            chosen = subjects or self.subjects
-            self.append(VerifyCheck(subjects=chosen, test=test, word=word, **about))
+            self.append(VerifyCheck(subjects=subjects or self.subjects, test=test, **texts))
             return test
 
         return add

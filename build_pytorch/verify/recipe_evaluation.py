@@ -1,4 +1,4 @@
-"""The values of evaluated recipes, from one Nix process.
+"""The values of evaluated recipes, from one Nix process, as subjects of checks.
 
 The recipes are evaluated unchanged: offline against nixpkgs_model/, which replaces whatever would
 be fetched, or with `pinned` against the nixpkgs that they name.
@@ -7,8 +7,9 @@ be fetched, or with `pinned` against the nixpkgs that they name.
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,12 @@ import msgspec
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
-from build_pytorch.verify.check import Context
+from build_pytorch.verify.check import Context, Finding, Subjects
 
 MODEL: Final = Path(__file__).with_name("nixpkgs_model")
-
-_MOST_CULPRITS: Final = 8
-"""Some errors end the whole process; after so many, recipes are evaluated one by one."""
 
 _SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
@@ -31,8 +30,43 @@ _SECONDS: Final = 120.0
 _WARNING: Final = re.compile(r"^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
-Facts = dict[str, Any]
-"""The attributes of an evaluated recipe, by the names in nixpkgs_model/facts.nix."""
+class Facts(dict[str, Any]):
+    """The attributes of an evaluated recipe, by the names in nixpkgs_model/facts.nix.
+
+    The methods take names with dots. A hand-written recipe may have a value of any type.
+    """
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - any type
+        """Return a fact; None if an attribute on the way is missing."""
+        found: Any = self
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def text(self, name: str) -> str:
+        """Return a fact that is a string, or the empty string for another value."""
+        found = self.value(name)
+        return found if isinstance(found, str) else ""
+
+    def shell(self, name: str) -> str:
+        """Return a fact that is a shell script, without its comments."""
+        return re.sub(r"(?m)^\s*#.*$", "", self.text(name))
+
+    def list(self, name: str) -> list[Any]:
+        """Return a fact that is a list, or the empty list for another value."""
+        found = self.value(name)
+        return found if isinstance(found, list) else []
+
+    def expect(self, wanted: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield a finding for each fact that is not the expected value."""
+        for name, expected in wanted.items():
+            yield from equal(name, self.value(name), expected)
+
+
+def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: ANN401 - facts
+    """Yield a finding if a value is not the expected one."""
+    if found != expected:
+        yield Finding(f"{name} = {json.dumps(found)}", f"{name} = {json.dumps(expected)}")
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):
@@ -43,7 +77,7 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
     problem: str | None = None
     unreadable: tuple[str, ...] = ()
     """Attributes that cannot be evaluated."""
-    facts: Facts | None = None
+    facts: dict[str, Any] | None = None
     line: int = 1
     column: int = 1
 
@@ -54,13 +88,12 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
         return path if isinstance(path, str) else None
 
 
-class Evaluation:
+class Evaluation(msgspec.Struct, dict=True):
     """The results of all recipes and the warnings of Nix, by path; or why there are no results."""
 
-    def __init__(self, reason: str = "") -> None:
-        self.reason = reason
-        self.results: dict[str, EvaluatedRecipe] = {}
-        self.warnings: dict[str, list[str]] = {}
+    reason: str = ""
+    results: dict[str, EvaluatedRecipe] = {}
+    warnings: dict[str, list[str]] = {}
 
     @functools.cached_property
     def first_by_derivation(self) -> dict[str | None, str]:
@@ -77,7 +110,7 @@ def prepare(context: Context) -> None:
 
 @functools.cache
 def evaluated(context: Context) -> Evaluation:
-    """Return the results of the run that `prepare` started.
+    """Return the results of the run that `prepare` started. Nix runs again after fatal errors.
 
     Raises ToolError if the pinned nixpkgs is required and not available.
     """
@@ -89,7 +122,18 @@ def evaluated(context: Context) -> Evaluation:
         if context.pinned:
             raise ToolError("--pinned: nix-instantiate not found; install Nix")
         return Evaluation("Nix is not installed")
-    return _finished(context, recipes, running)
+    start, wait = functools.partial(_start, context), functools.partial(_wait, context)
+    run = nix_evaluation.run_recipes(recipes, start, wait, running)
+    done = Evaluation()
+    if run.result.code == 0:
+        done.warnings = _warnings(run.result.stderr, [recipe.id for recipe in run.recipes])
+        decoded = _decoded(run.result.stdout)
+        for recipe, result in zip(run.recipes, decoded, strict=True):
+            done.results[recipe.id] = _described(context, recipe, result)
+    for recipe in recipes:
+        if recipe.id not in done.results:
+            done.results[recipe.id] = _alone(context, recipe, run.failed.get(recipe.id))
+    return done
 
 
 def _sources(context: Context) -> list[RecipeSource]:
@@ -98,44 +142,11 @@ def _sources(context: Context) -> list[RecipeSource]:
     return [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
 
 
-def _finished(
-    context: Context, recipes: list[RecipeSource], running: process.Running
-) -> Evaluation:
-    """Return the results of a run. Nix runs again without a recipe that ends the process."""
-    done = Evaluation()
-    share = True
-    while True:
-        answer = _wait(context, running, len(recipes))
-        if answer.code == 0:
-            done.warnings = _warnings(answer.stderr, [recipe.id for recipe in recipes])
-            done.results |= {r.id: _described(context, r) for r in _decoded(answer.stdout)}
-            return done
-        if context.pinned:
-            nix_evaluation.require_network(answer.stderr)
-        if culprit := nix_evaluation.culprit(answer.stderr, recipes):
-            failed = _too_slow(culprit.id) if answer.expired else _alone(context, culprit)
-            done.results[culprit.id] = failed
-            recipes.remove(culprit)
-        elif not share:
-            break
-        else:
-            share = False  # the cause may be a shared import
-        if not recipes or (len(done.results) >= _MOST_CULPRITS and not context.pinned):
-            break
-        running = _start(context, recipes, share=share)
-    done.results |= {recipe.id: _alone(context, recipe) for recipe in recipes}
-    return done
-
-
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
     if not context.pinned:
         return running.finish(_SECONDS)
     title = "evaluating against the pinned nixpkgs"
     return nix_evaluation.wait_with_progress(running, title, total)
-
-
-def _limit(context: Context) -> float | None:
-    return None if context.pinned else _SECONDS  # the pinned nixpkgs takes minutes
 
 
 def _start(
@@ -159,24 +170,32 @@ def _start(
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 
 
-def _alone(context: Context, recipe: RecipeSource) -> EvaluatedRecipe:
-    """Evaluate one recipe in a process of its own, for its own error and the place of the error."""
-    answer = _start(context, [recipe], share=False).finish(_limit(context))
+def _run_one(
+    context: Context, recipe: RecipeSource, *, catch: bool = True
+) -> process.ProcessResult:
+    limit = None if context.pinned else _SECONDS  # the pinned nixpkgs takes minutes
+    return _start(context, [recipe], share=False, catch=catch).finish(limit)
+
+
+def _alone(
+    context: Context, recipe: RecipeSource, failed: process.ProcessResult | None
+) -> EvaluatedRecipe:
+    """Evaluate one recipe in a process of its own, for its own error and the place of the error.
+
+    A recipe whose run with others `failed` by the time limit is not evaluated again.
+    """
+    answer = failed if failed and failed.expired else _run_one(context, recipe)
     if answer.expired:
-        return _too_slow(recipe.id)
+        return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
     if answer.code == 0:
-        return _described(context, _decoded(answer.stdout)[0])
+        return _described(context, recipe, _decoded(answer.stdout)[0])
     places = re.findall(rf"{re.escape(Path(recipe.path).name)}:(\d+):(\d+)", answer.stderr)
     line, column = map(int, places[-1]) if places else (1, 1)
     message = message_of(answer.stderr)
     return EvaluatedRecipe(recipe.id, problem=message, line=line, column=column)
 
 
-def _too_slow(recipe_id: str) -> EvaluatedRecipe:
-    return EvaluatedRecipe(recipe_id, problem=f"no end after {_SECONDS:.0f} s")
-
-
-def _described(context: Context, result: EvaluatedRecipe) -> EvaluatedRecipe:
+def _described(context: Context, recipe: RecipeSource, result: EvaluatedRecipe) -> EvaluatedRecipe:
     """Return a result with the message that was thrown, its line, and paths below the root.
 
     Nix prints the message only if nothing catches the error.
@@ -184,14 +203,12 @@ def _described(context: Context, result: EvaluatedRecipe) -> EvaluatedRecipe:
     problem = result.problem
     if problem is None:
         return result
-    if "keeps the message" in problem:
-        (source,) = (source for source in _sources(context) if source.id == result.id)
-        running = _start(context, [source], share=False, catch=False)
-        problem = message_of(running.finish(_limit(context)).stderr)
+    if "message was discarded" in problem:
+        problem = message_of(_run_one(context, recipe, catch=False).stderr)
     problem = problem.replace(f"{context.root.resolve()}/", "")
-    named = re.search(rf"(?: in)? {re.escape(result.id)}:(\d+)", problem)
-    line = int(named[1]) if named else result.line
-    problem = problem.replace(named[0], "") if named else problem
+    line = result.line
+    if named := re.search(rf"(?: in)? {re.escape(recipe.id)}:(\d+)", problem):
+        line, problem = int(named[1]), problem.replace(named[0], "")
     return msgspec.structs.replace(result, problem=problem, line=line)
 
 
@@ -210,3 +227,24 @@ def _warnings(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:
         elif warning := _WARNING.match(line):
             found.setdefault(current, []).append(warning[1])
     return found
+
+
+def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, EvaluatedRecipe] | str]]:
+    evaluation = evaluated(context)
+    for _, recipe in context.present():
+        yield recipe.path, evaluation.reason or (evaluation, evaluation.results[recipe.path])
+
+
+def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]]:
+    evaluation = evaluated(context)
+    for variant, recipe in context.present():
+        result = evaluation.results.get(recipe.path)
+        facts = result.facts if result else None
+        reason = evaluation.reason or "does not evaluate"
+        yield recipe.path, (variant, Facts(facts)) if facts else reason
+
+
+RESULTS: Final = Subjects(each=_results, prepare=prepare)
+"""Each recipe: the whole evaluation and the result of the recipe."""
+FACTS: Final = Subjects(each=_facts, prepare=prepare)
+"""Each recipe that evaluates: the variant and its facts."""

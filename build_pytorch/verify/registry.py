@@ -1,4 +1,4 @@
-"""All checks by category, and the selection of checks by id or category."""
+"""All checks by category, the selection by id or category, and the reference page of all checks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Final, NamedTuple
 
+from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.verify.check import CheckList, VerifyCheck
 
@@ -30,7 +31,7 @@ CATEGORIES: Final = {
     "evaluation": Category(
         "What recipes evaluate to: one `nix-instantiate --eval` over all of them, unchanged and "
         "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
-        ("evaluation_identity", "evaluation_cuda", "evaluation_build"),
+        ("evaluation_identity", "evaluation_build"),
     ),
     "compiler": Category(
         "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
@@ -49,11 +50,11 @@ CATEGORIES: Final = {
 
 def checks_of(category: str) -> list[VerifyCheck]:
     """Return the checks of a category."""
-    lists: list[CheckList] = [
-        import_module(f"build_pytorch.verify.checks.{module}").CHECKS
-        for module in CATEGORIES[category].modules
-    ]
-    return [check for checks in lists for check in checks]
+    found: list[VerifyCheck] = []
+    for module in CATEGORIES[category].modules:
+        checks: CheckList = import_module(f"build_pytorch.verify.checks.{module}").CHECKS
+        found += checks
+    return found
 
 
 def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:
@@ -62,17 +63,32 @@ def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:
     Raises BuildPytorchError for an unknown name.
     """
     # Without ids, the modules of other categories are not imported.
-    is_categories = bool(names) and all(name in CATEGORIES for name in names)
-    categories = [name for name in CATEGORIES if not is_categories or name in names]
-    checks = {category: checks_of(category) for category in categories}
-    known = [check.id for found in checks.values() for check in found] + list(CATEGORIES)
+    if names and all(name in CATEGORIES for name in names):
+        return [check for name in CATEGORIES if name in names for check in checks_of(name)]
+    checks = [(name, check) for name in CATEGORIES for check in checks_of(name)]
+    known = [check.id for _, check in checks] + list(CATEGORIES)
     for name in names:
         if name not in known:
             hint = near_miss(name, known) or "; --list prints all checks"
             raise BuildPytorchError(f'no check or category "{name}"{hint}')
-    return [
-        check
-        for category, found in checks.items()
-        for check in found
-        if not names or category in names or check.id in names
+    return [check for name, check in checks if not names or name in names or check.id in names]
+
+
+def reference_page() -> str:
+    """Return the reference page of all checks, with its digest."""
+    lines = [
+        "# The checks",
+        "",
+        "<!-- Generated from build_pytorch/verify/checks/ by `invoke phase5`.",
+        f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
+        "",
+        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
+        "`nox -s verify -- --explain NAME` prints the text of a check. Only the listed",
+        "requirements are checked: no check proves that a recipe builds.",
     ]
+    for name, category in CATEGORIES.items():
+        lines += ["", f"## {name}", "", category.about]
+        for check in checks_of(name):
+            lines += ["", f"### {check.id}", "", f"{check.title}.", ""]
+            lines += [f"- Why: {check.why}", f"- Fix: {check.fix}."]
+    return digest.seal("\n".join(lines) + "\n")

@@ -17,7 +17,7 @@ from build_pytorch.matrix.model import CpuIsa
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 
 _SECONDS: Final = 60.0
-"""Limit for one question to a compiler, which takes less than a second."""
+"""Time limit of a compiler run, which takes less than a second."""
 
 
 def _cpus(context: Context) -> dict[str, CpuIsa]:
@@ -41,7 +41,7 @@ def _compiler(target: str) -> str | None:
     return "gcc" if platform.machine() == machine and process.which("gcc") else None
 
 
-def _gcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
+def _gcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     for key, cpu in _cpus(context).items():
         if running := context.running.pop(f"gcc {key}", None):
             yield key, (context, f"[cpu.{key}]", cpu, running.finish(_SECONDS))
@@ -49,13 +49,13 @@ def _gcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]
             yield key, f"no gcc for {cpu.platform}"
 
 
-CHECKS: Final = CheckList(Subjects(each=_gcc_answers, prepare=_start_gcc))
+CHECKS: Final = CheckList(Subjects(each=_gcc_results, prepare=_start_gcc))
 
 
 @CHECKS.add(
     id="compiler-flags",
     title="gcc accepts the flags of every CPU ISA and defines its macros",
-    why="A flag that the compiler does not know stops the build after the configuration.",
+    why="A flag that the compiler does not support stops the build after the configuration.",
     fix="correct flags or macros of the ISA in matrix.toml",
 )
 def _flags(
@@ -80,40 +80,42 @@ def _start_nvcc(context: Context) -> None:
             context.running[f"nvcc {option}"] = process.start(["nvcc", option])
 
 
-def _nvcc_answers(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
+def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
-        (v.gpu_key, v.gpu.capability, v.release.cuda.version)
+        (v.gpu_key, v.gpu.capability, v.cuda.version)
         for v in context.variants
-        if v.gpu_key and v.gpu and v.release.cuda
+        if v.gpu_key and v.gpu and v.cuda
     }
-    answers = _asked_nvcc(context)
+    reason, version, codes = _nvcc_output(context)
     for key, capability, cuda in sorted(wanted):
-        if isinstance(answers, str):
-            yield key, answers
-        elif answers[0] != cuda:
-            yield f"{key} on CUDA {cuda}", f"nvcc is {answers[0]}, not that of the release"
+        if reason:
+            yield key, reason
+        elif version != cuda:
+            yield f"{key} on CUDA {cuda}", f"nvcc is {version}, not that of the release"
         else:
-            yield key, (context, f"[gpu.{key}]", sm_code(capability), *answers)
+            yield key, (context, f"[gpu.{key}]", sm_code(capability), version, codes)
 
 
-def _asked_nvcc(context: Context) -> tuple[str, list[str]] | str:
-    """Return the version of nvcc and its architectures, or the reason why they are unknown."""
-    started = [context.running.pop(f"nvcc {option}", None) for option in _NVCC_OPTIONS]
-    results = [running.finish(_SECONDS) for running in started if running]
-    if not results:
-        return "no nvcc"
-    for option, result in zip(_NVCC_OPTIONS, results, strict=True):
+def _nvcc_output(context: Context) -> tuple[str, str, list[str]]:
+    """Return the version of nvcc and its architectures, after the reason why they are unknown."""
+    output = []
+    for option in _NVCC_OPTIONS:
+        running = context.running.pop(f"nvcc {option}", None)
+        if running is None:
+            return "no nvcc", "", []
+        result = running.finish(_SECONDS)
         if result.code:
-            return f"nvcc {option} failed: {result.tail or result.stdout.strip()}"
-    release = re.search(r"release (\d+\.\d+)", results[0].stdout)
-    return release[1] if release else "of unknown version", results[1].stdout.split()
+            return f"nvcc {option} failed: {result.tail or result.stdout.strip()}", "", []
+        output.append(result.stdout)
+    release = re.search(r"release (\d+\.\d+)", output[0])
+    return "", release[1] if release else "of unknown version", output[1].split()
 
 
 @CHECKS.add(
-    Subjects(each=_nvcc_answers, prepare=_start_nvcc, kind="gpu"),
+    Subjects(each=_nvcc_results, prepare=_start_nvcc, kind="gpu"),
     id="nvcc-architectures",
     title="nvcc of the release's CUDA compiles for every GPU architecture",
-    why="An architecture that nvcc does not know stops the build at its first kernel.",
+    why="An architecture that nvcc does not support stops the build at its first kernel.",
     fix="correct first_cuda and last_cuda, or remove the architecture from the group",
 )
 def _architectures(

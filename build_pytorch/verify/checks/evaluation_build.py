@@ -8,12 +8,20 @@ from typing import Final
 
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.checks.fact_checks import FACTS, equal, shell_of, text_of
-from build_pytorch.verify.recipe_evaluation import Facts
+from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
+_STUB_PARTS: Final = (
+    r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
+    r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
+    r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
+    r"include\s*\(FindCUDAToolkit\)",
+    r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
+    r"endif\s*\(",
+    r"(?m)^\w+$",  # the delimiter that ends the text, at the start of a line
+)
 
 
 @CHECKS.add(
@@ -24,35 +32,33 @@ _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
     word="cmakeFlags",
 )
 def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    release = variant.release
-    wanted = [f"-DTORCH_BUILD_VERSION={release.torch.version}"]
-    if variant.gpu and release.cuda:
-        if "cccl-shim" in release.cuda.fixes:
+    wanted = [f"-DTORCH_BUILD_VERSION={variant.release.torch.version}"]
+    if cuda := variant.cuda:
+        wanted.append(f"-DCUDA_VERSION={cuda.version}")
+        if "cccl-shim" in cuda.fixes:
             wanted.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
-        wanted.append(f"-DCUDA_VERSION={release.cuda.version}")
     else:
         wanted.append("-DUSE_CUDA=OFF")
-    flags = facts["cmakeFlags"] if isinstance(facts["cmakeFlags"], list) else []
+    flags = list(map(str, facts.list("cmakeFlags")))
     for flag in wanted:
         if flag not in flags:
             yield Finding(f"cmakeFlags without {flag}", flag)
-        name = flag.partition("=")[0]
         for other in flags:
-            if text_of(other).partition("=")[0] == name and other != flag:
+            if other.partition("=")[0] == flag.partition("=")[0] and other != flag:
                 yield Finding(f"{other} among cmakeFlags", flag)
-    if not any("CUDAToolkit_VERSION" in text_of(flag) for flag in flags):
+    if not any("CUDAToolkit_VERSION" in flag for flag in flags):
         yield Finding("cmakeFlags without those of nixpkgs", "oldAttrs' ++ [ ... ]")
 
 
 @CHECKS.add(
     id="eval-isa-flags",
     title="The C and C++ compilers get the flags of the CPU ISA",
-    why="Flags that are bound and not exported have no effect, and no message says so.",
+    why="Flags that are bound and not exported have no effect, and there is no message.",
     fix="export CXXFLAGS and CFLAGS in preConfigure, with the flags first",
     word="CXXFLAGS",
 )
 def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts["preConfigure"])
+    script = facts.shell("preConfigure")
     flags = " ".join(variant.cpu.flags)
     for name in ("CXXFLAGS", "CFLAGS"):
         # += keeps the old value; a plain = has to name it.
@@ -60,7 +66,7 @@ def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
         found = re.findall(rf"(?m)^\s*(?:export )?{name}=(.*)$", script)
         found += re.findall(rf"(?m)^\s*unset [^\n]*\b{name}\b.*$", script)
         machine = re.findall(r"-m[\w.+=-]+", " ".join([*found, *added]))
-        if sorted(set(machine)) != sorted(set(variant.cpu.flags)):
+        if set(machine) != set(variant.cpu.flags):
             text = f"{name} with {' '.join(machine) or 'no machine flags'}"
             yield Finding(text, f'export {name}="{flags} ${name}"')
         if any(f"${name}" not in line and f"${{{name}" not in line for line in found if line):
@@ -75,9 +81,8 @@ def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="cccl-compat",
 )
 def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    cuda = variant.release.cuda
-    script = shell_of(facts["preConfigure"])
-    if variant.gpu is None or cuda is None or "cccl-shim" not in cuda.fixes:
+    script = facts.shell("preConfigure")
+    if not _has_fix(variant, "cccl-shim"):
         if "cccl-compat" in script:
             yield Finding("a CCCL shim", "none in this variant")
         return
@@ -85,21 +90,22 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
         if not re.search(rf'(?m)^\s*export {name}="[^"\n]*-I/build/cccl-compat\b', script):
             expected = f'export {name}="-I/build/cccl-compat ${name}"'
             yield Finding(f"{name} without -I/build/cccl-compat", expected)
-    listed = re.search(r"for \w+ in ([\w ]+);", script)
-    linked = set((listed[1] if listed else "").split())
+    linked = set(" ".join(re.findall(r"for \w+ in ([\w ]+);", script)).split())
     linked |= set(re.findall(r"/build/cccl-compat/cccl/(\w+)", script))
     if missing := {"cuda", "cub", "thrust", "nv"} - linked:
         expected = "/build/cccl-compat/cccl/{cuda,cub,thrust,nv}"
         yield Finding(f"no link for {', '.join(sorted(missing))}", expected)
     link = r"ln -\S+ \S*cuda(?P<cuda>[\d.]*)-cuda_cccl\S*/include/\S+ /build/cccl-compat/cccl/"
-    target = re.search(link, script)
-    if not target:
+    if not (target := re.search(link, script)):
         yield Finding("no link to cuda_cccl", "links to ${cuda_cccl}/include/...")
-    elif target["cuda"] and target["cuda"] != text_of(facts["cudaVersion"]):
-        expected = f"the headers of CUDA {facts['cudaVersion']}"
-        yield Finding(f"the headers of CUDA {target['cuda']}", expected)
+    elif target["cuda"] not in {"", wanted := facts.text("cudaVersion")}:
+        yield Finding(f"the headers of CUDA {target['cuda']}", f"the headers of CUDA {wanted}")
     if not re.search(r"mkdir -p \S*/build/cccl-compat/cccl\b", script):
         yield Finding("no folder for the links", "mkdir -p /build/cccl-compat/cccl")
+
+
+def _has_fix(variant: Variant, name: str) -> bool:
+    return variant.cuda is not None and name in variant.cuda.fixes
 
 
 @CHECKS.add(
@@ -110,22 +116,18 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="PYTORCH_BUILD_VERSION",
 )
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = shell_of(facts["preConfigure"])
+    script = facts.shell("preConfigure")
     version = variant.release.torch.version
-    exported = _last(r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)", script, "(of nixpkgs)")
-    if exported != version:
-        expected = f"export PYTORCH_BUILD_VERSION={version}"
-        yield Finding(f"PYTORCH_BUILD_VERSION={exported}", expected)
+    export = r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)"
+    yield from equal("PYTORCH_BUILD_VERSION", _last(export, script, "(of nixpkgs)"), version)
     echo = r"^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt"
-    written = _last(echo, script, "nothing")
-    if written != version:
-        yield Finding(f"version.txt with {written}", f'echo "{version}" > version.txt')
+    yield from equal("version.txt", _last(echo, script, "(not written)"), version)
 
 
 def _last(pattern: str, script: str, default: str) -> str:
     """Return the group of the last match: in a shell the last assignment counts."""
-    matches: list[str] = re.findall(f"(?m){pattern}", script)
-    return matches[-1] if matches else default
+    found: list[str] = re.findall(f"(?m){pattern}", script)
+    return found[-1] if found else default
 
 
 @CHECKS.add(
@@ -137,19 +139,17 @@ def _last(pattern: str, script: str, default: str) -> str:
 )
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
-        if "export USE_CUDA=0" not in shell_of(facts["preConfigure"]):
-            yield Finding(
-                "USE_CUDA not set in the environment",
-                "export USE_CUDA=0: setup.py reads that, not cmakeFlags",
-                severity="warning",
-            )
+        if "export USE_CUDA=0" not in facts.shell("preConfigure"):
+            expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
+            yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
         return
-    if "MAX_JOBS=$NIX_BUILD_CORES" not in text_of(facts["preBuild"]):
-        yield Finding("preBuild without that of nixpkgs", "preBuild unchanged")
-    if "CUDNN_INCLUDE_DIR" not in shell_of(facts["preConfigure"]):
-        yield Finding("preConfigure without that of nixpkgs", "oldAttrs.preConfigure + ...")
-    if "--replace-fail" not in shell_of(facts["postPatch"]):
-        yield Finding("postPatch without that of nixpkgs", "oldAttrs.postPatch + ...")
+    for hook, text, expected in (
+        ("preBuild", "MAX_JOBS=$NIX_BUILD_CORES", "preBuild unchanged"),
+        ("preConfigure", "CUDNN_INCLUDE_DIR", "oldAttrs.preConfigure + ..."),
+        ("postPatch", "--replace-fail", "oldAttrs.postPatch + ..."),
+    ):
+        if text not in facts.shell(hook):
+            yield Finding(f"{hook} without that of nixpkgs", expected)
 
 
 @CHECKS.add(
@@ -161,15 +161,12 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     jobs = variant.release.build.max_jobs
-    script = shell_of(facts["preConfigure"])
-    yield from equal("ninjaFlags", facts["ninjaFlags"], [f"-j{jobs}"])
+    script = facts.shell("preConfigure")
+    yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))
     if not re.search(rf"\b{jobs}\b", _last(r"NIX_BUILD_CORES=(.*)", script, "")):
-        yield Finding(
-            "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES",
-            f"NIX_BUILD_CORES limited to {jobs}",
-            severity="warning",
-        )
+        found = "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES"
+        yield Finding(found, f"NIX_BUILD_CORES limited to {jobs}", severity="warning")
 
 
 @CHECKS.add(
@@ -180,10 +177,9 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="FindCUDAToolkit",
 )
 def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    cuda = variant.release.cuda
-    script = shell_of(facts["postPatch"])
+    script = facts.shell("postPatch")
     written = re.search(rf">\s*(?:\./)?{re.escape(_STUB)}", script)
-    if variant.gpu is None or cuda is None or "find-cuda-toolkit-stub" not in cuda.fixes:
+    if not _has_fix(variant, "find-cuda-toolkit-stub"):
         if written:
             yield Finding("a FindCUDAToolkit stub", "none in this variant")
         return
@@ -198,22 +194,13 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
     command = script[script.rfind("\n", 0, written.start()) + 1 :].split("\n")[0]
     if not re.search(r"<<-?\s*['\"]\w+['\"]", command):
         yield Finding("a stub with shell variables expanded", "<<'CMAKE', in quotes")
-    position = 0
-    for part in (
-        r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
-        r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
-        r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
-        r"include\s*\(FindCUDAToolkit\)",
-        r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
-        r"endif\s*\(",
-        r"(?m)^\w+$",  # the delimiter that ends the text, at the start of a line
-    ):
-        match = re.compile(part).search(body, position)
+    for part in _STUB_PARTS:
+        match = re.search(part, body)
         if match is None:
             expected = "a stub that includes CMake's own module and restores the path"
             yield Finding(f"a stub without {part} in its place", expected)
             return
-        position = match.end()
+        body = body[match.end() :]
 
 
 @CHECKS.add(
@@ -225,4 +212,4 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = list(variant.release.build.system_features)
-    yield from equal("requiredSystemFeatures", facts["requiredSystemFeatures"], wanted)
+    yield from facts.expect({"requiredSystemFeatures": wanted})

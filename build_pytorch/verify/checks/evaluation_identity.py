@@ -1,4 +1,4 @@
-"""Checks that a recipe evaluates to its variant, from the right nixpkgs and source."""
+"""Checks that a recipe evaluates to its variant: nixpkgs, source, CUDA, GPU architecture, MAGMA."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Final
 
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.checks.fact_checks import FACTS, RESULTS, equal, get, text_of
-from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, Facts
+from build_pytorch.verify.recipe_evaluation import (
+    FACTS,
+    RESULTS,
+    EvaluatedRecipe,
+    Evaluation,
+    Facts,
+    equal,
+)
 
 CHECKS: Final = CheckList(FACTS)
 
 _SAME: Final = "make the recipe agree with matrix.toml"
+_DESCRIPTIONS: Final = ("description", "longDescription")
 
 
 @CHECKS.add(
@@ -40,12 +47,11 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     word="pname",
 )
 def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    release = variant.release
-    yield from equal("pname", facts["pname"], variant.pname)
-    yield from equal("version", facts["version"], release.torch.version)
+    version = variant.release.torch.version
+    yield from facts.expect({"pname": variant.pname, "version": version})
     # The prefix is the Python of nixpkgs; offline, it is that of the model.
-    name = text_of(facts["name"]).partition("-")[2]
-    yield from equal("name", name, f"{variant.pname}-{release.torch.version}")
+    name = facts.text("name").partition("-")[2]
+    yield from equal("name", name, f"{variant.pname}-{version}")
 
 
 @CHECKS.add(
@@ -57,12 +63,12 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
     pin = variant.release.nixpkgs
-    url = get(facts["nixpkgs"], "url")
+    url = facts.value("nixpkgs.url")
     if url is None:
         return  # only the model records the nixpkgs of a package
     if not url.startswith(f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}."):
         yield Finding(f"nixpkgs from {url}", f"nixpkgs {pin.rev}")
-    yield from equal("sha256 of nixpkgs", get(facts["nixpkgs"], "sha256"), pin.sha256 or None)
+    yield from facts.expect({"nixpkgs.sha256": pin.sha256 or None})
 
 
 @CHECKS.add(
@@ -74,15 +80,9 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     torch = variant.release.torch
-    for name, wanted in (
-        ("owner", torch.owner),
-        ("repo", torch.repo),
-        ("hash", torch.hash),
-        ("fetchSubmodules", torch.submodules),
-    ):
-        yield from equal(f"src.{name}", get(facts["src"], name), wanted)
-    rev = text_of(get(facts["src"], "rev")).removeprefix("refs/tags/")
-    yield from equal("src.rev", rev, torch.rev)
+    wanted = {"src.owner": torch.owner, "src.repo": torch.repo, "src.hash": torch.hash}
+    yield from facts.expect({**wanted, "src.fetchSubmodules": torch.submodules})
+    yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), torch.rev)
 
 
 @CHECKS.add(
@@ -93,7 +93,7 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="patches",
 )
 def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from equal("patches", facts["patches"], [])
+    yield from facts.expect({"patches": []})
 
 
 @CHECKS.add(
@@ -105,12 +105,11 @@ def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted = {
-        "gpuArch": variant.gpu.capability if variant.gpu else None,
-        "cpuISA": variant.cpu_key,
-        "blasProvider": "cublas" if variant.gpu else "openblas",
+        "passthru.gpuArch": variant.gpu.capability if variant.gpu else None,
+        "passthru.cpuISA": variant.cpu_key,
+        "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
     }
-    for name, value in wanted.items():
-        yield from equal(f"passthru.{name}", get(facts["passthru"], name), value)
+    yield from facts.expect(wanted)
 
 
 @CHECKS.add(
@@ -121,14 +120,11 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="meta",
 )
 def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from equal("system", facts["system"], variant.cpu.platform)
-    yield from equal("meta.platforms", get(facts["meta"], "platforms"), [variant.cpu.platform])
-    release = variant.release
-    description = text_of(get(facts["meta"], "description"))
-    long = text_of(get(facts["meta"], "longDescription"))
-    if release.torch.version not in description:
-        expected = f"a description with PyTorch {release.torch.version}"
-        yield Finding(f'meta.description = "{description}"', expected)
+    platform, torch = variant.cpu.platform, variant.release.torch.version
+    yield from facts.expect({"system": platform, "meta.platforms": [platform]})
+    description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
+    if torch not in description:
+        yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
     words = ["GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware"]
     if missing := [word for word in words if word.lower() not in long.lower()]:
         found = f"meta.longDescription without {', '.join(missing)}"
@@ -137,11 +133,10 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
         if label != (variant.gpu_key or "")[2:]:
             yield Finding(f"a description of SM{label}", variant.gpu_label or "no GPU")
     for version in re.findall(r"PyTorch:? (\d+\.\d+\.\d+)", f"{description} {long}"):
-        if version != release.torch.version:
-            yield Finding(f"PyTorch {version}", f"PyTorch {release.torch.version}")
-    if variant.gpu and release.cuda:
-        major = release.cuda.driver.split(".")[0]
-        for word, value in (("CUDA", release.cuda.version), ("driver", major)):
+        if version != torch:
+            yield Finding(f"PyTorch {version}", f"PyTorch {torch}")
+    if cuda := variant.cuda:
+        for word, value in (("CUDA", cuda.version), ("driver", cuda.driver.split(".")[0])):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
 
@@ -164,8 +159,76 @@ def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Findi
     id="eval-warnings",
     title="Nix evaluates every recipe without a warning",
     why="A warning becomes an error in a later nixpkgs, or means an override without effect.",
-    fix="do what the warning says",
+    fix="follow the instructions of the warning",
 )
 def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     for text in evaluation.warnings.get(result.id, []):
         yield Finding(text, "no warning of Nix", severity="warning")
+
+
+@CHECKS.add(
+    id="eval-cuda-support",
+    title="CUDA is enabled in GPU variants and in no other",
+    why="An accidental CPU-only PyTorch costs three hours, and no build fails.",
+    fix="(torch.override { cudaSupport = ...; }).overrideAttrs",
+    word="cudaSupport",
+)
+def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    yield from facts.expect({"cudaSupport": variant.gpu is not None})
+    if variant.gpu is None:
+        yield from equal("CUDA versions among the inputs", facts["cudaVersions"], [])
+
+
+@CHECKS.add(
+    id="eval-architecture",
+    title="torch compiles for the GPU architecture of the variant alone",
+    why="Another list compiles for hours and does not run, or takes nine times as long.",
+    fix="gpuTargets = [ gpuArchSM ] with the dotted capability",
+    word="gpuTargets",
+)
+def _architectures(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    capability = variant.gpu.capability if variant.gpu else None
+    if variant.gpu and facts["gpuTargets"] is not None:
+        yield from facts.expect({"gpuTargets": [capability]})
+    yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], capability)
+
+
+@CHECKS.add(
+    id="eval-cuda-version",
+    title="torch, MAGMA and every input use the CUDA of the release",
+    why="Two CUDA versions in one process crash at run time, not at build time.",
+    fix="set cudaPackages in the first overlay",
+    word="cudaPackages",
+)
+def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    cuda = variant.cuda
+    if cuda is None:
+        yield from equal("CUDA of torch", facts["cudaVersion"], None)
+        return
+    found = [("torch", facts.value("cudaVersion")), ("MAGMA", facts.value("magma.cudaVersion"))]
+    found += [("an input", version) for version in facts.list("cudaVersions")]
+    # The pin decides the minor version of a package set that is named by its major version.
+    parts = 2 if cuda.package_set.count("_") > 1 else 1
+    wanted = cuda.version.split(".")[:parts]
+    for user, version in found:
+        if str(version).split(".")[:parts] != wanted:
+            yield from equal(f"CUDA of {user}", version, ".".join(wanted))
+
+
+@CHECKS.add(
+    id="eval-magma",
+    title="The MAGMA that torch links has the patch of the release and no other",
+    why="A patch that does not reach the static MAGMA leaves the compile error in place.",
+    fix="patch `magma` in an overlay: the static one is made from it",
+    word="magma",
+)
+def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.gpu is None:
+        yield from facts.expect({"magma": None})
+        return
+    patch = variant.release.magma_patch
+    wanted = [{"name": patch.name, "url": patch.url, "hash": patch.hash}] if patch else []
+    if facts["magma"] is None:
+        yield Finding("torch links no MAGMA", "a static MAGMA")
+    else:
+        yield from facts.expect({"magma.static": True, "magma.patches": wanted})

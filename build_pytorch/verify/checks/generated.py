@@ -45,20 +45,18 @@ def _recipes(context: Context) -> Iterator[Finding]:
         if entry.action == "keep"
     }
     for variant, recipe in context.present():
-        wanted = texts[variant.path]
-        is_kept = recipe.path in kept and not digest.has_digest(recipe.text)
-        if recipe.text == wanted or is_kept:
+        wanted, path = texts[variant.path], recipe.path
+        if recipe.text == wanted or (path in kept and not digest.has_digest(recipe.text)):
             continue
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
-        is_intact = digest.is_intact(recipe.text)
-        command = f"invoke phase{variant.phase.number}{'' if is_intact else ' --force'}"
-        yield Finding(
-            f"a text that {'is out of date' if is_intact else 'was edited by hand'}",
-            "the text that matrix.toml and the templates yield",
-            path=recipe.path,
-            line=1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0),
-            fix=f"run `{command}`; to keep the edit, make it in matrix.toml or templates/",
-        )
+        line = 1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0)
+        command = f"invoke phase{variant.phase.number}"
+        found = "a text that is out of date"
+        if not digest.is_intact(recipe.text):
+            command, found = f"{command} --force", "a text that was edited by hand"
+        fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/"
+        expected = "the text that matrix.toml and the templates yield"
+        yield Finding(found, expected, path=path, line=line, fix=fix)
 
 
 @CHECKS.add(
@@ -76,13 +74,9 @@ def _docs(context: Context) -> Iterator[Finding]:
         return
     for change in planned:
         if change.action is Action.SKIPPED:
-            yield Finding(
-                change.reason,
-                "generated regions that can be compared",
-                path=change.path,
-                fix="restore the page or its markers",
-                severity="warning",
-            )
+            expected = "generated regions that can be compared"
+            fix, path = "restore the page or its markers", change.path
+            yield Finding(change.reason, expected, path=path, fix=fix, severity="warning")
         elif change.action is not Action.UNCHANGED:
             yield Finding(change.reason, "as generated", path=change.path)
 
@@ -122,7 +116,7 @@ def _listing(context: Context) -> Iterator[Finding]:
 @CHECKS.add(
     id="docs-numbers",
     title="Numbers of variants in prose are numbers of the matrix",
-    why="A number outside the generated regions goes out of date unnoticed.",
+    why="A number outside the generated regions is not updated.",
     fix="correct the number, or move it between markers",
 )
 def _numbers(context: Context) -> Iterator[Finding]:

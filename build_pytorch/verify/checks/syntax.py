@@ -7,7 +7,6 @@ it also shows the structure, which a text search cannot see.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -73,20 +72,21 @@ def _at(node: Node, found: str, expected: str) -> Finding:
     return Finding(found, expected, line=line + 1, column=column + 1)
 
 
-def _files(context: Context) -> list[str]:
-    return [str(context.root / recipe.path) for _, recipe in context.present()]
+def _files(context: Context) -> dict[str, RecipeFile]:
+    return {str(context.root / recipe.path): recipe for _, recipe in context.present()}
 
 
 def _prepare(context: Context) -> None:
     """Start Nix on the syntax of all recipes, unless Nix evaluates them anyway."""
     is_started = bool({"parse", "evaluate"} & context.running.keys())
     if nix_evaluation.is_installed() and not is_started and (files := _files(context)):
-        context.running["parse"] = nix_evaluation.start_parsing(files)
+        context.running["parse"] = nix_evaluation.start_parsing(list(files))
 
 
 def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
     """Yield each recipe with its first syntax error: from Nix, or else from tree-sitter."""
-    files = _files(context)
+    recipes = _files(context)
+    files = list(recipes)
     errors: dict[str, NixSyntaxError | None] = {}
     running = context.running.pop("parse", None)
     if running is None and nix_evaluation.is_installed():
@@ -97,7 +97,7 @@ def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
             running = nix_evaluation.start_parsing(files)
     if running:
         errors |= nix_evaluation.syntax_errors(files, running)
-    for (_, recipe), file in zip(context.present(), _files(context), strict=True):
+    for file, recipe in recipes.items():
         finding = None
         if file not in errors:
             finding = _first_error(_tree(recipe))
@@ -135,10 +135,8 @@ def _is_valid(error: Finding | None) -> list[Finding]:
 )
 def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if "function" not in _captures(recipe):
-        yield Finding(
-            "no overrideAttrs of the result of override",
-            "(... .override { ... }).overrideAttrs (oldAttrs: { ... })",
-        )
+        expected = "(... .override { ... }).overrideAttrs (oldAttrs: { ... })"
+        yield Finding("no overrideAttrs of the result of override", expected)
 
 
 @CHECKS.add(
@@ -166,14 +164,11 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 def _attributes(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     for function in _captures(recipe).get("function", []):
         body = function.child_by_field_name("body")
-        bindings = [
-            binding
-            for group in (body.named_children if body else [])
-            for binding in group.named_children
-            if binding.type == "binding"
-        ]
-        names = [node_text(binding.named_children[0]) for binding in bindings]
-        counts = Counter(names)
-        for name, binding in zip(names, bindings, strict=True):
-            if counts[name] > 1:
-                yield _at(binding, f"{name} set {counts[name]} times", "each attribute once")
+        by_name: dict[str, list[Node]] = {}
+        for group in body.named_children if body else ():
+            for binding in group.named_children:
+                if path := binding.child_by_field_name("attrpath"):
+                    by_name.setdefault(node_text(path), []).append(binding)
+        for name, bindings in by_name.items():
+            for binding in bindings if bindings[1:] else ():
+                yield _at(binding, f"{name} set {len(bindings)} times", "each attribute once")

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.base.versions import digits
-from build_pytorch.matrix.model import Release, Variant
-from build_pytorch.verify.check import (
-    CPU_RECIPES,
-    GPU_RECIPES,
-    RECIPES,
-    TREE,
-    CheckList,
-    Context,
-    Finding,
-    RecipeFile,
-)
+from build_pytorch.matrix.model import Variant
+from build_pytorch.verify import check
+from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
 
-CHECKS: Final = CheckList(RECIPES)
+CHECKS: Final = check.CheckList(check.RECIPES)
 
 # Each pattern begins with its name, and looks back from there: the regex engine can then skip to
 # the places of the name.
@@ -38,30 +31,11 @@ _OVERRIDE: Final = re.compile(
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
 
-def _version_line(release: Release) -> str:
-    return f'version = "{release.torch.version}"'
-
-
-def _lines_with(recipe: RecipeFile, words: list[str], *, without: str = "") -> list[int]:
-    """Return the numbers of the lines that hold one of the words, comments included.
-
-    `without` is a text that may hold a word with another meaning, such as a URL.
-    """
-    text = recipe.text.replace(without, "") if without else recipe.text
-    end = r"(?!\w)"  # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix
-    lines = {
-        text.count("\n", 0, match.start()) + 1
-        for word in words
-        for match in re.finditer(rf"{re.escape(word)}{'' if word[-1] == '_' else end}", text)
-    }
-    return sorted(lines)
-
-
-def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> Iterator[Finding]:
-    lines = _lines_with(recipe, words, without=without)
-    if len(lines) != len(words):
-        found = f"{len(lines)} lines with {' or '.join(words)}"
-        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
+def _lines_with(text: str, words: list[str]) -> list[int]:
+    """Return the numbers of the lines that hold one of the words."""
+    # cudaPackages_13 is not cudaPackages_13_1; a word that ends in _ is a prefix.
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:(?<=_)|(?!\w))")
+    return [n for n, line in enumerate(text.split("\n"), 1) if pattern.search(line)]
 
 
 @CHECKS.add(
@@ -71,14 +45,17 @@ def _once_each(recipe: RecipeFile, words: list[str], *, without: str = "") -> It
     why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
     fix="restore the overlays, and keep their words out of comments",
 )
-def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    release = variant.release
-    words = [_version_line(release)]
-    if release.cuda:
-        words.append(release.cuda.package_set)
-    if patch := release.magma_patch:
+def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    words, text = [f'version = "{variant.release.torch.version}"'], recipe.text
+    if variant.cuda:
+        words.append(variant.cuda.package_set)
+    if variant.gpu and (patch := variant.release.magma_patch):
         words.append(patch.name)
-    yield from _once_each(recipe, words, without=patch.url if patch else "")
+        text = text.replace(patch.url, "")  # may contain the name
+    lines = _lines_with(text, words)
+    if len(lines) != len(words):
+        found = f"{len(lines)} lines with {' or '.join(words)}"
+        yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
 
 
 @CHECKS.add(
@@ -88,29 +65,27 @@ def _gpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
-def _cpu_pattern(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _once_each(recipe, [_version_line(variant.release)])
-    for line in _lines_with(recipe, ["cudaPackages_"]):
+def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _overlays(variant, recipe)
+    for line in _lines_with(recipe.text, ["cudaPackages_"]):
         yield Finding("a CUDA package set", "none without CUDA", line=line)
 
 
 @CHECKS.add(
-    TREE,
+    check.TREE,
     id="retired-pin",
     title="No file has a retired nixpkgs pin",
-    why="An old pin has another CUDA and another torch than the name of the file says.",
+    why="An old pin has another CUDA and another torch than the file name.",
     fix="run `invoke all`, or delete the file",
 )
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
     for release in context.matrix.releases.values():
-        for recipe in context.recipes.values():
-            if not recipe.path.startswith(f"{release.folder}/"):
-                continue
-            for pin in release.nixpkgs.retired:
-                for line in _lines_with(recipe, [pin]):
-                    found = f"the retired pin {pin}"
-                    yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
+        own = [r for path, r in context.recipes.items() if path.startswith(f"{release.folder}/")]
+        for recipe, pin in itertools.product(own, release.nixpkgs.retired):
+            for line in _lines_with(recipe.text, [pin]):
+                found = f"the retired pin {pin}"
+                yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
 
 
 @CHECKS.add(
@@ -130,16 +105,15 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
-    title="GPU recipes patch MAGMA if and only if the release says so",
+    title="GPU recipes patch MAGMA if and only if the release has a patch",
     why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
     fix="make the MAGMA overlay agree with release.*.magma_patch",
 )
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     patch = variant.release.magma_patch
     if patch is None:
-        if used := re.search(r"\bmagma\.overrideAttrs\b", recipe.code):
-            expected = "the MAGMA of the pin: this release has no MAGMA patch"
-            yield recipe.finding(used.start(), "a changed MAGMA", expected)
+        expected = "the MAGMA of the pin: this release has no MAGMA patch"
+        yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
         return
     for part in (patch.name, patch.url, "fetchpatch"):
         if part not in recipe.code:
@@ -165,14 +139,12 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     fix="remove it",
 )
 def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    off, on = r"(?:0|OFF|NO|FALSE)", r"(?:1|ON|YES|TRUE)"
-    wrong = rf"USE_CUDA\s*[:=]\s*\"?{off if variant.gpu else on}\b"
+    wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
+    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b|cudaCapabilities\s*="
     if variant.gpu is None:
-        wrong += r"|cudaSupport\s*=\s*true"
-    wrong += r"|cudaCapabilities\s*="
-    for match in re.finditer(wrong, recipe.code):
-        expected = "CUDA enabled or disabled by override and gpuTargets alone"
-        yield recipe.finding(match.start(), match[0], expected)
+        pattern += r"|cudaSupport\s*=\s*true"
+    expected = "CUDA enabled or disabled by override and gpuTargets alone"
+    yield from recipe.matches(pattern, expected)
 
 
 @CHECKS.add(
@@ -259,10 +231,8 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
-        yield Finding(
-            "no (python3Packages.torch.override { ... }).overrideAttrs",
-            f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs",
-        )
+        found = "no (python3Packages.torch.override { ... }).overrideAttrs"
+        yield Finding(found, f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs")
         return
     support = _CUDA_SUPPORT.search(match["arguments"])
     if support is None or support[1] != wanted:

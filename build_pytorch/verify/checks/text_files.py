@@ -1,8 +1,9 @@
-"""Checks of which recipe files exist. The matrix, not the disk, says which are expected."""
+"""Checks of which recipe files exist. The expected set comes from the matrix, not from the disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from build_pytorch.base.console import counted
@@ -17,22 +18,24 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     @CHECKS.add(
         id=f"{kind.removesuffix('-only')}-count",
         title=f"There are as many {name} recipes as the matrix has {name} variants",
-        why="A recipe that is missing from a list goes unnoticed: all that are listed pass.",
+        why="A missing recipe has no failing check of its own: all that exist pass.",
         fix="run `invoke all`; delete recipes of no variant, or list them in matrix.toml",
     )
     def _check(context: Context) -> Iterator[Finding]:
+        paths = [PurePosixPath(path) for path in (*context.recipes, *context.unreadable)]
         for release_name, release in context.matrix.releases.items():
             variants = context.matrix.of_release(release_name)
             wanted = sum(variant.group.kind == kind for variant in variants)
-            others = {variant.path for variant in variants if variant.group.kind != kind}
+            others = {variant.package for variant in variants if variant.group.kind != kind}
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
-            start = f"{release.folder}/{release.names.package}-{prefix}-"
+            start = f"{release.names.package}-{prefix}-"
             found = sum(
-                path.startswith(start) and "/" not in path[len(start) :] and path not in others
-                for path in (*context.recipes, *context.unreadable)
+                path.name.startswith(start) and path.stem not in others
+                for path in paths
+                if str(path.parent) == release.folder
             )
             if found != wanted:
-                files = f"{counted(found, 'file')} {release.names.package}-{prefix}-*.nix"
+                files = f"{counted(found, 'file')} {start}*.nix"
                 yield Finding(files, str(wanted), path=release.folder)
 
 
@@ -92,14 +95,12 @@ def _stale_hash(context: Context) -> Iterator[Finding]:
             hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256_of, nixpkgs.rev))
         if patch:
             hashes.append(("magma_patch", "hash_of", patch.hash_of, patch.url))
-        for table, field, found, wanted in hashes:
-            if found != wanted:
-                yield context.matrix_finding(
-                    f"[release.{name}.{table}]",
-                    f"release.{name}.{table}: the hash of {found or 'an unknown revision'}",
-                    f"the hash of {wanted}",
-                    f"run `nox -s prefetch -- --only {table}`, which sets hash and {field}",
-                )
+        for kind, field, hash_of, wanted in hashes:
+            if hash_of != wanted:
+                table = f"release.{name}.{kind}"
+                found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
+                fix = f"run `nox -s prefetch -- --only {kind}`, which sets hash and {field}"
+                yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
 
 
 def _no_suffix(suffix: str, why: str) -> None:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, Unpack
+from typing import Final
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import RECIPES, About, CheckList, Finding, RecipeFile
+from build_pytorch.verify.check import RECIPES, CheckList, Finding, RecipeFile
 
 CHECKS: Final = CheckList(RECIPES)
 
 _OVERRIDE_ARGUMENTS: Final = re.compile(r"\.override\s*\{([^{}]*)\}\s*\)\s*\.overrideAttrs\b")
 
 
-def _never(words: tuple[str, ...], pattern: str, expected: str, **about: Unpack[About]) -> None:
+def _never(words: tuple[str, ...], pattern: str, expected: str, **texts: str) -> None:
     """Add a check that reports every match of a pattern; each match holds one of the words.
 
     The search for a word is cheap. The pattern is compiled only for a recipe that has one.
     """
 
-    @CHECKS.add(**about)
+    @CHECKS.add(**texts)
     def _check(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         if any(word in recipe.code for word in words):
-            for match in re.finditer(pattern, recipe.code):
-                yield recipe.finding(match.start(), match[0], expected)
+            yield from recipe.matches(pattern, expected)
 
 
 @CHECKS.add(
@@ -128,5 +127,5 @@ _never(
 def _dotted_capability(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     expected = variant.gpu.capability if variant.gpu else "no GPU"
     if '"sm' in recipe.code or "sm_" in recipe.code:
-        for match in re.finditer(r'"sm_?\d+[a-z]?"|\bsm_\d+[a-z]?', recipe.code):
-            yield recipe.finding(match.start(), match[0], f'the dotted capability "{expected}"')
+        pattern = r'"sm_?\d+[a-z]?"|\bsm_\d+[a-z]?'
+        yield from recipe.matches(pattern, f'the dotted capability "{expected}"')

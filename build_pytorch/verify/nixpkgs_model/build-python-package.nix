@@ -1,9 +1,9 @@
-# buildPythonPackage: what it adds to mkDerivation for packages of one interpreter.
+# buildPythonPackage: its additions to mkDerivation for the packages of one interpreter.
 { lib, python }:
 let
   inherit (lib) isFunction;
 
-  # Consumed here, so no attributes of the derivation: `old.dependencies` does not exist.
+  # Consumed here and not attributes of the derivation: `old.dependencies` does not exist.
   consumed = [
     "build-system"
     "checkInputs"
@@ -17,8 +17,8 @@ let
     "stdenv"
   ];
 
-  # An unsupported interpreter is refused where the package gets a path. The answer is read from
-  # passthru, so a recipe that replaces passthru instead of extending it fails for want of it.
+  # Refuse an unsupported interpreter when the path of the package is evaluated. The condition is
+  # read from passthru: a recipe that replaces passthru instead of extending it fails here.
   refuseDisabled =
     drv:
     let
@@ -51,7 +51,7 @@ let
         in
         removeAttrs attrs consumed
         // {
-          # From the final name and version, so that overrideAttrs can change both.
+          # From the final name and version: overrideAttrs can change both.
           name = attrs.name or "${python.libPrefix}-${finalAttrs.pname}-${finalAttrs.version}";
           outputs = attrs.outputs or [ "out" ] ++ [ "dist" ];
           nativeBuildInputs = [
@@ -62,7 +62,7 @@ let
           buildInputs = attrs.buildInputs or [ ];
           propagatedBuildInputs =
             attrs.propagatedBuildInputs or [ ] ++ attrs.dependencies or [ ] ++ [ python ];
-          # Tests of Python packages run on what is installed.
+          # Tests of Python packages run on the installed package.
           doCheck = false;
           doInstallCheck = attrs.doCheck or true;
           passthru = {
@@ -85,5 +85,5 @@ let
       })
     );
 in
-# A set of arguments of its own, so that torch can ask for another stdenv.
+# A separate set of arguments, so that torch can choose another stdenv.
 stdenv: lib.makeOverridable buildWith { inherit stdenv; }

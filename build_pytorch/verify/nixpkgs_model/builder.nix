@@ -1,15 +1,15 @@
-# Who builds the model's packages. Not nixpkgs' builder: it fills every output with the name of the
-# package, with nothing but a shell, so that what depends on this package can be built as well.
+# The builder of the model's packages, which replaces that of nixpkgs. It needs only a shell and
+# writes the name of the package into every output, so that dependent packages can be built too.
 #
-# A file of its own, so that a copy of the model can have another one: the tests of builds put one
-# here that prints what a build of PyTorch prints.
+# It is a separate file, so that a copy of the model can replace it: the tests of builds use a
+# builder that prints the log of a PyTorch build.
 {
   builder = "/bin/sh";
   args = [
     "-c"
     ''for output in $outputs; do eval "echo \"\$name\" > \"\$$output\""; done''
   ];
-  # Whether what is fetched has to have its hash, by the arguments of its fetcher. What a stand-in
-  # makes never has it.
+  # Returns whether a fetched source must have its hash, from the arguments of the fetcher. The
+  # output of this builder never has the hash.
   checksHashes = _: true;
 }

@@ -1,5 +1,5 @@
-# One set of CUDA packages: cudaPackages_12_8, cudaPackages_13_0 and so on. All that matters about
-# a member here is which CUDA it is of, and its name says that: cuda13.0-cuda_cccl-13.0.x.
+# One set of CUDA packages, such as cudaPackages_12_8 or cudaPackages_13_0. Only the CUDA version
+# of a member matters, and its name contains it: cuda13.0-cuda_cccl-13.0.x.
 {
   lib,
   config,
@@ -10,8 +10,8 @@
 let
   inherit (lib) optionalAttrs versionAtLeast versionOlder;
 
-  # The capabilities that are built for when nobody names any: those of this CUDA that are neither
-  # of embedded boards nor of a single chip. An approximation of nixpkgs' own table.
+  # The default capabilities: those that this CUDA supports, except for embedded boards and
+  # architecture-specific ones. An approximation of the table in nixpkgs.
   defaultCapabilities = lib.filter (c: versionAtLeast cudaMajorMinorVersion c.first) [
     {
       capability = "7.5";
@@ -57,7 +57,7 @@ let
     else
       map (c: c.capability) defaultCapabilities;
 
-  # Header-only packages have one output, the others several, as nixpkgs splits them.
+  # Header-only packages have one output, the others several, as in nixpkgs.
   redistributable =
     outputs: pname:
     stdenv.mkDerivation {
@@ -125,7 +125,7 @@ lib.makeScope newScope (
     "libnvjitlink"
     "nccl"
   ] libraries
-  # CUDA 13 took out what had been replaced long before.
+  # CUDA 13 removed packages that were deprecated.
   // optionalAttrs (versionOlder cudaMajorMinorVersion "13.0") {
     cuda_nvprof = libraries "cuda_nvprof";
   }

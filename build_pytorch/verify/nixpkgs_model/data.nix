@@ -1,4 +1,4 @@
-# Lists, attribute sets and strings: that part of nixpkgs' `lib`, with the same names and results.
+# The functions of nixpkgs' `lib` for lists, attribute sets and strings: same names and results.
 let
   inherit (builtins)
     all
@@ -84,7 +84,7 @@ let
     recurseIntoAttrs = set: set // { recurseForDerivations = true; };
     dontRecurseIntoAttrs = set: set // { recurseForDerivations = false; };
 
-    # Which output of a package is meant: the named one where it has several.
+    # The named output of a package if it has several outputs.
     getOutput =
       output: pkg:
       if !(pkg ? outputSpecified) || !pkg.outputSpecified then pkg.${output} or pkg.out or pkg else pkg;
@@ -152,7 +152,7 @@ let
     getName = pkg: pkg.pname or (parsed pkg).name;
     getVersion = pkg: pkg.version or (parsed pkg).version;
 
-    # A store name has few characters; nixpkgs puts a dash for each run of others.
+    # Store names allow few characters; nixpkgs replaces each run of other ones by a dash.
     sanitizeDerivationName =
       name:
       concatStrings (

@@ -1,19 +1,19 @@
-# A model of nixpkgs: what `import (fetchTarball ...)` gives a recipe when there is no network.
+# A model of nixpkgs: the result of `import (fetchTarball ...)` in a recipe without a network.
 #
-# It is small and knows only what recipes for PyTorch touch, but that it does by nixpkgs' rules:
-# overlays, override and overrideAttrs, the checks of licence, brokenness and platform, and torch
-# with what it derives from its arguments. Whatever the model does not have is an error, never a
-# guess. What it shows is what the recipe's Nix code does, not that the result can be built.
+# It contains only the part that PyTorch recipes use, with the semantics of nixpkgs: overlays,
+# override and overrideAttrs, the checks of licence, brokenness and platform, and torch with the
+# values that it derives from its arguments. Anything else is an error and never a guess. The model
+# shows what the Nix code of a recipe does; it does not show that the result can be built.
 {
-  # Real nixpkgs asks the machine; a model that did would give each machine another answer.
+  # nixpkgs uses the platform of the machine; here the result must not depend on the machine.
   system ? modelSystem,
   localSystem ? system,
   config ? { },
   overlays ? [ ],
   crossSystem ? null,
   crossOverlays ? [ ],
-  # Not in nixpkgs: what evaluate.nix fills in, the platform of a caller that names none and
-  # where the recipe believes this to come from.
+  # Not in nixpkgs, set by evaluate.nix: the platform of a caller that names none, and the source
+  # from which the recipe imports nixpkgs.
   modelSystem ? "x86_64-linux",
   modelSource ? {
     url = null;
@@ -26,7 +26,7 @@ let
 
   lib = import ./lib.nix;
 
-  # nixpkgs' options with their defaults. Others are let through unread, as there.
+  # The options of nixpkgs with their defaults. Others are accepted and ignored, as in nixpkgs.
   checkedConfig =
     let
       given = if lib.isFunction config then config { inherit pkgs lib; } else config;
@@ -63,7 +63,7 @@ let
     source = modelSource;
   };
 
-  # Each overlay sees the end result as `final` and what came before it as `prev`.
+  # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
   pkgs = lib.fix (
     lib.foldl' (lib.flip lib.extends) packages (
       [
@@ -82,7 +82,7 @@ assert lib.assertMsg (args ? localSystem -> !(args ? system))
   "nixpkgs takes `system` or `localSystem`, not both";
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (crossSystem == null && crossOverlays == [ ])
-  "the model of nixpkgs knows no cross compilation";
+  "the model of nixpkgs has no cross compilation";
 assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";
 assert lib.assertMsg (lib.all lib.isFunction overlays)
   "All overlays passed to nixpkgs must be functions.";

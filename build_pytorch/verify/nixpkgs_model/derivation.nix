@@ -1,11 +1,11 @@
-# stdenv.mkDerivation: attributes in, a real derivation out, by nixpkgs' rules. Real, because
-# then Nix itself refuses what cannot be handed to a builder, and a recipe has a .drv path.
+# stdenv.mkDerivation with the semantics of nixpkgs. It returns a real derivation, so that Nix
+# refuses values that a builder cannot get, and a recipe has a .drv path.
 {
   lib,
   config,
-  # The platform that is built for and built on; the model knows no cross compilation.
+  # The platform of the host and of the build; the model has no cross compilation.
   system,
-  # Where the caller says that this nixpkgs was fetched from.
+  # The source from which the caller imports this nixpkgs.
   source,
 }:
 let
@@ -21,7 +21,7 @@ let
 
   standIn = import ./builder.nix;
 
-  # Why nixpkgs refuses to build a package of these attributes, or null (its check-meta.nix).
+  # Why nixpkgs refuses a package with these attributes, or null (check-meta.nix of nixpkgs).
   refusalOf =
     attrs:
     let
@@ -47,7 +47,7 @@ let
   isUnsupported =
     meta: (meta ? platforms && !elem system meta.platforms) || elem system (meta.badPlatforms or [ ]);
 
-  # `env` is for the environment only: a name in both places is refused, not merged.
+  # A name in both `env` and the attributes is refused, not merged.
   checkedEnv =
     env: arguments:
     let
@@ -93,7 +93,7 @@ let
         throw "Dependency is not of a valid type: element ${toString index} of ${kind} for ${package}"
     );
 
-  # Headers are what a build wants of its inputs, so the dev output stands for a package.
+  # An input is represented by its dev output, which holds the headers.
   dependencyKinds = [
     "nativeBuildInputs"
     "buildInputs"
@@ -158,7 +158,7 @@ let
     lib.extendDerivation handled (
       {
         inherit meta passthru overrideAttrs;
-        # Not in nixpkgs: what an observer wants to know and a thrown message would lose.
+        # Not in nixpkgs: values for evaluate.nix and facts.nix that a thrown error would lose.
         model = {
           inherit refusal source;
           inputs = builtins.concatLists (builtins.attrValues dependencies);
@@ -179,7 +179,7 @@ let
           let
             prev = rattrs final;
             changed = lib.toExtension change final prev;
-            # The source that Nix has under the old hash would be built and called the new version.
+            # Nix would build the source of the old hash under the name of the new version.
             staleSource =
               changed ? version
               && prev ? version

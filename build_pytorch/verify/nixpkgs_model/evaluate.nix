@@ -1,33 +1,33 @@
-# What many recipes evaluate to, in one process and without a network:
+# Evaluates many recipes in one process and without a network:
 #
 #   echo 'import <model/evaluate.nix> { recipes = [ { id = "..."; path = "/.../x.nix"; } ]; }' |
 #     nix-instantiate --eval --strict --json --store dummy:// \
 #       --option restrict-eval true -I model=FOLDER_OF_THIS_FILE -I recipes=FOLDER_OF_THE_RECIPES -
 #
-# The dummy store makes it work for any user: evaluation computes store paths and writes none, but
-# the usual store is a daemon or a database that an ordinary user may not open. restrict-eval is a
-# second fence behind offline-scope.nix: no file outside the -I folders, no network.
+# The dummy store works for any user: evaluation computes store paths and writes none, but the
+# usual store is a daemon or a database that an ordinary user may not open. restrict-eval is a
+# second barrier behind offline-scope.nix: no file outside the -I folders, no network.
 #
-# What Nix code throws is caught per recipe, but the message is lost: where `problem` does not say
-# why, the same recipe alone with `catch = false` ends with it on stderr. Other errors (a missing
-# attribute, a wrong type, an unexpected argument) end the process at once, since Nix lets nobody
-# catch them. With `announce = true` the last "trace: evaluating ID" on stderr then names the
-# recipe to blame: take it out and go on.
+# `throw` and `assert` are caught for each recipe, but Nix discards the message: to get it, evaluate
+# the recipe alone with `catch = false`; the message is then on stderr. Other errors (a missing
+# attribute, a wrong type, an unexpected argument) cannot be caught and end the process. With
+# `announce = true` the last "trace: evaluating ID" on stderr then names the recipe that caused the
+# error: evaluate again without it.
 {
-  # A list of { id, path }, or { id, path, nixpkgs } with a name from `shared`
+  # A list of { id, path }, or { id, path, nixpkgs } with a name from `shared`.
   recipes,
-  # Imports of nixpkgs that several recipes say in the same words, by name: a function of the
-  # scope, so that they too are answered by the model. Handed to a recipe as the argument
-  # nixpkgs_pinned, they are made once instead of once for each recipe.
+  # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
+  # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
+  # is evaluated once, not once for each recipe.
   shared ? _: { },
   model ? ./.,
-  # The platform of the caller: of the package set that gives arguments to recipes, and of each
-  # nixpkgs that a recipe imports without saying a platform.
+  # The platform of the caller: of the package set that recipes get their arguments from, and of
+  # each nixpkgs that a recipe imports without a platform.
   system ? "x86_64-linux",
   announce ? false,
   catch ? true,
-  # With `false` recipes get the nixpkgs that they name, from the network or the store, and no
-  # other arguments. Everything above about the model and the dummy store does not hold then.
+  # If false, recipes import the nixpkgs that they name, from the network or the store, and get no
+  # other arguments. The model and the dummy store are not used then.
   offline ? true,
 }:
 let
@@ -59,14 +59,14 @@ let
         inherit builtins fetchGit fetchTarball import scopedImport;
         __findFile = builtins.findFile;
       };
-  # What Flox calls recipes with: its own nixpkgs, not the one that a recipe pins.
+  # The package set that Flox calls recipes with: its own nixpkgs, not the pinned one.
   base = if offline then import model { inherit system; } else { callPackage = function: function; };
 
   imports = shared scope;
 
   isDerivation = value: (value.type or null) == "derivation";
 
-  # Any value as JSON can have it
+  # Returns any value in a form that can be printed as JSON.
   plain =
     value:
     if isDerivation value then
@@ -91,7 +91,7 @@ let
 
   factsOf = import ./facts.nix { inherit isDerivation; };
 
-  # Why nixpkgs refuses this package or one that it needs, in nixpkgs' words
+  # The messages with which nixpkgs refuses this package or its inputs.
   refusalsOf =
     drv:
     if !(drv ? model) then
@@ -122,12 +122,12 @@ let
         else if refusals.success && refusals.value != [ ] then
           builtins.head refusals.value
         else
-          "it throws where its derivation is asked for; Nix keeps the message to itself";
+          "the derivation throws an error; its message was discarded";
       inherit unreadable;
       facts = builtins.mapAttrs (_: a: if a.success then a.value else null) attempts;
     };
 
-  # As callPackage does it, but what callPackage aborts for is only reported.
+  # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
     path: arguments:
     let
@@ -141,15 +141,15 @@ let
       result = called.value;
     in
     if !loaded.success then
-      failed "the file throws; Nix keeps the message to itself"
+      failed "the file throws an error; its message was discarded"
     else if !isFunction function then
-      failed "the file holds a ${builtins.typeOf function}, not a function: Flox cannot call it"
+      failed "the file contains a ${builtins.typeOf function}, not a function: Flox cannot call it"
     else if missing != [ ] then
-      failed "it wants arguments that the model of nixpkgs does not have: ${toString missing}"
+      failed "it has arguments that the model of nixpkgs does not have: ${toString missing}"
     else if !called.success then
-      failed "it throws when called; Nix keeps the message to itself"
+      failed "the function throws an error; its message was discarded"
     else if !isDerivation result then
-      failed "it gives a ${builtins.typeOf result}, not a package"
+      failed "the function returns a ${builtins.typeOf result}, not a package"
     else
       described result;
 

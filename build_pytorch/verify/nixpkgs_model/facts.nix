@@ -1,6 +1,6 @@
-# What is to be known of one evaluated recipe, read from the derivation itself wherever possible:
-# passthru says what was asked for, inputs and phases say what is built. Each fact is lazy, so one
-# that cannot be had leaves the others alone; what the package does not have is null.
+# The facts of one evaluated recipe, read from the derivation where possible: passthru shows what
+# was requested, inputs and phases show what is built. Facts are lazy: one that cannot be evaluated
+# does not affect the others. A fact that the package does not have is null.
 { isDerivation }:
 drv:
 let
@@ -28,14 +28,14 @@ let
 
   unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
 
-  # The model keeps url and hash as they were given; real fetchers have only what they make of it.
+  # The model keeps url and hash as given; real fetchers keep only derived values.
   patch = p: {
     name = p.name or (baseNameOf p);
     url = p.url or (builtins.head (p.urls or [ null ]));
     hash = p.hash or (p.outputHash or null);
   };
 
-  # The shell takes the last value of a name; what is exported once stays exported.
+  # The last assignment to a variable counts; an exported variable stays exported.
   exported =
     name: script:
     let
@@ -50,17 +50,17 @@ in
   system = drv.system or null;
   drvPath = drv.drvPath;
 
-  # Which nixpkgs the package is from, as the recipe names it
+  # The nixpkgs of the package, as the recipe names it.
   nixpkgs = drv.model.source or null;
 
-  # What torch was asked for
+  # The arguments of torch.
   cudaSupport = drv.cudaSupport or null;
   gpuTargets = drv.gpuTargets or null;
-  # What its build gets to see
+  # The environment of the build.
   archList = exported "TORCH_CUDA_ARCH_LIST" (drv.preConfigure or "");
   buildVersionEnv = drv.PYTORCH_BUILD_VERSION or null;
 
-  # The CUDA of torch itself, and every CUDA among the packages that it and its MAGMA link
+  # The CUDA of torch, and every CUDA among the packages that torch and its MAGMA link.
   cudaVersion = if drv.cudaSupport or false then cudaPackagesVersion drv else null;
   cudaVersions = filter (version: version != null) (
     unique (
@@ -70,7 +70,7 @@ in
     )
   );
 
-  # The MAGMA that torch links, whatever the set calls it
+  # The MAGMA that torch links, under any attribute name.
   magma =
     if magmas == [ ] then
       null

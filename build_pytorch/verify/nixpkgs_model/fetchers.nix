@@ -1,9 +1,9 @@
-# What fetches sources. Nothing is fetched: each gives a fixed-output derivation, so Nix checks
-# the form of the hash, and keeps what it was called with readable on the result.
+# The fetchers of sources. Nothing is fetched: each returns a fixed-output derivation, so that Nix
+# checks the form of the hash, and its arguments can be read from the result.
 { lib, mkDerivation }:
 let
-  # nixpkgs takes the hash under three names, at most one at a time. An empty one is let through
-  # to Nix, which assumes a hash of zeros and warns; a missing one is a hash of zeros at once.
+  # nixpkgs accepts the hash under one of three names. For an empty hash, Nix assumes zeros and
+  # warns; a missing hash is a hash of zeros.
   normalizedHash =
     fetcher: args:
     let
@@ -84,8 +84,8 @@ let
     )
   );
 
-  # The hash is of the patch without what a server may change (index lines, order of files), so
-  # it differs from that of the file. Whatever is not about patches goes on to fetchurl.
+  # The hash is that of the patch without the parts that a server may change (index lines, order of
+  # files), so it differs from that of the file. The other arguments are those of fetchurl.
   fetchpatch =
     {
       relative ? "",
@@ -113,7 +113,7 @@ let
       ]
     );
 
-  # The further names are for hashes and for what fetchgit and fetchzip take.
+  # The other arguments are hashes and the arguments of fetchgit and fetchzip.
   fetchFromForge =
     fetcher: host:
     lib.makeOverridable (

@@ -1,4 +1,4 @@
-# The part of nixpkgs' `lib` that recipes and this model use, with the same names and results.
+# The part of nixpkgs' `lib` that recipes and the model use, with the same names and results.
 let
   inherit (builtins) foldl' isAttrs;
 
@@ -7,7 +7,7 @@ let
     const = x: _: x;
     flip = f: a: b: f b a;
 
-    # A set with __functor can be called like a function, and callPackage is given both.
+    # A set with __functor can be called like a function; callPackage accepts both.
     isFunction =
       f: builtins.isFunction f || (isAttrs f && f ? __functor && isFunction (f.__functor f));
     functionArgs =
@@ -52,7 +52,7 @@ let
       fromF // g final (prev // fromF);
     composeManyExtensions = foldl' composeExtensions (_: _: { });
 
-    # overrideAttrs takes a set, `old: { }` or `final: old: { }`.
+    # overrideAttrs accepts a set, `old: { }` or `final: old: { }`.
     toExtension =
       f:
       if !trivial.isFunction f then
@@ -84,7 +84,7 @@ let
         ;
       inherit (builtins) isBool isInt toJSON;
 
-      # Hashes that no file has, for "evaluate now, fill in the real one later".
+      # Placeholders for hashes that are not known yet.
       fakeHash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
       fakeSha256 = "0000000000000000000000000000000000000000000000000000000000000000";
     };

@@ -1,4 +1,4 @@
-# What `meta` of a package refers to: lib.licenses, lib.platforms, lib.maintainers.
+# The values that `meta` of a package uses: lib.licenses, lib.platforms, lib.maintainers.
 let
   license = shortName: fullName: {
     inherit shortName fullName;

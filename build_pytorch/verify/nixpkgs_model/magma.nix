@@ -1,5 +1,5 @@
-# MAGMA, the linear algebra on GPUs that torch links. Which CUDA it is built with is decided by
-# the `cudaPackages` that callPackage finds, hence by the overlays.
+# MAGMA, the library for linear algebra on GPUs that torch links. Its CUDA is that of the
+# `cudaPackages` that callPackage passes, and depends on the overlays.
 {
   lib,
   stdenv,
@@ -14,7 +14,7 @@
   rocmPackages,
   python3,
   cudaSupport ? config.cudaSupport,
-  # At least one back end has to be there, and CUDA cannot be it by default: it is unfree.
+  # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
   gpuTargets ? [ ],
   static ? false,
@@ -29,7 +29,7 @@ stdenv.mkDerivation (finalAttrs: {
     hash = lib.fakeHash; # never fetched
   };
 
-  # No `patches` here: a recipe that appends to them has to do without (`old.patches or [ ]`).
+  # No `patches` here: a recipe that appends to them needs `old.patches or [ ]`.
 
   nativeBuildInputs = [
     cmake
@@ -69,7 +69,7 @@ stdenv.mkDerivation (finalAttrs: {
     description = "Matrix Algebra on GPU and Multicore Architectures";
     license = lib.licenses.bsd3;
     platforms = lib.platforms.linux;
-    # Exactly one of the two back ends
+    # Exactly one of the two back ends is enabled.
     broken = cudaSupport == rocmSupport;
   };
 })

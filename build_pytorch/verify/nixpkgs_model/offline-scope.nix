@@ -1,9 +1,9 @@
-# The names that a recipe is evaluated with. Everything through which Nix code reaches the network,
-# the host or another nixpkgs answers with the model or throws, so that the result depends on the
-# recipe alone. To be given to scopedImport; files that the recipe imports get it as well.
+# The scope of an evaluated recipe, for scopedImport; files that the recipe imports get it as
+# well. Every function that reaches the network, the host or another nixpkgs returns the model or
+# throws an error, so that the result depends on the recipe alone.
 {
   model,
-  # What builtins.currentSystem says, and for which platform a nixpkgs without `system` is.
+  # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
   system,
 }:
 let
@@ -15,7 +15,7 @@ let
     ;
 
   root = toString model;
-  # What follows the model's folder in a path: "" for the folder itself, null for other places
+  # The part of a path after the folder of the model: "" for the folder itself, null elsewhere.
   below =
     path:
     let
@@ -26,10 +26,10 @@ let
   isFolder = folder: rest: rest != null && match "${folder}(/|/\\.|/default\\.nix)*" rest != null;
 
   unavailable =
-    what: throw "${what}: not available here, recipes are evaluated without network and host";
+    what: throw "${what}: not available, recipes are evaluated without access to the network and the host";
 
-  # The model, wherever a nixpkgs is asked for. A set, so that `import` can tell where the recipe
-  # believes it to be from; in a string it turns into a path.
+  # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
+  # names; in a string it becomes a path.
   fetched =
     fetcher: url: sha256: more:
     if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
@@ -41,7 +41,7 @@ let
         modelSource = { inherit url sha256; };
       };
 
-  # Nix itself judges the form of a hash, once there is a derivation with it.
+  # Nix checks the form of a hash when it evaluates a derivation with that hash.
   checkedSha256 =
     sha256:
     builtins.seq
@@ -120,7 +120,7 @@ let
     else
       scopedImport scope path;
 
-  # Known to Nix without `builtins.`
+  # Names that Nix defines without `builtins.`
   globals = {
     import = importAny;
     scopedImport = more: path: scopedImport (scope // more) path;
@@ -129,7 +129,7 @@ let
     fetchTree = _: unavailable "fetchTree";
   };
 
-  # Known as `builtins.name` and `__name`
+  # Names that Nix defines as `builtins.name` and `__name`.
   others = {
     currentSystem = system;
     currentTime = unavailable "currentTime";

@@ -1,5 +1,5 @@
-# How nixpkgs lets one package or one set of packages be changed from outside: makeOverridable,
-# callPackage, scopes and extendDerivation, with its semantics and its error messages.
+# The functions of nixpkgs that change a package or a package set: makeOverridable, callPackage,
+# scopes and extendDerivation, with the same semantics and error messages.
 lib:
 let
   inherit (lib)
@@ -18,10 +18,9 @@ let
     map
     ;
 
-  # Calls f and remembers how, so that `override` can call it again with other arguments. What
-  # overrideAttrs changed is part of what is called again: that is why the two survive each other
-  # in any order. f itself refuses an argument it does not know ("called with unexpected
-  # argument"), so it needs exact formals.
+  # Calls f and keeps the arguments, so that `override` can call f again with other ones. The second
+  # call includes the changes of overrideAttrs, so that the two can be combined in any order. f must
+  # have exact formals: Nix then refuses an unknown argument ("called with unexpected argument").
   makeOverridable =
     f:
     let
@@ -48,8 +47,9 @@ let
         result
     );
 
-  # Gives f those of its arguments that the package set has. One that neither the set nor the
-  # caller gives, and that has no default, is an abort in nixpkgs as well: tryEval does not catch it.
+  # Calls f with those of its arguments that the package set has. If an argument without a default
+  # is in neither the set nor the arguments of the caller, it aborts as nixpkgs does: tryEval does
+  # not catch it.
   callPackageWith =
     autoArgs: fn: args:
     let
@@ -66,7 +66,7 @@ let
         + "\"${head missing}\""
       );
 
-  # A set of packages whose members find each other first, and the outer set after that.
+  # A package set whose members are looked up first in the set itself, then in the outer set.
   makeScope =
     newScope: f:
     let
@@ -79,8 +79,8 @@ let
     in
     self;
 
-  # Adds attributes to a derivation without changing it, and lets every output have a path only
-  # where `condition` holds. That is how nixpkgs refuses a package and can still show its name.
+  # Adds attributes to a derivation without changing it. The paths of the outputs need `condition`:
+  # nixpkgs refuses a package in this way and can still show its name.
   extendDerivation =
     condition: extra: drv:
     let

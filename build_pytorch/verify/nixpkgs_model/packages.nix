@@ -1,4 +1,4 @@
-# The top level of the package set, before any overlay.
+# The top level of the package set, before all overlays.
 {
   lib,
   config,
@@ -75,7 +75,7 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   };
   mpi = final.openmpi;
 
-  # Which 12.x is the default changes from one nixpkgs to the next; that it is no 13 is what counts.
+  # The default 12.x differs between revisions of nixpkgs; only its major version matters here.
   cudaPackages = final.cudaPackages_12;
   cudaPackages_12 = final.cudaPackages_12_8;
   cudaPackages_12_6 = cudaPackagesOf "12.6";
@@ -87,7 +87,7 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   cudaPackages_13_2 = cudaPackagesOf "13.2";
   rocmPackages = { };
 
-  # Every other MAGMA is this one with other arguments: a patch put on it reaches them all.
+  # The other MAGMA packages are overrides of this one: a patch of it applies to all of them.
   magma = final.callPackage ./magma.nix { };
   magma-cuda = final.magma.override {
     cudaSupport = true;
@@ -99,8 +99,8 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     rocmSupport = true;
   };
 
-  # Three ways to the same packages, until an overlay replaces one of them: then the other two
-  # still give what nixpkgs ships.
+  # Three names of the same packages. If an overlay replaces one of them, the other two are still
+  # the packages of nixpkgs.
   pythonPackagesExtensions = [ ];
   python313 = final.callPackage ./python.nix { self = final.python313; };
   python313Packages = lib.recurseIntoAttrs final.python313.pkgs;

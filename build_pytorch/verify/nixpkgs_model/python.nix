@@ -1,10 +1,10 @@
-# A Python interpreter and its packages: python313, python313.pkgs and what can be overridden there.
+# A Python interpreter and its packages: python313 and python313.pkgs, with their overrides.
 {
   lib,
   callPackage,
   pythonPackagesExtensions,
   stdenv,
-  # The interpreter as others see it, after all overlays
+  # The interpreter after all overlays.
   self,
   packageOverrides ? (_: _: { }),
 }:
@@ -40,7 +40,7 @@ let
       ) { };
       triton-cuda = final.triton.override { cudaSupport = true; };
 
-      # torch and nothing else: there is no `pytorch` in this set.
+      # The attribute is torch: the set has no `pytorch`.
       torch = final.callPackage ./torch.nix { };
       torchWithCuda = final.torch.override {
         triton = final.triton-cuda;
@@ -50,8 +50,8 @@ let
       torchWithoutCuda = final.torch.override { cudaSupport = false; };
     };
 
-  # The formals are what python3Packages.override takes. `overrides` takes the place of what an
-  # earlier override gave under that name; who wants to add uses pythonPackagesExtensions.
+  # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
+  # earlier override; pythonPackagesExtensions adds to it.
   packageSet =
     {
       pkgs,

@@ -1,8 +1,8 @@
-# Packages of which nothing but the name matters: { SYSTEM = { general = ...; python = ...; }; }
+# Packages of which only the name matters: { SYSTEM = { general = ...; python = ...; }; }
 #
-# Free, not broken and for every platform, so no configuration refuses them; and they need nothing,
-# so no overlay changes them. All imports of the model can share them, and do: Nix remembers the
-# value of an imported file, and to make these anew for each recipe would take a third of the time.
+# They are free, not broken and for every platform, so that no configuration refuses them. They have
+# no inputs, so that no overlay changes them. All imports of the model share them: Nix evaluates an
+# imported file once. Evaluating them for each recipe would take a third of the time.
 let
   lib = import ./lib.nix;
 

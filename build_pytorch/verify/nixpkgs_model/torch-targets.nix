@@ -1,4 +1,4 @@
-# What torch decides from its arguments about CUDA: the architectures, and whether it is broken.
+# The values that torch derives from its CUDA arguments: the architectures, and meta.broken.
 {
   lib,
   cudaPackages,
@@ -10,7 +10,7 @@
 let
   inherit (cudaPackages.flags) cudaCapabilities;
 
-  # What torch's own build script knows
+  # The capabilities that the build script of torch supports.
   torchCapabilities = [
     "7.5"
     "8.0"
@@ -32,7 +32,7 @@ in
 rec {
   supportedCapabilities = lib.intersectLists torchCapabilities cudaCapabilities;
 
-  # gpuTargets is taken as it comes: `sm_120` gets as far as the build.
+  # gpuTargets is not checked: `sm_120` fails only in the build.
   gpuTargetString = lib.concatStringsSep ";" (
     if gpuTargets != [ ] then
       gpuTargets
@@ -44,7 +44,7 @@ rec {
 
   brokenConditions = lib.filterAttrs (_: broken: broken) {
     "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
-    # 13 is newer than this version of torch knows: whoever builds with it says allowBroken.
+    # This version of torch does not support CUDA 13: a build with it needs allowBroken.
     "Unsupported CUDA version" =
       cudaSupport
       && !(lib.elem cudaPackages.cudaMajorVersion [

@@ -1,5 +1,5 @@
-# python3Packages.torch 2.9.1 as far as a recipe can see or change it. The formals are exact, so
-# that an argument which torch does not have is the same error as in nixpkgs.
+# The part of python3Packages.torch 2.9.1 that a recipe can read or change. The formals are exact,
+# so that an unknown argument is the same error as in nixpkgs.
 {
   lib,
   stdenv,
@@ -13,13 +13,13 @@
   buildPythonPackage,
   python,
 
-  # What is chosen
+  # Options.
   cudaSupport ? config.cudaSupport,
   cudaPackages,
   rocmSupport ? config.rocmSupport,
   rocmPackages ? { },
   gpuTargets ? [ ],
-  # For CUDA it is this one: `magma` itself is an argument but not linked.
+  # The MAGMA that a CUDA build links; `magma` is an argument and not linked.
   effectiveMagma ?
     if cudaSupport then
       magma-cuda-static
@@ -45,7 +45,7 @@
   vulkan-loader,
   shaderc,
 
-  # Tools and libraries
+  # Tools and libraries.
   autoAddDriverRunpath,
   cmake,
   git-unroll,
@@ -56,7 +56,7 @@
   removeReferencesTo,
   which,
 
-  # Python packages
+  # Python packages.
   astunparse,
   expecttest,
   filelock,
@@ -100,7 +100,7 @@ let
     stdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
   };
 in
-# `rec` binds every use of `version` below to the one written here, whatever overrideAttrs says.
+# `rec` binds `version` to the value below: overrideAttrs does not change its uses.
 buildPackage rec {
   pname = "torch";
   version = "2.9.1";
@@ -113,17 +113,17 @@ buildPackage rec {
     "cxxdev"
   ];
 
-  # Put together from some sixty repositories, each with its own hash.
+  # Assembled from about sixty repositories, each with its own hash.
   src = runCommand "pytorch-v2.9.1-with-submodules" { } "";
 
-  # Made for this version: a recipe for another has to drop them.
+  # For this version only: a recipe for another version must remove them.
   patches = [ (runCommand "patch-for-torch-2.9.1.patch" { } "") ];
 
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \
       --replace-fail '"openssl"' '"${lib.getBin openssl}/bin/openssl"'
   ''
-  # CMake has a module of this name, and a newer one.
+  # CMake has a newer module of this name.
   + optionalString cudaSupport ''
     rm cmake/Modules/FindCUDAToolkit.cmake
   '';
@@ -136,7 +136,7 @@ buildPackage rec {
     export CUDNN_LIB_DIR=${lib.getLib cudaPackages.cudnn}/lib
   '';
 
-  # setup.py runs CMake, with what it finds in the environment; cmakeFlags does not reach it.
+  # setup.py runs CMake with options from the environment and ignores cmakeFlags.
   dontUseCmakeConfigure = true;
 
   cmakeFlags = [
@@ -147,7 +147,7 @@ buildPackage rec {
     (lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion)
   ];
 
-  # Comes after preConfigure, so a MAX_JOBS from there is gone by now.
+  # Runs after preConfigure and replaces a MAX_JOBS from there.
   preBuild = ''
     export MAX_JOBS=$NIX_BUILD_CORES
     ${python.interpreter} setup.py build --cmake-only
@@ -260,7 +260,7 @@ buildPackage rec {
       rocmSupport
       ;
     cudaCapabilities = if cudaSupport then supportedCapabilities else [ ];
-    # A derivation, not the name of one
+    # A derivation, not its name.
     blasProvider = blas.provider;
   };
 

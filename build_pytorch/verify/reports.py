@@ -1,0 +1,192 @@
+"""Reports of a verification: terminal, JSON, SARIF, JUnit, workflow commands of GitHub Actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TextIO
+from urllib.parse import quote
+
+from build_pytorch.base import console
+from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.verify.check import Finding
+from build_pytorch.verify.verification import VerificationResult
+
+_COLOURS: Final = {
+    "failed": "red",
+    "error": "red",
+    "warning": "yellow",
+    "skipped": "yellow",
+    "passed": "green",
+}
+
+
+def write_file(report_format: str, result: VerificationResult, path: Path) -> None:
+    """Write a result in a format to a file. Raises BuildPytorchError."""
+    try:
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+            FORMATS[report_format](result, stream)
+    except OSError as error:
+        raise BuildPytorchError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def show(result: VerificationResult, screen: Screen) -> None:
+    """Print the table of checks, the findings by file, and the summary."""
+    screen.line(screen.paint("Verification", "bold"))
+    width = max((len(check) for check in result.checks), default=0)
+    screen.line(f"  {'state':<7}  {'check':<{width}}  pass  fail  skip")
+    for outcome in result.outcomes:
+        state = screen.paint(f"{outcome.state:<7}", _COLOURS[outcome.state])
+        subjects = (outcome.passed, outcome.failed, outcome.not_run)
+        counts = "  ".join(f"{len(names) or '':>4}" for names in subjects)
+        title = outcome.check.title + (f" ({visible(outcome.reason)})" if outcome.reason else "")
+        screen.line(f"  {state}  {outcome.check.id:<{width}}  {counts}  {title}")
+    by_path: dict[str, list[Finding]] = {}
+    for finding in result.findings:
+        by_path.setdefault(visible(finding.path), []).append(finding)
+    for path, findings in by_path.items():
+        screen.line(screen.paint(path, "bold"))
+        for finding in findings:
+            head = f"{finding.severity}: {finding.check}"
+            head = screen.paint(head, _COLOURS[finding.severity])
+            screen.line(f"  {path}:{finding.line}: {head}")
+            screen.line(f"    found:    {visible(finding.found)}")
+            screen.line(f"    expected: {finding.expected}")
+            screen.line(f"    fix:      {finding.fix}")
+    for variant, derivation in result.derivations().items():
+        screen.line(f"{variant}  {derivation}")
+    for warning in result.context.matrix.warnings:
+        screen.line(f"{screen.paint('warning:', 'yellow')} {warning}")
+    screen.line(result.summary)
+
+
+def document(result: VerificationResult) -> dict[str, Any]:
+    """Return the report as a JSON object."""
+    outcomes = [
+        {
+            "id": outcome.check.id,
+            "title": outcome.check.title,
+            "state": outcome.state,
+            "passed": len(outcome.passed),
+            "failed": len(outcome.failed),
+            "skipped": len(outcome.not_run),
+            "reason": outcome.reason,
+        }
+        for outcome in result.outcomes
+    ]
+    same = ("line", "column", "found", "expected", "fix")
+    findings = [
+        {"check": finding.check, "severity": finding.severity, "file": finding.path}
+        | {name: getattr(finding, name) for name in same}
+        for finding in result.findings
+    ]
+    return {
+        "root": str(result.context.root),
+        "variants": [variant.id for variant in result.context.variants],
+        "checks": outcomes,
+        "findings": findings,
+        "derivations": result.derivations(),
+        "warnings": result.context.matrix.warnings,
+        "exit_code": result.exit_code,
+    }
+
+
+def _sarif(result: VerificationResult, stream: TextIO) -> None:
+    """Print SARIF 2.1.0 (OASIS standard), for code scanning."""
+    rules = [
+        {
+            "id": check.id,
+            "shortDescription": {"text": check.title},
+            "fullDescription": {"text": check.why},
+            "help": {"text": f"{check.why} Fix: {check.fix}."},
+        }
+        for check in result.checks.values()
+    ]
+    indices = {check: index for index, check in enumerate(result.checks)}
+    results = []
+    for finding in result.findings:
+        text = f"{result.checks[finding.check].title}. Found {finding.found}; "
+        text += f"expected {finding.expected}. Fix: {finding.fix}."
+        artifact = {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}
+        region = {"startLine": finding.line, "startColumn": finding.column}
+        place = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
+        results.append(
+            {
+                "ruleId": finding.check,
+                "ruleIndex": indices[finding.check],
+                "level": finding.severity,
+                "message": {"text": text},
+                "locations": [place],
+            }
+        )
+    run = {
+        "tool": {"driver": {"name": "build-pytorch", "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {"SRCROOT": {"uri": result.context.root.as_uri() + "/"}},
+        "results": results,
+    }
+    schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"
+    schema += "sarif-schema-2.1.0.json"
+    console.print_json({"$schema": schema, "version": "2.1.0", "runs": [run]}, stream)
+
+
+def _junit(result: VerificationResult, stream: TextIO) -> None:
+    """Print JUnit XML: a suite for each check, a case for each subject of the check."""
+    from xml.etree import ElementTree as ET  # takes 10 ms to import
+
+    suites = ET.Element("testsuites", name="build-pytorch")
+    for outcome in result.outcomes:
+        subjects = (*outcome.passed, *outcome.failed, *outcome.not_run)
+        counts = {"tests": subjects, "failures": outcome.failed, "skipped": outcome.not_run}
+        suite = ET.SubElement(suites, "testsuite", {"name": outcome.check.id, "errors": "0"})
+        suite.attrib.update((name, str(len(names))) for name, names in counts.items())
+        for subject in subjects:
+            name = visible(subject)
+            case = ET.SubElement(suite, "testcase", classname=outcome.check.id, name=name)
+            if subject in outcome.failed:
+                failure = ET.SubElement(case, "failure", message=outcome.check.title)
+                failure.text = "\n".join(
+                    f"{visible(finding.path)}:{finding.line}: {_sentence(finding)}"
+                    for finding in outcome.findings
+                    if finding.subject == subject
+                )
+            elif subject in outcome.not_run:
+                ET.SubElement(case, "skipped", message=visible(outcome.reason))
+    ET.indent(suites)
+    ET.ElementTree(suites).write(stream, encoding="unicode", xml_declaration=True)
+
+
+def _github(result: VerificationResult, stream: TextIO) -> None:
+    """Print workflow commands, which GitHub Actions shows beside the lines of a change.
+
+    Source: GitHub Docs, "Workflow commands for GitHub Actions", setting an error message.
+    """
+
+    def data(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def value(text: str) -> str:
+        return data(text).replace(":", "%3A").replace(",", "%2C")
+
+    for finding in result.findings:
+        place = f"file={value(finding.path)},line={finding.line},col={finding.column}"
+        title = value(f"{finding.check}: {result.checks[finding.check].title}")
+        text = f"::{finding.severity} {place},title={title}::{data(_sentence(finding))}\n"
+        console.write(stream, text)
+    for warning in result.context.matrix.warnings:
+        console.write(stream, f"::warning::{data(warning)}\n")
+
+
+def _sentence(finding: Finding) -> str:
+    return f"found {visible(finding.found)}; expected {finding.expected}; {finding.fix}"
+
+
+FORMATS: Final[dict[str, Callable[[VerificationResult, TextIO], None]]] = {
+    "sarif": _sarif,
+    "junit": _junit,
+    "json": lambda result, stream: console.print_json(document(result), stream),
+    "terminal": lambda result, stream: show(result, Screen(stream)),
+    "github": _github,
+}
+"""The options of `verify` that select a format have these names."""
