@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import msgspec
 import pytest
 from conftest import PROJECT, Project
 
-from build_pytorch.cli.inspect import PARTS
-from build_pytorch.inspect.inspection import folder_target
+from build_pytorch.inspect import inspection
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Variant
 
 COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
 COMMON = "common.c"
@@ -104,27 +106,34 @@ def compile_library(
     strip: str = "",
 ) -> Path:
     """A shared library of C++ sources; the first line of a source may set flags of its own."""
-    compiler = COMPILERS[platform]
+    texts = tuple((sources or {COMMON: COMMON_CODE}).items())
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / name
+    library.write_bytes(compiled(COMPILERS[platform], tuple(flags), texts, strip))
+    return library
+
+
+@functools.cache
+def compiled(
+    compiler: str, flags: tuple[str, ...], sources: tuple[tuple[str, str], ...], strip: str
+) -> bytes:
+    """The library as bytes: many tests want the same one, and gcc takes a second for it."""
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
-    folder.mkdir(parents=True, exist_ok=True)
-    objects = []
-    for file, text in (sources or {COMMON: COMMON_CODE}).items():
-        (folder / file).write_text(text)
-        first = text.partition("\n")[0]
-        own = first.removeprefix("// flags: ").split() if first.startswith("// flags: ") else []
-        out = folder / f"{file}.o"
-        argv = [compiler, "-O3", "-fPIC", *flags, *own, "-c", str(folder / file), "-o", str(out)]
-        subprocess.run(argv, check=True)
-        objects.append(str(out))
-        (folder / file).unlink()
-    library = folder / name
-    subprocess.run([compiler, "-shared", "-o", str(library), *objects], check=True)
-    for path in objects:
-        Path(path).unlink()
-    if strip:
-        subprocess.run(["strip", strip, str(library)], check=True)
-    return library
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        objects = []
+        for file, text in sources:
+            (folder / file).write_text(text)
+            first = text.partition("\n")[0]
+            own = first.removeprefix("// flags: ").split() if first.startswith("// flags: ") else []
+            objects.append(f"{file}.o")
+            argv = [compiler, "-O3", "-fPIC", *flags, *own, "-c", file, "-o", objects[-1]]
+            subprocess.run(argv, check=True, cwd=folder)
+        subprocess.run([compiler, "-shared", "-o", "library", *objects], check=True, cwd=folder)
+        if strip:
+            subprocess.run(["strip", strip, "library"], check=True, cwd=folder)
+        return (folder / "library").read_bytes()
 
 
 def with_config(
@@ -151,12 +160,15 @@ def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]
     return dict(found)
 
 
+def variant_of(variant_id: str) -> Variant:
+    return next(variant for variant in MATRIX.variants if variant.id == variant_id)
+
+
 def looked(part_id: str, variant_id: str, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
-    variant = next(variant for variant in MATRIX.variants if variant.id == variant_id)
-    (part,) = [part for part in PARTS if part.id == part_id]
-    result = part.inspect(folder_target(variant, folder), lambda *_: None)
-    return dict(msgspec.json.decode(msgspec.json.encode(result.as_dict())))
+    (part,) = [part for part in inspection.PARTS if part.id == part_id]
+    result = part.inspect(inspection.folder_target(variant_of(variant_id), folder), lambda *_: None)
+    return dict(msgspec.to_builtins(result))
 
 
 def texts(part: dict[str, Any], severity: str = "error") -> str:

@@ -72,7 +72,7 @@ def test_a_program_is_killed_at_its_time_limit_and_says_so() -> None:
     result = process.start(shell("echo begun; exec sleep 60")).finish(0.3)
     assert (result.code, result.expired) == (-signal.SIGKILL, True)
     calls: list[int] = []
-    watched = process.start(["sleep", "60"]).watch(calls.append, 0.8)
+    watched = process.start(["sleep", "60"]).finish(0.8, calls.append)
     assert (watched.code, watched.expired, calls) == (-signal.SIGKILL, True, [0])
     ended = process.start(["true"]).finish(60)
     assert (ended.code, ended.expired) == (0, False)

@@ -329,7 +329,7 @@ def test_a_download_that_fails_leaves_the_tree_as_it_was(api: Api, project: Proj
     [
         ([], "nothing to do"),
         (["--torch", "2.12.0rc1"], "--pre accepts it"),
-        (["--torch", "../../x"], "allowed: a version such as 2.11.0"),
+        (["--torch", "../../x"], "allowed: a version such as 2.10.0"),
         (["--nixpkgs", "main"], "allowed: a full Git revision"),
         (["--nixpkgs", "2" * 40], "has no commit 222"),
         (["--cuda", "12.8"], "with CUDA 12.8; allowed: CUDA 12.9 or newer"),

@@ -10,7 +10,7 @@ import pytest
 from conftest import PROJECT, Project
 
 from build_pytorch.hardware import resolver, saved_machines
-from build_pytorch.hardware.machine_model import Machine
+from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 

@@ -88,7 +88,7 @@ def test_invoke_and_nox_offer_the_same_options(project: Project, name: str) -> N
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_names_a_function_that_takes_its_options(command: Command) -> None:
-    module, _, name = command.function.partition(":")
+    module, name = command.place
     function = getattr(import_module(f"build_pytorch.cli.{module}"), name)
     hints = get_type_hints(getattr(function, "func", function))
     assert command.options in hints.values()
@@ -134,11 +134,16 @@ def test_a_missing_dependency_is_one_line(project: Project) -> None:
         assert "msgspec is missing; run `pip install -e .`" in error_line(done)
 
 
-def test_a_missing_template_is_one_line(project: Project) -> None:
-    (project.root / "templates/gpu.nix.j2").unlink()
+def test_a_missing_or_unreadable_template_is_one_line(project: Project) -> None:
+    template = project.root / "templates/gpu.nix.j2"
+    template.unlink()
     done = project.invoke("phase2")
     assert done.returncode == 2
     assert "templates/gpu.nix.j2: missing; restore it from Git" in error_line(done)
+    template.mkdir()
+    done = project.invoke("phase2")
+    assert done.returncode == 2
+    assert "templates/gpu.nix.j2: cannot be read: Is a directory" in error_line(done)
 
 
 def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
@@ -184,13 +189,15 @@ def test_the_menus_hold_no_logic() -> None:
         (["smoke", "--device", "x"], '--device: found "x"; allowed: a whole number'),
         (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
         (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
+        (["build", "cpu-avx2", "--jobs", "0"], 'found "0"; allowed: a whole number from 1 to 1024'),
+        (["recommend", "--for", "trainng"], 'inference, training; did you mean "training"?'),
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),
         (["ci-matrix", "--size", "9" * 5000], f'--size: found "{"9" * 37}..."'),
     ],
 )
-def test_an_option_that_is_no_number_is_one_line(
+def test_a_value_that_an_option_cannot_have_is_one_line(
     project: Project, argv: list[str], says: str
 ) -> None:
     done = project.invoke(*argv)

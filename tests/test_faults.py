@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from conftest import Project, error_line
 
-from build_pytorch.base import digest, file_apply
+from build_pytorch.base import digest, file_plan
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
 
 KILL_AT = """
 import os, signal, sys
-from build_pytorch.base import file_apply
+from build_pytorch.base import file_plan
 from build_pytorch.cli import phases
 from build_pytorch.cli.entry import guarded
 from build_pytorch.matrix.model import Phase
@@ -36,12 +36,12 @@ def kill_at(wanted):
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **options)
         return wrapper
-    apply = file_apply.apply
+    apply = file_plan.apply
     def applied(*args):
         for name in ("open", "fsync", "replace", "unlink", "fchmod"):
             setattr(os, name, counted(getattr(os, name)))
         apply(*args)
-    file_apply.apply = applied
+    file_plan.apply = applied
     sys.stdout = open(os.devnull, "w")
     return guarded(lambda: phases.run(list(Phase), phases.PhaseOptions(), verify=False))
 
@@ -254,7 +254,7 @@ def test_a_file_that_changes_under_a_run_is_not_overwritten(tmp_path: Path) -> N
     target.write_text("one\n")
     change = Change(path="x.nix", action=Action.REWRITE, reason="", old=b"zero\n", new=b"two\n")
     with pytest.raises(WriteError, match="changed while the plan was made"):
-        file_apply.apply(tmp_path, [change])
+        file_plan.apply(tmp_path, [change])
     assert target.read_text() == "one\n"
 
 

@@ -16,7 +16,7 @@ from conftest import PROJECT, Project, error_line
 
 from build_pytorch.base.errors import WriteError
 from build_pytorch.hardware import detect, saved_machines
-from build_pytorch.hardware.machine_model import Machine
+from build_pytorch.hardware.saved_machines import Machine
 
 # --- the CPU ---
 

@@ -2,41 +2,84 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import subprocess
+import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from built_files import AVX2, compile_library, inspect, looked, part_of, texts, with_config
+from built_files import (
+    AVX2,
+    COMPILERS,
+    compile_library,
+    inspect,
+    looked,
+    part_of,
+    texts,
+    variant_of,
+    with_config,
+)
 from conftest import Project, error_line, needs_nix
 
-from build_pytorch.inspect import closure, device_code
+from build_pytorch.inspect import closure, device_code, inspection
+from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix.model import Matrix
 
 CUOBJDUMP = shutil.which("cuobjdump") or device_code.installed_with_pip()
 needs_cuda = pytest.mark.skipif(
-    not (shutil.which("nvcc") and CUOBJDUMP), reason="no nvcc with cuobjdump"
+    not (CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary")))),
+    reason="no CUDA toolkit with cuobjdump",
 )
 
 # --- device code ---
 
 
-def nvcc(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def nvcc(folder: Path, *codes: str) -> None:
+    folder.mkdir(parents=True)
     source = folder / "kernel.cu"
     source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
-    flags = [flag for code in codes for flag in ("-gencode", code)]
-    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source), "-o", str(folder / name)]
-    subprocess.run(argv, check=True)
+    flags = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes]
+    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source)]
+    subprocess.run([*argv, "-o", str(folder / "libtorch_cuda.so")], check=True)
     source.unlink()
 
 
-def sm(number: str) -> str:
-    return f"arch=compute_{number},code=sm_{number}"
+PTX = ".version 8.0\n.target sm_{}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
+SECTION = """
+.section .nv_fatbin, "a"
+.incbin "fatbin"
+.section .note.GNU-stack, ""
+"""
+
+
+def device_library(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
+    """A library with device code for `90`, `90a` or `ptx90`, without nvcc, which takes seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        images = []
+        for code in codes:
+            number, file = code.removeprefix("ptx"), Path(place, f"{code}.image")
+            kind = "ptx" if code.startswith("ptx") else "elf"
+            base = number if kind == "ptx" or number.endswith("a") else "80"
+            source = file if kind == "ptx" else file.with_suffix(".ptx")
+            source.write_text(PTX.format(base))
+            if kind == "elf":
+                argv = ["ptxas", f"-arch=sm_{number}", str(source), "-o", str(file)]
+                subprocess.run(argv, check=True)
+            images.append(f"--image3=kind={kind},sm={number},file={file}")
+        subprocess.run(["fatbinary", "--create=fatbin", "-64", *images], check=True, cwd=place)
+        argv = [COMPILERS["x86_64-linux"], "-shared", "-x", "assembler", "-", "-o"]
+        argv.append(str(folder.resolve() / name))
+        subprocess.run(argv, input=SECTION, text=True, check=True, cwd=place)
 
 
 def device(variant: str, folder: Path) -> dict[str, Any]:
@@ -46,7 +89,7 @@ def device(variant: str, folder: Path) -> dict[str, Any]:
 
 @needs_cuda
 def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"), sm("90a"))
+    nvcc(tmp_path / "lib", "90", "90a")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90", "sm_90a"}
@@ -54,7 +97,7 @@ def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
 
 @needs_cuda
 def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("86"), sm("89"))
+    device_library(tmp_path / "lib", "86", "89")
     assert device("sm86-avx2", tmp_path / "lib")["state"] == "passed"
 
 
@@ -71,7 +114,7 @@ def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
 def test_device_code_for_another_architecture_is_found(
     tmp_path: Path, variant: str, codes: tuple[str, ...], found: str
 ) -> None:
-    nvcc(tmp_path / "lib", *map(sm, codes))
+    device_library(tmp_path / "lib", *codes)
     part = device(variant, tmp_path / "lib")
     assert part["state"] == "failed"
     assert found in texts(part)
@@ -79,7 +122,7 @@ def test_device_code_for_another_architecture_is_found(
 
 @needs_cuda
 def test_ptx_is_a_warning(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"), "arch=compute_90,code=compute_90")
+    device_library(tmp_path / "lib", "90", "ptx90")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "PTX of sm_90" in texts(part, "warning")
@@ -87,19 +130,19 @@ def test_ptx_is_a_warning(tmp_path: Path) -> None:
 
 @needs_cuda
 def test_what_magma_brings_is_a_warning_and_what_it_lacks_an_error(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
-    nvcc(tmp_path / "lib", sm("80"), sm("90"), name="libtorch_cuda_linalg.so")
+    device_library(tmp_path / "lib", "90")
+    device_library(tmp_path / "lib", "80", "90", name="libtorch_cuda_linalg.so")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "sm_80" in texts(part, "warning")
-    nvcc(tmp_path / "lib", sm("80"), name="libtorch_cuda_linalg.so")
+    device_library(tmp_path / "lib", "80", name="libtorch_cuda_linalg.so")
     part = device("sm90-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
 
 
 @needs_cuda
 def test_a_cpu_only_variant_holds_no_device_code(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
+    device_library(tmp_path / "lib", "90")
     part = device("cpu-avx2", tmp_path / "lib")
     assert part["state"] == "failed"
     assert "device code" in texts(part)
@@ -111,26 +154,15 @@ def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: 
     assert "this PyTorch is CPU-only" in texts(part)
 
 
-def without(tmp_path: Path, *missing: str) -> dict[str, str]:
-    """A PATH with every program but some."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for place in os.environ["PATH"].split(":"):
-        for program in Path(place).glob("*") if Path(place).is_dir() else ():
-            target = folder / program.name
-            if program.name not in missing and not target.is_symlink():
-                target.symlink_to(program)
-    return {"PATH": str(folder)}
-
-
 @needs_cuda
 def test_without_cuobjdump_the_part_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvcc(tmp_path / "lib", sm("90"))
-    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    device_library(tmp_path / "lib", "90")
+    compile_library(tmp_path / "lib", AVX2)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    part = device("sm90-avx2", tmp_path / "lib")
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
     assert part["state"] == "skipped"
     assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
 
@@ -142,10 +174,11 @@ def test_cuobjdump_is_found_where_pip_installs_it(
     folder = tmp_path / "site-packages/nvidia/cu13/bin"
     folder.mkdir(parents=True)
     (folder / "cuobjdump").symlink_to(str(CUOBJDUMP))
-    nvcc(tmp_path / "lib", sm("90"))
-    monkeypatch.setenv("PATH", without(tmp_path, "cuobjdump")["PATH"])
+    device_library(tmp_path / "lib", "90")
+    compile_library(tmp_path / "lib", AVX2)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
-    part = device("sm90-avx2", tmp_path / "lib")
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90"}
 
@@ -155,9 +188,8 @@ def test_without_objdump_arm_code_is_not_inspected(
 ) -> None:
     flags = fleet.cpus["armv8_2"].flags
     compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
-    env = without(tmp_path, "objdump", "aarch64-linux-gnu-objdump")
-    folder = str(tmp_path / "lib")
-    done = inspect(project, "sm110-armv8_2", "--path", folder, "--json", env=env)
+    argv = ["sm110-armv8_2", "--path", str(tmp_path / "lib"), "--json"]
+    done = inspect(project, *argv, env={"PATH": str(tmp_path)})
     part = part_of(done, "instructions")
     assert part["state"] == "skipped"
     assert "install GNU binutils" in part["reason"]
@@ -183,6 +215,26 @@ def test_everything_passes_where_the_files_are_those_of_the_variant(
     assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
 
 
+def test_one_progress_line_is_ended_before_the_next(project: Project, tmp_path: Path) -> None:
+    with_config(tmp_path / "lib", AVX2)
+    reader, terminal = pty.openpty()
+    argv = [sys.executable, "-m", "invoke", "inspect", "cpu-avx2", "--path", str(tmp_path / "lib")]
+    env = {**os.environ, "TERM": "xterm"}
+    subprocess.run(
+        argv, cwd=project.root, env=env, stdout=subprocess.PIPE, stderr=terminal, check=True
+    )
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the terminal has no writer any more
+        while part := os.read(reader, 1 << 16):
+            shown += part
+    os.close(reader)
+    assert b"disassembling libtorch_cpu.so" in shown
+    cursor = re.findall(rb"\x1b\[\?25([hl])", shown)  # hidden while a line is shown
+    assert cursor == [b"l", b"h"] * (len(cursor) // 2)
+    assert len(cursor) > 2
+
+
 @pytest.mark.parametrize(
     ("flags", "version", "cuda", "found"),
     [
@@ -203,17 +255,21 @@ def test_the_configuration_in_the_files_is_compared(
 # --- results of Nix ---
 
 
+def empty_store(folder: Path) -> dict[str, str]:
+    return {
+        "NIX_REMOTE": "local",
+        "NIX_STORE_DIR": f"{folder}/nix/store",
+        "NIX_STATE_DIR": f"{folder}/nix/state",
+        "NIX_LOG_DIR": f"{folder}/nix/log",
+        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+        "XDG_CACHE_HOME": f"{folder}/cache",
+    }
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> dict[str, str]:
     """An empty Nix store of its own."""
-    return {
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{tmp_path}/nix/store",
-        "NIX_STATE_DIR": f"{tmp_path}/nix/state",
-        "NIX_LOG_DIR": f"{tmp_path}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    return empty_store(tmp_path)
 
 
 PRINTED = """TORCH
@@ -226,26 +282,29 @@ PyTorch built with:
 """
 
 
+def say(folder: Path, printed: str, fails: str = "") -> Path:
+    """The program that stands in for a variant's Python: what it prints, or how it fails."""
+    (folder / "said").write_text(printed)
+    stand_in = folder / "stand-in.sh"
+    stand_in.write_text(
+        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
+        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {folder}/said\n"
+    )
+    return stand_in
+
+
 def build(
-    project: Project,
+    root: Path,
     store: dict[str, str],
     folder: Path,
     needs: list[str],
     variant: str = "cpu-avx2",
     python: str = "",
-    fails: str = "",
 ) -> None:
     """Build a result that holds a folder's libraries and refers to store paths of some names."""
-    package = next(path.stem for path in project.pkgs.glob("*.nix") if path.stem.endswith(variant))
     if python:
         needs = [*needs, "python3-3.13.9"]
-    said = folder.parent / "said"
-    said.write_text(python)
-    stand_in = folder.parent / "stand-in.sh"
-    stand_in.write_text(
-        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
-        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {said}\n"
-    )
+    stand_in = say(folder.parent, python)
     expression = f"""
 let
   make = name: script: derivation {{
@@ -261,7 +320,7 @@ in make "result" ''
   echo ${{toString needs}} > $out/needs
 ''
 """
-    link = project.root / f"result-{package}"
+    link = root / f"result-{variant_of(variant).package}"
     subprocess.run(
         ["nix-build", "-E", expression, "-o", str(link)],
         check=True,
@@ -270,10 +329,37 @@ in make "result" ''
     )
 
 
-def closure_part(
-    project: Project, store: dict[str, str], variant: str = "cpu-avx2"
-) -> dict[str, Any]:
-    return part_of(inspect(project, variant, "--json", env=store), "closure")
+def result_of(root: Path, store: dict[str, str], variant: str = "cpu-avx2") -> Inspection:
+    """The inspection of a built result, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.items():
+            patch.setenv(name, value)
+        return inspection.inspect_result(root, variant_of(variant), lambda *_: None)
+
+
+def named(result: Inspection, part_id: str) -> dict[str, Any]:
+    (part,) = [part for part in result.parts if part.id == part_id]
+    return dict(msgspec.to_builtins(part))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder with a result of cpu-avx2, and its store. `say` sets what its Python prints."""
+    folder = tmp_path_factory.mktemp("built")
+    store = empty_store(folder)
+    compile_library(folder / "lib", AVX2)
+    build(folder, store, folder / "lib", [], python=PRINTED)
+    return folder, store
+
+
+def printing(
+    built: tuple[Path, dict[str, str]], printed: str, fails: str = ""
+) -> tuple[Inspection, dict[str, Any]]:
+    """The inspection of the result, and its part for the configuration."""
+    folder, store = built
+    say(folder, printed, fails)
+    result = result_of(folder, store)
+    return result, named(result, "config")
 
 
 @needs_nix
@@ -284,7 +370,7 @@ def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     recipe = project.recipe("cpu-avx2")
     remember(project, digest.of_bytes(recipe.read_bytes()))
     remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
@@ -320,7 +406,7 @@ def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     done = inspect(project, "cpu-avx2", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
@@ -340,25 +426,21 @@ def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
     ],
 )
 def test_a_torch_that_cannot_be_imported_fails(
-    project: Project, store: dict[str, str], tmp_path: Path, said: str, fails: str, found: str
+    built: tuple[Path, dict[str, str]], said: str, fails: str, found: str
 ) -> None:
-    with_config(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=said, fails=fails)
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 1
-    assert found in texts(part_of(done, "config"))
+    result, part = printing(built, said, fails)
+    assert result.outcome == "failed"
+    assert found in texts(part)
 
 
 @needs_nix
-def test_a_result_without_a_python_is_skipped(
-    project: Project, store: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_result_without_a_python_is_skipped(store: dict[str, str], tmp_path: Path) -> None:
     with_config(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [])
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 3
-    assert part_of(done, "config")["state"] == "skipped"
-    assert "no Python 3.13" in part_of(done, "config")["reason"]
+    build(tmp_path, store, tmp_path / "lib", [])
+    result = result_of(tmp_path, store)
+    assert result.outcome == "skipped"
+    assert named(result, "config")["state"] == "skipped"
+    assert "no Python 3.13" in named(result, "config")["reason"]
 
 
 @needs_nix
@@ -370,14 +452,12 @@ def test_a_result_without_a_python_is_skipped(
     ],
 )
 def test_an_unknown_setting_leaves_the_part_undecided(
-    project: Project, store: dict[str, str], tmp_path: Path, old: str, new: str, unknown: str
+    built: tuple[Path, dict[str, str]], old: str, new: str, unknown: str
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED.replace(old, new, 1))
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    assert done.returncode == 3
-    assert part_of(done, "config")["state"] == "skipped"
-    assert unknown in part_of(done, "config")["reason"]
+    result, part = printing(built, PRINTED.replace(old, new, 1))
+    assert result.outcome == "skipped"
+    assert part["state"] == "skipped"
+    assert unknown in part["reason"]
 
 
 @needs_nix
@@ -394,12 +474,9 @@ def test_an_unknown_setting_leaves_the_part_undecided(
     ],
 )
 def test_flags_above_the_isa_are_found(
-    project: Project, store: dict[str, str], tmp_path: Path, flag: str, fits: bool
+    built: tuple[Path, dict[str, str]], flag: str, fits: bool
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    said = PRINTED.replace("-mfma", f"-mfma {flag}")
-    build(project, store, tmp_path / "lib", [], python=said)
-    part = part_of(inspect(project, "cpu-avx2", "--json", env=store), "config")
+    _, part = printing(built, PRINTED.replace("-mfma", f"-mfma {flag}"))
     assert part["state"] == ("passed" if fits else "failed")
     assert texts(part) == ("" if fits else f"CXX_FLAGS with {flag}")
 
@@ -409,9 +486,9 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED)
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
     (tmp_path / "other/lib").mkdir(parents=True)
-    build(project, store, tmp_path / "other/lib", [], "cpu-avx512")
+    build(project.root, store, tmp_path / "other/lib", [], "cpu-avx512")
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
     loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
     loop.symlink_to(loop.name)
@@ -434,7 +511,7 @@ def test_the_variants_own_python_is_run(
     project: Project, store: dict[str, str], tmp_path: Path
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
+    build(project.root, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
     done = inspect(project, "cpu-avx2", "--json", env=store)
     part = part_of(done, "config")
     assert done.returncode == 1
@@ -449,7 +526,7 @@ def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
     from build_pytorch.results.ledger import Ledger, Tested
 
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", [])
+    build(project.root, store, tmp_path / "lib", [])
     remember(project, "sha256:older")
     remember(project, "sha256:old")
     inspect(project, "cpu-avx2", env=store)
@@ -471,32 +548,35 @@ def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
     ],
 )
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
-    project: Project,
-    store: dict[str, str],
-    tmp_path: Path,
-    variant: str,
-    needs: list[str],
-    found: str,
+    store: dict[str, str], tmp_path: Path, variant: str, needs: list[str], found: str
 ) -> None:
     compile_library(tmp_path / "lib", AVX2)
-    build(project, store, tmp_path / "lib", needs, variant)
-    part = closure_part(project, store, variant)
+    build(tmp_path, store, tmp_path / "lib", needs, variant)
+    part = named(result_of(tmp_path, store, variant), "closure")
     assert part["state"] == ("failed" if found else "passed")
     assert found in texts(part)
 
 
 @needs_nix
-def test_a_closure_above_its_budget_is_found(
-    project: Project, store: dict[str, str], tmp_path: Path
-) -> None:
-    project.edit("matrix.toml", "cpu = 3", "cpu = 1")
+def test_a_closure_above_its_budget_is_found(store: dict[str, str], tmp_path: Path) -> None:
+    """nix-store adds 3 GiB to each size: files of that size take 15 s to build."""
     compile_library(tmp_path / "lib", AVX2)
-    with (tmp_path / "lib/large.bin").open("wb") as file:
-        file.truncate((1 << 30) + 1)
-    build(project, store, tmp_path / "lib", [])
-    part = closure_part(project, store)
+    build(tmp_path, store, tmp_path / "lib", [])
+    (tmp_path / "tools").mkdir()
+    program = tmp_path / "tools/nix-store"
+    program.write_text(
+        '#!/bin/sh\ncase $2 in --size) add=$((3 << 30)) ;; *) exec REAL "$@" ;; esac\n'
+        'REAL "$@" | while read -r size; do echo $((size + add)); done\n'.replace(
+            "REAL", str(shutil.which("nix-store"))
+        )
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    part = named(result_of(tmp_path, {**store, "PATH": path}), "closure")
     assert part["state"] == "failed"
-    assert "1.0 GiB; the largest: result 1.0" in texts(part)
+    assert "3.0 GiB; the largest: result 3.0" in texts(part)
+    own = sum(file.stat().st_size for file in (tmp_path / "lib").iterdir())
+    assert own < part["figures"]["bytes"] - (3 << 30) < 2 * own
 
 
 @pytest.mark.parametrize(

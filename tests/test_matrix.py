@@ -235,7 +235,7 @@ def test_a_message_has_at_most_twenty_errors_and_the_number_of_the_others() -> N
     assert lines[-1] == "and 100 more errors"
 
 
-@pytest.mark.parametrize("value", ["nan", "-1.0", "true", '"60"', "[60]"])
+@pytest.mark.parametrize("value", ["nan", "-1.0", "true", '"60"', "[60]", "9" * 400])
 def test_what_is_no_size_is_refused_with_its_line(value: str) -> None:
     message = error_of("disk = 60", f"disk = {value}")
     assert message.startswith(f"matrix.toml:{line_of('disk = 60')}: release.cuda13_0.build.disk: ")

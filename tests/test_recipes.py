@@ -25,7 +25,8 @@ TEXT = (PROJECT / "matrix.toml").read_text()
 
 @pytest.fixture(scope="module")
 def texts(fleet: Matrix) -> dict[str, str]:
-    return {variant.id: recipes.render_one(variant) for variant in fleet.variants}
+    rendered = recipes.render(fleet)
+    return {variant.id: rendered[variant.path] for variant in fleet.variants}
 
 
 def variants(fleet: Matrix, *, gpu: bool) -> list[Variant]:

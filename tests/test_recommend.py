@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import explain, resolver, saved_machines
-from build_pytorch.hardware.machine_model import Machine, MachineGpu, Processor
 from build_pytorch.hardware.resolver import Answer, Recommendation
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Workload

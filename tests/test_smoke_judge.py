@@ -17,7 +17,7 @@ from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import Judgement, Outcome, judge
-from build_pytorch.smoke.runner import SmokeRun
+from build_pytorch.smoke.smoke_report import SmokeRun
 
 NAMES = [test.name for test in script.tests()]
 
@@ -138,11 +138,15 @@ def added_later(torch: Any, device: str) -> Measured:
 JUDGE_ALL = """
 import json, sys
 from pathlib import Path
+import msgspec
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import judge
-from build_pytorch.smoke.smoke_report import parse
-reports = {path.stem: parse(path.read_text()) for path in Path(sys.argv[1]).glob("*.json")}
+from build_pytorch.smoke.smoke_report import SmokeReport
+reports = {
+    path.stem: msgspec.json.decode(path.read_text(), type=SmokeReport)
+    for path in Path(sys.argv[1]).glob("*.json")
+}
 print(json.dumps([
     [test.name for test in script.tests()],
     [[name, variant.id, str(judge(report, variant))]

@@ -19,7 +19,7 @@ from smoke_reports import Raw, report, variant
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import judge
-from build_pytorch.smoke.runner import SCRIPT
+from build_pytorch.smoke.smoke_report import SCRIPT
 
 REAL = os.environ.get("BUILD_PYTORCH_TEST_TORCH", "")
 needs_torch = pytest.mark.skipif(

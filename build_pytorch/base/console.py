@@ -52,25 +52,20 @@ class ProgressLine:
         self, what: str, total: int, stream: TextIO | None = None, clock: Clock = time.monotonic
     ) -> None:
         self.what = what
-        self.total = total
-        stream = stream or sys.stderr
-        self._progress = self._started(stream, clock) if stream.isatty() else None
-
-    def _started(self, stream: TextIO, clock: Clock) -> Progress | None:
+        self._progress: Progress | None = None
+        if not (stream or sys.stderr).isatty():
+            return
         # rich takes 45 ms to import, and most runs have no terminal or nothing to wait for.
         from rich import console, progress
 
-        terminal = console.Console(file=stream)
+        terminal = console.Console(file=stream or sys.stderr)
         if terminal.is_dumb_terminal:
-            return None
-        bar = progress.Progress(
+            return
+        counts = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+        self._progress = progress.Progress(
             progress.TextColumn("{task.description}", markup=False),
             progress.TimeElapsedColumn(),
-            *(
-                (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
-                if self.total
-                else ()
-            ),
+            *(counts if total else ()),
             console=terminal,
             auto_refresh=False,
             transient=True,
@@ -78,10 +73,10 @@ class ProgressLine:
             redirect_stderr=False,
             get_time=clock,
         )
-        bar.add_task(visible(self.what), total=self.total or None)
-        bar.start()
-        atexit.register(bar.stop)  # rich hides the cursor; an exception must not leave it so
-        return bar
+        self._progress.add_task(visible(what), total=total or None)
+        self._progress.start()
+        # rich hides the cursor; an exception must not leave it so
+        atexit.register(self._progress.stop)
 
     def at(self, done: int = 0) -> None:
         """Show that `done` of `total` are done, and the time."""

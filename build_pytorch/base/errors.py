@@ -63,8 +63,6 @@ def reporting_missing_packages() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "build_pytorch":
             raise
-        sys.stderr.write(
-            f"error: the Python package {error.name} is missing; run `pip install -e .` as "
-            "README.md describes\n"
-        )
+        fix = "run `pip install -e .` as README.md describes"
+        sys.stderr.write(f"error: the Python package {error.name} is missing; {fix}\n")
         raise SystemExit(EXIT_BAD_INPUT) from None

@@ -1,4 +1,7 @@
-"""Plans: compare generated texts with the files on disk and decide for each. Writes nothing."""
+"""Plans: compare generated texts with the files on disk, decide for each, and apply that.
+
+`apply` is the only code that writes recipes and docs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class Action(StrEnum):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The decision for one file, whose path is relative to the root."""
+    """The decision for one file, whose path is relative to the root.
+
+    `old` and `new` are the content before and after, None for no file.
+    """
 
     path: str
     action: Action
@@ -43,26 +49,20 @@ class Change(Struct, frozen=True, kw_only=True):
     old: bytes | None = None
     new: bytes | None = None
     group: str = ""
-    is_deletion: bool = False
 
     def diff(self) -> str:
-        """Return the change as a unified diff; empty if the new content is the old or unknown."""
-        if self.old == self.new or (self.new is None and not self.is_deletion):
-            return ""
+        """Return the change as a unified diff; empty if the content stays."""
         import difflib  # 5 ms, and most runs show no diff
 
         before, after = (
-            (data or b"").decode("utf-8", errors="replace").splitlines(keepends=True)
+            (data or b"").decode(errors="replace").splitlines(keepends=True)
             for data in (self.old, self.new)
         )
+        source = "/dev/null" if self.old is None else f"a/{self.path}"
+        target = "/dev/null" if self.new is None else f"b/{self.path}"
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-            for line in difflib.unified_diff(
-                before,
-                after,
-                "/dev/null" if self.old is None else f"a/{self.path}",
-                "/dev/null" if self.new is None else f"b/{self.path}",
-            )
+            for line in difflib.unified_diff(before, after, source, target)
         )
 
 
@@ -91,12 +91,8 @@ class Tree:
     def _uncommitted(self) -> set[str] | None:
         """The files with uncommitted changes; None if Git is missing in a Git checkout."""
         # The root decides on the repository, not the Git hook or shell that started this process.
-        git = functools.partial(
-            process.capture,
-            cwd=self.root,
-            env={"GIT_DIR": None, "GIT_WORK_TREE": None, "GIT_INDEX_FILE": None},
-            check=False,
-        )
+        env = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"))
+        git = functools.partial(process.capture, cwd=self.root, env=env, check=False)
         options = ["--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"]
         try:
             status = git(["git", "status", *options, "."])
@@ -140,19 +136,20 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     origin = _origin(current, text)
     if origin == _GENERATED:
         return change(action=Action.REWRITE, reason="out of date")
-    if origin == _HAND_WRITTEN and hand_written == "keep" and not tree.force:
-        return change(action=Action.KEPT, reason=f"{origin}: {reason}")
-    if origin == _HAND_WRITTEN and hand_written == "rewrite" and not tree.force:
-        if not tree.is_modified(path):
-            return change(action=Action.REWRITE, reason=reason)
-        origin = "not committed in Git as it is"
     if tree.force:
         return change(action=Action.REWRITE, reason=f"forced: {origin}")
+    if origin == _HAND_WRITTEN and hand_written == "keep":
+        return change(action=Action.KEPT, reason=f"{origin}: {reason}")
+    if origin == _HAND_WRITTEN and hand_written == "rewrite":
+        if not tree.is_modified(path):
+            return change(action=Action.REWRITE, reason=reason)
+        origin = _UNCOMMITTED
     return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
 
 
 _GENERATED: Final = "generated"
 _HAND_WRITTEN: Final = "written by hand"
+_UNCOMMITTED: Final = "not committed in Git as it is"
 
 
 def _origin(current: str, text: str) -> str:
@@ -163,25 +160,58 @@ def _origin(current: str, text: str) -> str:
     return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
 
 
-def plan_delete(tree: Tree, path: str, reason: str, *, group: str = "") -> Change:
+def plan_delete(tree: Tree, path: str, reason: str) -> Change:
     """Plan the removal of a file that the clean-up list names."""
     try:
         old = tree.read(path)
     except OSError as error:
-        return unreadable(path, error, group)
-    change = functools.partial(Change, path=path, old=old, group=group, is_deletion=True)
+        return unreadable(path, error)
+    action = Action.DELETE
     if old is None:
-        return change(action=Action.UNCHANGED, reason="already gone")
-    if tree.is_modified(path) and not tree.force:
-        refusal = "not committed in Git as it is; --force deletes it"
-        return change(action=Action.REFUSED, reason=refusal)
-    return change(action=Action.DELETE, reason=reason)
+        action, reason = Action.UNCHANGED, "already gone"
+    elif tree.is_modified(path) and not tree.force:
+        action, reason = Action.REFUSED, f"{_UNCOMMITTED}; --force deletes it"
+    return Change(path=path, action=action, reason=reason, old=old)
 
 
 def unreadable(path: str, error: OSError, group: str = "") -> Change:
     """Refuse to change a path that exists but is not a readable file."""
     reason = f"cannot be read: {error.strerror}; remove it by hand"
     return Change(path=path, action=Action.REFUSED, reason=reason, group=group)
+
+
+def apply(root: Path, changes: Sequence[Change]) -> None:
+    """Write and delete what the changes say. Refused, kept and unknown files are left alone.
+
+    Each file is replaced atomically, and no file is replaced before all new data is on the disk.
+    Raises WriteError before anything has changed if the disk is full or read-only, another run
+    is writing, or a file differs from what the plan read.
+    """
+    writes = [change for change in changes if change.action.writes]
+    # Temporary files of killed runs. No run needs them while this one holds the lock.
+    leftovers = [
+        path
+        for folder in {(root / change.path).parent for change in changes}
+        for path in folder.glob(f".*{files.TEMPORARY}")
+    ]
+    if not (writes or leftovers):
+        return
+    with files.write_errors(), files.exclusive_lock(root, "lock", "is writing"):
+        for change in writes:
+            if Tree(root).read(change.path) != change.old:
+                raise WriteError(f"{change.path}: changed while the plan was made; run again")
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        contents = {root / change.path: change.new for change in writes}
+        written = {path: data for path, data in contents.items() if data is not None}
+        for path in written:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_all(written)
+        deleted = contents.keys() - written.keys()
+        for path in deleted:
+            path.unlink(missing_ok=True)
+        for folder in {path.parent for path in deleted}:
+            files.sync_folder(folder)
 
 
 def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base.errors import BuildPytorchError
-
 PROJECT: Final = Path(__file__).resolve().parents[2]
 """The checkout of this package, with the matrix.toml and the templates in use."""
 
@@ -25,10 +23,3 @@ MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
 VARIANTS_DOC: Final = "docs/reference/variants.md"
 RELEASE: Final = "release.nix"
-
-
-def checked_root(root: Path) -> Path:
-    """Return the root as an absolute path. Raises BuildPytorchError if it is not a folder."""
-    if not root.is_dir():
-        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
-    return root.resolve()

@@ -29,7 +29,7 @@ INSTALL: Final = {
 }
 """How to install a missing program; `nix` stands for all programs of Nix."""
 
-Environment = Mapping[str, str | None]
+Environment = Mapping[str, str | None] | None
 """Variables added to those of this process; None removes a variable."""
 
 which: Final = shutil.which
@@ -66,17 +66,14 @@ class Running:
         self._stderr = stderr
         _live.add(self)
 
-    def finish(self, timeout: float | None = None) -> ProcessResult:
+    def finish(
+        self, timeout: float | None = None, callback: Callable[[int], object] | None = None
+    ) -> ProcessResult:
         """Wait for the end of the program; kill it after `timeout` seconds.
 
-        On an exception, such as Ctrl-C, the program is left to `kill_all`.
+        `callback` is called with 0 every half second. On an exception, such as Ctrl-C, the program
+        is left to `kill_all`.
         """
-        return self.watch(None, timeout)
-
-    def watch(
-        self, callback: Callable[[int], object] | None, timeout: float | None
-    ) -> ProcessResult:
-        """Wait as `finish` does and call `callback` with 0 every half second."""
         expired = threading.Event()
 
         def end() -> None:
@@ -104,8 +101,7 @@ class Running:
 
     def said(self) -> str:
         """Return the text on stderr so far."""
-        data = os.pread(self._stderr.fileno(), 1 << 24, 0)
-        return data.decode("utf-8", errors="replace")
+        return os.pread(self._stderr.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """Kill the program."""
@@ -128,7 +124,7 @@ def start(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Environment | None = None,
+    env: Environment = None,
     stdin: str = "",
     memory: int | None = None,
 ) -> Running:
@@ -137,12 +133,9 @@ def start(
     Raises ToolError.
     """
     # Files instead of pipes: the program never waits for a reader of its output.
-    with (
-        contextlib.ExitStack() as outputs,
-        tempfile.TemporaryFile() as source,
-        _signals_deferred(),
-    ):
-        stdout, stderr = (outputs.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+    file = tempfile.TemporaryFile
+    with contextlib.ExitStack() as outputs, file() as source, _signals_deferred():
+        stdout, stderr = outputs.enter_context(file()), outputs.enter_context(file())
         source.write(stdin.encode(errors="surrogateescape"))
         source.seek(0)
         process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
@@ -157,11 +150,7 @@ def start(
 
 
 def capture(
-    argv: Sequence[str],
-    *,
-    cwd: Path | None = None,
-    env: Environment | None = None,
-    check: bool = True,
+    argv: Sequence[str], *, cwd: Path | None = None, env: Environment = None, check: bool = True
 ) -> ProcessResult:
     """Run a program and return its output.
 
@@ -195,7 +184,7 @@ def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
             raise _failure(argv, ProcessResult(code, "", _drained(stderr)))
 
 
-def environment(env: Environment | None) -> dict[str, str]:
+def environment(env: Environment) -> dict[str, str]:
     """Return the environment of a program: ours, with English messages, and `env` added."""
     wanted = {**os.environ, "LC_ALL": "C", **(env or {})}
     return {name: value for name, value in wanted.items() if value is not None}
@@ -211,9 +200,8 @@ def start_error(program: str, error: OSError) -> ToolError:
 
 def _started(
     argv: Sequence[str],
-    *,
-    env: Environment | None = None,
-    **options: Any,  # noqa: ANN401 - as subprocess takes them
+    env: Environment = None,
+    **options: Any,  # noqa: ANN401 - of subprocess
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(argv, env=environment(env), **options)
@@ -223,7 +211,7 @@ def _started(
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM, so that `kill_all` knows a program that was just started."""
+    """Defer SIGINT and SIGTERM, so that `kill_all` finds a program that was just started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -248,4 +236,4 @@ def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:
 def _drained(stream: IO[bytes]) -> str:
     with stream:
         stream.seek(0)
-        return stream.read().decode("utf-8", errors="replace")
+        return stream.read().decode(errors="replace")

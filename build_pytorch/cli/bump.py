@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from build_pytorch.base import file_apply, paths
+from build_pytorch.base import file_plan, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, print_plan
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.sources import release_bump
-from build_pytorch.sources.source_fetch import new_values
+from build_pytorch.sources.fetchers import new_values
 from build_pytorch.verify import reports
 
 
@@ -20,10 +20,8 @@ def run(options: BumpOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
-    target = release_bump.BumpTarget(
-        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda
-    )
-    target.check()
+    versions = {"torch": options.torch, "nixpkgs": options.nixpkgs, "cuda": options.cuda}
+    target = release_bump.target_of(**versions)
     screen = Screen(sys.stdout)
     old = matrix_reader.load()
     name = release_bump.chosen_release(old, options.release)
@@ -48,7 +46,7 @@ def run(options: BumpOptions) -> int:
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")
     if not options.dry_run:
-        file_apply.apply(paths.PROJECT, planned)
+        file_plan.apply(paths.PROJECT, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in [*notes, *release_bump.remaining_work(release, target)]:

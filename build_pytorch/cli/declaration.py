@@ -11,12 +11,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
+import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import fields
 
-from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
 Given = Mapping[str, str | bool | Sequence[str] | None]
@@ -25,14 +24,14 @@ Given = Mapping[str, str | bool | Sequence[str] | None]
 _QUOTED: Final = 40
 """Maximum length of a value that an error message quotes, in characters."""
 
-_NAMES: Final = {int: "a whole number", float: "a number"}
-
 
 class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
     """The options of a command: one field for each, `dry_run` for `--dry-run`.
 
-    The type decides how an option is given: `bool` is a flag, `tuple[str, ...]` may be repeated,
-    anything else takes one value. A field called `variants` takes words without an option name.
+    A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
+    for the limits of a number. The type decides how an option is given: `bool` is a flag,
+    `tuple[str, ...]` may be repeated, anything else takes one value. A field called `variants`
+    takes words without an option name.
     """
 
 
@@ -40,24 +39,30 @@ AnyOptions = TypeVar("AnyOptions", bound=CommandOptions)
 
 
 class Command(Struct, frozen=True):
-    """A command: its name, what it does, its options, and `module:function` below `cli/`."""
+    """A command: `function` is `module:function` below `cli/`; empty for `run` of its module."""
 
     name: str
     summary: str
     options: type[CommandOptions]
-    function: str
+    function: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The module below `cli/` and the function in it that runs the command."""
+        module, _, function = self.function.partition(":")
+        return module or self.name.replace("-", "_"), function or "run"
 
 
-class OptionSpec(Struct, frozen=True, kw_only=True):
+class OptionSpec(Struct, frozen=True):
     """One option, as parsers and the reference page need it."""
 
     field: str
     name: str
     kind: Literal["flag", "values", "value"]
     type: Any
-    help: str
-    metavar: str
     limits: Meta
+    metavar: str
+    help: str
 
     @property
     def is_positional(self) -> bool:
@@ -65,52 +70,36 @@ class OptionSpec(Struct, frozen=True, kw_only=True):
         return self.field == "variants"
 
 
-def described(text: str, metavar: str = "", ge: int | None = None, le: int | None = None) -> Meta:
-    """Return the help of an option, the name of its value, and the limits of a number."""
-    return Meta(description=text, extra={"metavar": metavar}, ge=ge, le=le)
-
-
 @functools.cache
 def option_specs(options: type[CommandOptions]) -> tuple[OptionSpec, ...]:
     """Return the options of a command in the order of their declaration."""
-    return tuple(_spec(field.name, field.encode_name, field.type) for field in fields(options))
-
-
-def _spec(field: str, name: str, annotation: Any) -> OptionSpec:  # noqa: ANN401 - a type
-    bare, limits = annotation, Meta()
-    if get_origin(annotation) is Annotated:
-        bare, limits = get_args(annotation)[:2]
-    if get_origin(bare) is UnionType:
-        (bare,) = (part for part in get_args(bare) if part is not NoneType)
-    kind: Literal["flag", "values", "value"] = "value"
-    if bare is bool:
-        kind = "flag"
-    elif get_origin(bare) is tuple:
-        kind, bare = "values", get_args(bare)[0]
-    return OptionSpec(
-        field=field,
-        name=name,
-        kind=kind,
-        type=bare,
-        help=limits.description or "",
-        metavar=(limits.extra or {}).get("metavar") or name.upper(),
-        limits=limits,
-    )
+    specs = []
+    for field in msgspec.structs.fields(options):
+        kind, notes = field.type.__origin__, field.type.__metadata__
+        limits = next((note for note in notes if isinstance(note, Meta)), Meta())
+        *metavar, text = (note for note in notes if isinstance(note, str))
+        name = field.encode_name
+        if get_origin(kind) is UnionType:
+            (kind,) = (part for part in get_args(kind) if part is not NoneType)
+        given: Literal["flag", "values", "value"] = "flag" if kind is bool else "value"
+        if get_origin(kind) is tuple:
+            given, kind = "values", get_args(kind)[0]
+        shown = metavar[0] if metavar else name.upper()
+        specs.append(OptionSpec(field.name, name, given, kind, limits, shown, text))
+    return tuple(specs)
 
 
 def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
     """Return the typed options. Raises BuildPytorchError for a value that an option cannot have."""
     values: dict[str, Any] = {}
     for spec in option_specs(options):
-        raw = given.get(spec.field)
-        if raw is None or raw is False or raw == []:
-            continue
-        if spec.kind == "flag":
-            values[spec.field] = True
-        elif isinstance(raw, str):
-            values[spec.field] = _converted(spec, raw)
-        elif isinstance(raw, Sequence):
-            values[spec.field] = tuple(_converted(spec, item) for item in raw)
+        match given.get(spec.field):
+            case True:
+                values[spec.field] = True
+            case str(text):
+                values[spec.field] = _converted(spec, text)
+            case [_, *_] as texts:
+                values[spec.field] = tuple(_converted(spec, text) for text in texts)
     return options(**values)
 
 
@@ -121,31 +110,25 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
             f"{option}: found an empty value, as from a variable that is not set; "
             "give a value or leave the option out"
         )
-    if get_origin(spec.type) is Literal:
+    if spec.type is Path:
+        if spec.field == "root" and not Path(text).is_dir():
+            raise BuildPytorchError(f"--root {text}: no such folder; name an existing checkout")
+        return Path(text).resolve() if spec.field == "root" else Path(text)
+    lowest, highest = spec.limits.ge, spec.limits.le
+    try:
+        value = msgspec.convert(text, spec.type, strict=False)
+        if lowest is None or highest is None or lowest <= value <= highest:
+            return value
+    except msgspec.ValidationError:
+        pass
+    if spec.type in {int, float}:
+        allowed = "a whole number" if spec.type is int else "a number"
+        allowed += "" if lowest is None else f" from {lowest} to {highest}"
+    else:
         choices = get_args(spec.type)
-        if text not in choices:
-            hint = near_miss(text, choices)
-            raise _refused(option, text, f"{', '.join(choices)}{hint}")
-    elif spec.type in _NAMES:
-        try:
-            number = spec.type(text)
-        except ValueError:  # also for thousands of digits
-            raise _refused(option, text, _NAMES[spec.type]) from None
-        lowest, highest = spec.limits.ge, spec.limits.le
-        if (lowest is not None and not number >= lowest) or (
-            highest is not None and not number <= highest
-        ):
-            until = f" to {highest}" if highest is not None else ""
-            raise _refused(option, text, f"{_NAMES[spec.type]} from {lowest}{until}")
-        return number
-    elif spec.type is Path:
-        return paths.checked_root(Path(text)) if spec.field == "root" else Path(text)
-    return text
-
-
-def _refused(option: str, text: str, allowed: str) -> BuildPytorchError:
+        allowed = f"{', '.join(choices)}{near_miss(text, choices)}"
     quoted = text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
-    return BuildPytorchError(f'{option}: found "{quoted}"; allowed: {allowed}')
+    raise BuildPytorchError(f'{option}: found "{quoted}"; allowed: {allowed}')
 
 
 def parsed(command: Command, argv: Sequence[str], prog: str) -> dict[str, Any]:
@@ -153,16 +136,11 @@ def parsed(command: Command, argv: Sequence[str], prog: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog=prog, description=command.summary, allow_abbrev=False)
     for spec in option_specs(command.options):
         text = spec.help.replace("%", "%%")
+        add = functools.partial(parser.add_argument, f"--{spec.name}", dest=spec.field, help=text)
         if spec.is_positional:
             parser.add_argument(spec.field, nargs="*", metavar=spec.metavar, help=text)
         elif spec.kind == "flag":
-            parser.add_argument(f"--{spec.name}", dest=spec.field, action="store_true", help=text)
+            add(action="store_true")
         else:
-            parser.add_argument(
-                f"--{spec.name}",
-                dest=spec.field,
-                action="append" if spec.kind == "values" else "store",
-                metavar=spec.metavar,
-                help=text,
-            )
+            add(action="append" if spec.kind == "values" else "store", metavar=spec.metavar)
     return vars(parser.parse_args(argv))

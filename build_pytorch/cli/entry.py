@@ -27,7 +27,7 @@ def run_command(command: Command, given: Given) -> int:
     """Run a command with the arguments that were given. Returns the exit code."""
 
     def run() -> int:
-        module, _, function = command.function.partition(":")
+        module, function = command.place
         options = options_from(command.options, given)
         code: int = getattr(import_module(f"build_pytorch.cli.{module}"), function)(options)
         return code
@@ -45,7 +45,7 @@ def run_arguments(name: str, argv: Sequence[str], **given: str | bool | list[str
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which asks for the same polite end as Ctrl-C."""
+    """SIGTERM, which ends a run as Ctrl-C does."""
 
 
 def guarded(run: Callable[[], int]) -> int:
@@ -59,17 +59,8 @@ def guarded(run: Callable[[], int]) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        return _run(run)
-    finally:
-        from build_pytorch.base import process
-
-        process.kill_all()
-
-
-def _run(run: Callable[[], int]) -> int:
-    try:
         with reporting_missing_packages():
-            code = run()
+            return run()
     except BuildPytorchError as error:
         return _complain(str(error), error.exit_code)
     except _Terminated:
@@ -80,18 +71,18 @@ def _run(run: Callable[[], int]) -> int:
         _give_up_stdout()
         where = error.filename or "standard output"
         return _complain(f"{where}: {error.strerror}; fix that and run again", EXIT_BAD_INPUT)
-    return code
+    finally:
+        from build_pytorch.base import process
+
+        process.kill_all()
 
 
 def _prepare_streams() -> None:
-    """Make printing work whatever the terminal's encoding is, and where there is no stdout."""
-    # Closed by the caller: >&-
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    """Make printing work in any encoding of the terminal, and without stdout or stderr (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -55,10 +55,7 @@ class CommandTask(Task[Callable[..., None]]):
 
 def collection() -> Collection:
     """Return the tasks of all commands."""
-    tasks = Collection()
-    for command in COMMANDS.values():
-        tasks.add_task(CommandTask(command))
-    return tasks
+    return Collection(*map(CommandTask, COMMANDS.values()))
 
 
 _invoke_handle = ParseMachine.handle

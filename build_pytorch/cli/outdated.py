@@ -10,7 +10,7 @@ from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.sources.outdated import BRANCH, upstream_versions
+from build_pytorch.sources.github import BRANCH, upstream_versions
 
 
 def run(options: OutdatedOptions) -> int:

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from build_pytorch.base.console import Screen, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.hardware import explain, resolver, saved_machines
-from build_pytorch.hardware.machine_model import Machine
-from build_pytorch.hardware.resolver import Answer, Candidate, Recommendation
+from build_pytorch.hardware.resolver import Answer, Candidate
+from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
@@ -32,16 +33,31 @@ def run(options: RecommendOptions) -> int:
         from build_pytorch.hardware import detect  # loads the modules of NVML and archspec
 
         machine = detect.this_machine()
+    workload = options.workload
     result = resolver.recommend(
-        fleet, machine, options.workload, gpu=options.gpu, release=options.release or None
+        fleet, machine, workload, gpu=options.gpu, release=options.release or None
     )
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
-    view = _View(fleet=fleet, result=result, known=evidence.look(options.root, best))
+    known = evidence.look(options.root, best)
+    rows = [_row(fleet, workload, known, answer) for answer in result.answers]
+    for_all = result.for_all and result.for_all.id
     if options.json:
-        print_json({**view.as_dict(), "exit_code": code}, sys.stdout)
-    else:
-        view.show(Screen(sys.stdout))
+        document = {"machine": to_builtins(machine), "for": workload, "answers": rows}
+        print_json({**document, "for_all": for_all, "exit_code": code}, sys.stdout)
+        return code
+    screen = Screen(sys.stdout)
+    print_machine(screen, machine)
+    for answer, row in zip(result.answers, rows, strict=True):
+        which = ""
+        if len(rows) > 1:
+            which = f" for GPU {', '.join(map(str, row['gpus']))} ({answer.gpus[0].name})"
+        screen.line()
+        _show(screen, answer, row, which, known)
+    if len(rows) > 1:
+        screen.line()
+        text = f"For all GPUs: {for_all or 'no variant runs on each of them.'}"
+        screen.line(screen.paint(text, "green" if for_all else ""))
     return code
 
 
@@ -53,104 +69,36 @@ def print_machine(screen: Screen, machine: Machine) -> None:
         screen.line(screen.paint(visible(f"note     {note}"), "yellow"))
 
 
-class _View(Struct, frozen=True, kw_only=True):
-    """A recommendation for the terminal and for --json."""
-
-    fleet: Matrix
-    result: Recommendation
-    known: Mapping[str, VariantResult]
-    """What this checkout has of the best variants, by package name."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the document for --json, without its exit code."""
-        return {
-            "machine": to_builtins(self.result.machine),
-            "for": self.result.workload,
-            "answers": [self._answer(answer) for answer in self.result.answers],
-            "for_all": self.result.for_all and self.result.for_all.id,
-        }
-
-    def _answer(self, answer: Answer) -> dict[str, Any]:
-        best, waits = answer.best, answer.waits_for_driver
-        return {
-            "gpus": [gpu.index for gpu in answer.gpus],
-            "best": best
-            and {
-                **_candidate(best),
-                "reason": explain.why_best(best, self.result.workload),
-                "commands": self._commands(best),
-            },
-            "fallbacks": [
-                {**_candidate(it), "reason": explain.why_fallback(it, best)}
-                for it in answer.fallbacks
-                if best
-            ],
-            "waits_for_driver": waits and _candidate(waits),
-            "near_misses": to_builtins(answer.near_misses),
-            "missing": list(answer.gaps),
-            "variants": [
-                {**_candidate(it), "runs": not it.obstacles, "obstacles": to_builtins(it.obstacles)}
-                for it in answer.candidates
-            ],
-        }
-
-    def _commands(self, best: Candidate) -> dict[str, list[str]]:
-        published = self.known[best.variant.package].published
+def _row(
+    fleet: Matrix, workload: Workload, known: Mapping[str, VariantResult], answer: Answer
+) -> dict[str, Any]:
+    """Return an answer for --json."""
+    best, waits = answer.best, answer.waits_for_driver
+    row = None
+    if best:
+        published = known[best.variant.package].published
         organization = published.organization if published else ""
-        return explain.commands(self.fleet, best.variant, organization)
-
-    def show(self, screen: Screen) -> None:
-        """Print the machine, an answer for each kind of GPU, and the variant for all GPUs."""
-        print_machine(screen, self.result.machine)
-        several = len(self.result.answers) > 1
-        for answer in self.result.answers:
-            which = ""
-            if several:
-                numbers = ", ".join(str(gpu.index) for gpu in answer.gpus)
-                which = f" for GPU {numbers} ({answer.gpus[0].name})"
-            screen.line()
-            self._show_answer(screen, answer, which)
-        if several:
-            variant = self.result.for_all
-            text = f"For all GPUs: {variant.id if variant else 'no variant runs on each of them.'}"
-            screen.line()
-            screen.line(screen.paint(text, "green" if variant else ""))
-
-    def _show_answer(self, screen: Screen, answer: Answer, which: str) -> None:
-        def line(text: str, colour: str = "") -> None:
-            screen.line(screen.paint(visible(text), colour))
-
-        if waits := answer.waits_for_driver:
-            why = waits.obstacles[0].text
-            line(f"{waits.variant.id} needs a newer driver{which}: {why}", "yellow")
-        fallbacks = []
-        if best := answer.best:
-            line(f"Best{which}: {best.variant.id}", "green")
-            line(f"  {explain.why_best(best, self.result.workload)}")
-            for doubt in best.doubts:
-                line(f"  check: {doubt}", "yellow")
-            for what, lines in self._commands(best).items():
-                line(f"  {what:<8} {'   or   '.join(lines)}")
-            line(f"  It is {_state(self.known[best.variant.package])}.")
-            for it in answer.fallbacks:
-                doubts = [doubt for doubt in it.doubts if doubt not in best.doubts]
-                why = "; ".join((explain.why_fallback(it, best), *doubts))
-                fallbacks.append((it.variant.id, why))
-        else:
-            line(f"No variant{which} runs here.", "red")
-        for gap in answer.gaps:
-            line(f"  missing: {gap}", "yellow")
-        _print_table(screen, "Fallbacks, in this order:", fallbacks)
-        reasons = explain.joined((miss.subject, miss.text) for miss in answer.near_misses)
-        _print_table(screen, "Why not the others:", reasons)
-
-
-def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    if rows:
-        width = min(max(len(first) for first, _ in rows), _WIDTH)
-        screen.line(title)
-        for first, second in rows:
-            screen.line(visible(f"  {first:<{width}}  {second}"))
+        row = {
+            **_candidate(best),
+            "reason": explain.why_best(best, workload),
+            "commands": explain.commands(fleet, best.variant, organization),
+        }
+    return {
+        "gpus": [gpu.index for gpu in answer.gpus],
+        "best": row,
+        "fallbacks": [
+            {**_candidate(it), "reason": explain.why_fallback(it, best)}
+            for it in answer.fallbacks
+            if best
+        ],
+        "waits_for_driver": waits and _candidate(waits),
+        "near_misses": to_builtins(answer.near_misses),
+        "missing": list(answer.gaps),
+        "variants": [
+            {**_candidate(it), "runs": not it.obstacles, "obstacles": to_builtins(it.obstacles)}
+            for it in answer.candidates
+        ],
+    }
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
@@ -161,6 +109,50 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "grade": candidate.grade,
         "doubts": list(candidate.doubts),
     }
+
+
+def _show(
+    screen: Screen,
+    answer: Answer,
+    row: dict[str, Any],
+    which: str,
+    known: Mapping[str, VariantResult],
+) -> None:
+    """Print an answer; `which` names its GPUs if there are others."""
+
+    def line(text: str, colour: str = "") -> None:
+        screen.line(screen.paint(visible(text), colour))
+
+    if waits := answer.waits_for_driver:
+        why = waits.obstacles[0].text
+        line(f"{waits.variant.id} needs a newer driver{which}: {why}", "yellow")
+    if best := row["best"]:
+        line(f"Best{which}: {best['variant']}", "green")
+        line(f"  {best['reason']}")
+        for doubt in best["doubts"]:
+            line(f"  check: {doubt}", "yellow")
+        for what, lines in best["commands"].items():
+            line(f"  {what:<8} {'   or   '.join(lines)}")
+        line(f"  It is {_state(known[best['package']])}.")
+    else:
+        line(f"No variant{which} runs here.", "red")
+    for gap in answer.gaps:
+        line(f"  missing: {gap}", "yellow")
+    fallbacks = []
+    for it in row["fallbacks"]:
+        doubts = [doubt for doubt in it["doubts"] if doubt not in best["doubts"]]
+        fallbacks.append((it["variant"], "; ".join((it["reason"], *doubts))))
+    _print_table(screen, "Fallbacks, in this order:", fallbacks)
+    reasons = explain.joined((miss.subject, miss.text) for miss in answer.near_misses)
+    _print_table(screen, "Why not the others:", reasons)
+
+
+def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    if rows:
+        width = min(max(len(first) for first, _ in rows), _WIDTH)
+        screen.line(title)
+        for first, second in rows:
+            screen.line(visible(f"  {first:<{width}}  {second}"))
 
 
 def _state(known: VariantResult) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, CommandOptions, OptionSpec, option_specs
+from build_pytorch.cli.declaration import Command, CommandOptions, option_specs
 from build_pytorch.verify import registry
 
 
@@ -29,29 +30,21 @@ def commands_page() -> str:
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
     ]
-    by_options: dict[type[CommandOptions], list[Command]] = {}
-    for command in COMMANDS.values():
-        by_options.setdefault(command.options, []).append(command)
-    for commands in by_options.values():
-        lines += _section(commands)
+    for options, commands in itertools.groupby(COMMANDS.values(), lambda each: each.options):
+        lines += _section(options, list(commands))
     lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return digest.seal("\n".join(lines) + "\n")
 
 
-def _section(commands: Sequence[Command]) -> Iterator[str]:
-    """Describe commands that share their options."""
+def _section(options: type[CommandOptions], commands: Sequence[Command]) -> Iterator[str]:
     yield f"## {', '.join(command.name for command in commands)}"
     yield ""
     for command in commands:
         yield f"- `invoke {command.name}`: {command.summary}"
     yield from ("", "| option | meaning |", "|---|---|")
-    for spec in option_specs(commands[0].options):
-        yield f"| `{_usage(spec)}` | {spec.help.replace('|', chr(92) + '|')} |"
+    for spec in option_specs(options):
+        usage = f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"
+        usage = f"{spec.metavar} ..." if spec.is_positional else usage
+        yield f"| `{usage}` | {spec.help.replace('|', chr(92) + '|')} |"
     yield ""
-
-
-def _usage(spec: OptionSpec) -> str:
-    if spec.is_positional:
-        return f"{spec.metavar} ..."
-    return f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"

@@ -11,14 +11,9 @@ from typing import Final
 
 import msgspec
 
+from build_pytorch.base import errors
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
-from build_pytorch.base.errors import (
-    EXIT_FINDINGS,
-    EXIT_OK,
-    EXIT_UNDECIDED,
-    BuildPytorchError,
-    ToolError,
-)
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import sm_code
@@ -26,9 +21,9 @@ from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
-from build_pytorch.smoke import runner, script
+from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import Judgement, Outcome, cpu_mismatch, judge
-from build_pytorch.smoke.smoke_report import SmokeReport, SmokeResult
+from build_pytorch.smoke.smoke_report import SmokeReport, SmokeResult, SmokeRun
 
 _COLOURS: Final = {
     "passed": "green",
@@ -46,7 +41,7 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: Variant
     judgement: Judgement
-    ran: runner.SmokeRun = runner.SmokeRun()
+    ran: SmokeRun = SmokeRun()
     python: str = ""
     output: str = ""
     recorded: bool = False
@@ -80,13 +75,13 @@ def run(options: SmokeOptions) -> int:
     variants = select(fleet, options.variants)
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    cases = []
+    cases, not_run = [], []
     for variant in variants:
-        case = _test(variant, python, options)
-        cases.append(case)
-        if case.judgement.outcome != "not run":
+        cases.append(case := _test(variant, python, options))
+        if case.judgement.outcome == "not run":
+            not_run.append(case)
+        else:
             show(screen, case)
-    not_run = [case for case in cases if case.judgement.outcome == "not run"]
     for case in not_run[:_LISTED]:
         _print_verdict(screen, case)
     if more := not_run[_LISTED:]:
@@ -101,8 +96,8 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
     """Return 0 if every variant passed, 1 if one failed, else 3 (a compatible run included)."""
     outcomes = {judgement.outcome for judgement in judgements}
     if "failed" in outcomes:
-        return EXIT_FINDINGS
-    return EXIT_OK if outcomes == {"passed"} else EXIT_UNDECIDED
+        return errors.EXIT_FINDINGS
+    return errors.EXIT_OK if outcomes == {"passed"} else errors.EXIT_UNDECIDED
 
 
 def _python(name: str) -> Path:
@@ -139,9 +134,12 @@ def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> Smoke
         except ToolError as error:  # the other variants can still be tested
             return ended("not run", str(error))
         judgement = _judged(ran, variant, built)
-    output = str(tested.output) if tested else ""
     case = SmokeCase(
-        variant=variant, judgement=judgement, ran=ran, python=str(python), output=output
+        variant=variant,
+        judgement=judgement,
+        ran=ran,
+        python=str(python),
+        output=str(tested.output) if tested else "",
     )
     report, recorded = evidence.record_evidence(
         options.root,
@@ -157,11 +155,12 @@ def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> Smoke
 
 def _run(
     variant: Variant, python: Path, env: dict[str, str | None], options: SmokeOptions
-) -> runner.SmokeRun:
+) -> SmokeRun:
     progress = ProgressLine(f"{variant.id} by {python}", 0)
+    seconds = options.timeout * 60
     try:
-        ran = runner.run(
-            python, env, device=options.device, seconds=options.timeout * 60, on_wait=progress.at
+        ran = smoke_report.run(
+            python, env, device=options.device, seconds=seconds, on_wait=progress.at
         )
     finally:
         progress.end()
@@ -171,7 +170,7 @@ def _run(
     return ran
 
 
-def _judged(ran: runner.SmokeRun, variant: Variant, built: Artefact | None) -> Judgement:
+def _judged(ran: SmokeRun, variant: Variant, built: Artefact | None) -> Judgement:
     """Judge a run. The Python of a result (`built`) must import the torch of that result."""
     if ran.report is None:
         return Judgement(outcome="failed", reasons=(ran.problem,))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, unreadable
-from build_pytorch.generate import choosing_page, matrix_reference
+from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.field_types import Platform
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -36,7 +38,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
         paths.VARIANTS_DOC: render_file("docs/variants.md.j2", releases=releases),
-        paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **choosing_page.facts(matrix)),
+        paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **_choosing(matrix)),
         paths.MATRIX_DOC: matrix_reference.page(),
         paths.SCHEMA_DOC: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
@@ -69,16 +71,10 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
     old = tree.read(page)
     if old is None or tree.read(new_page) is not None:
         return []
-    text, _ = _fill(old.decode("utf-8", errors="replace"), _regions(texts, new_page))
+    text, _ = _fill(old.decode(errors="replace"), _regions(texts, new_page))
     return [
         Change(path=new_page, action=Action.CREATE, reason=f"was {page}", new=text.encode()),
-        Change(
-            path=page,
-            action=Action.DELETE,
-            reason=f"is {new_page} now",
-            old=old,
-            is_deletion=True,
-        ),
+        Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
     ]
 
 
@@ -98,7 +94,6 @@ def outside_regions(text: str) -> str:
 
 
 def _regions(texts: dict[str, str], page: str) -> dict[str, str]:
-    """Return the text of each region of a page by its name."""
     start = f"{page}#"
     return {key.removeprefix(start): text for key, text in texts.items() if key.startswith(start)}
 
@@ -108,11 +103,12 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
         old = tree.read(page)
     except OSError as error:
         return unreadable(page, error)
-    change = functools.partial(Change, path=page, old=old)
+    change = functools.partial(Change, path=page, old=old, new=old)
     if old is None:
         return change(action=Action.SKIPPED, reason="no such page here")
-    text = old.decode("utf-8", errors="replace")
-    if text.encode() != old:
+    try:
+        text = old.decode()
+    except UnicodeDecodeError:
         return change(action=Action.REFUSED, reason="not UTF-8; save it as UTF-8")
     present = {match["name"] for match in _REGION.finditer(text)}
     missing = [f"`<!-- begin generated: {name} -->`" for name in regions if name not in present]
@@ -121,15 +117,16 @@ def _plan_regions(tree: Tree, page: str, regions: dict[str, str]) -> Change:
     if missing:
         return change(action=Action.REFUSED, reason=f"lacks {', '.join(missing)} or its end")
     filled, edited = _fill(text, regions)
-    new = filled.encode()
-    if new == old:
+    if filled == text:
         return change(action=Action.UNCHANGED, reason="as generated")
-    if not edited:
-        return change(action=Action.REWRITE, reason="out of date", new=new)
-    reason = f"edited by hand between the markers of {', '.join(edited)}"
-    if tree.force:
-        return change(action=Action.REWRITE, reason=f"forced: {reason}", new=new)
-    return change(action=Action.REFUSED, reason=f"{reason}; --force overwrites it", new=new)
+    action, reason = Action.REWRITE, "out of date"
+    if edited:
+        reason = f"edited by hand between the markers of {', '.join(edited)}"
+        if tree.force:
+            reason = f"forced: {reason}"
+        else:
+            action, reason = Action.REFUSED, f"{reason}; --force overwrites it"
+    return change(action=action, reason=reason, new=filled.encode())
 
 
 def _fill(text: str, regions: dict[str, str]) -> tuple[str, list[str]]:
@@ -177,12 +174,57 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     }
 
 
+def _choosing(matrix: Matrix) -> dict[str, Any]:
+    """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
+    buildable = [variant for variant in matrix.variants if not variant.impossible]
+    used = {variant.gpu_key for variant in buildable}
+    built = {key: gpu.capability for key, gpu in matrix.gpus.items() if key in used}
+    cells = {"exact": "best", "compatible": "runs", None: ""}
+    return {
+        "total": len(matrix.variants),
+        "buildable": len(buildable),
+        "releases": matrix.releases,
+        "gpus": [
+            (key, gpu, platform, products, _isas(buildable, key, platform))
+            for key, gpu in matrix.gpus.items()
+            for platform, products in gpu.hosts.items()
+        ],
+        "platforms": [
+            _platform(matrix, platform, _isas(buildable, None, platform))
+            for platform in get_args(Platform)
+            if any(cpu.platform == platform for cpu in matrix.cpus.values())
+        ],
+        "built": [f"{key} ({capability})" for key, capability in built.items()],
+        "devices": [
+            (gpu.capability, [cells[runs_on(own, gpu.capability)] for own in built.values()])
+            for gpu in matrix.gpus.values()
+        ],
+    }
+
+
+def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:
+    """Return the ISAs of the variants for an architecture or none, newest first."""
+    here = [v for v in variants if v.gpu_key == gpu_key and v.cpu.platform == platform]
+    here.sort(key=lambda variant: -variant.cpu.level)
+    return ", ".join(dict.fromkeys(variant.cpu_key for variant in here)) or "no variant"
+
+
+def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:
+    """Return the ISAs of a platform, newest first, and a grep pattern for all of their flags."""
+    cpus = [(key, cpu) for key, cpu in matrix.cpus.items() if cpu.platform == platform]
+    cpus.sort(key=lambda item: -item[1].level)
+    flags = {flag for _, cpu in cpus for flag in cpu.cpuinfo}
+    return {"name": platform, "cpus": cpus, "flags": "|".join(sorted(flags)), "cpu_only": cpu_only}
+
+
 def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
     """Return the tables of one variant in matrix.toml beside the lines of its recipe."""
     variant = next((v for v in matrix.variants if v.gpu and not v.impossible), matrix.variants[0])
     lines = matrix.text.replace("\r\n", "\n").split("\n")
     place = TomlLines(matrix.text)
-    keys = [*([("gpu", variant.gpu_key)] if variant.gpu_key else []), ("cpu", variant.cpu_key)]
+    keys = [
+        (kind, key) for kind, key in (("gpu", variant.gpu_key), ("cpu", variant.cpu_key)) if key
+    ]
     tables = ["\n".join(lines[place.of(key) - 1 :]).partition("\n\n")[0] for key in keys]
     excerpt = rendered[variant.path].partition("\nlet\n")[2].partition("\nin\n")[0]
     return render_template(

@@ -71,43 +71,36 @@ def _comments() -> _Comments:
 
 
 def _tables(
-    name: str,
-    path: str,
-    definitions: dict[str, Any],
-    comments: _Comments,
-    header: str = "matrix.toml",
+    name: str, path: str, definitions: dict[str, Any], comments: _Comments, header: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield the header, purpose and keys of a table, then the tables in it."""
     purpose, meanings = comments[name]
     definition = definitions[name]
-    keys, inner = [], []
+    rows, inner = [], []
     for key, value in definition["properties"].items():
         child = f"{path}.{key}" if path else key
         if found := _table_in(value):
-            kind, target = found
-            child = f"{child}.NAME" if kind == "map" else child
-            inner.append((target, child, f"[[{child}]]" if kind == "array" else f"[{child}]"))
-            meaning = comments[target][0].partition("\n")[0]
-        else:
-            meaning = meanings.get(key, "")
+            form, target = found
+            child = f"{child}.NAME" if form == "map" else child
+            inner.append((target, child, f"[[{child}]]" if form == "array" else f"[{child}]"))
+            meanings[key] = comments[target][0].partition("\n")[0]
         default = json.dumps(value["default"]) if value.get("default") else "optional"
         need = "required" if key in definition["required"] else default
-        keys.append({"key": key, "form": _form(value), "need": need, "meaning": meaning})
-    yield {"header": header, "purpose": purpose, "rows": keys}
-    for target, child, child_header in inner:
-        yield from _tables(target, child, definitions, comments, child_header)
+        rows.append(
+            {"key": key, "form": _form(value), "need": need, "meaning": meanings.get(key, "")}
+        )
+    yield {"header": header or "matrix.toml", "purpose": purpose, "rows": rows}
+    for target, child, below in inner:
+        yield from _tables(target, child, definitions, comments, below)
 
 
 def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
     """Return how a value holds tables (table, array, map) and the name of their definition."""
     choices = [choice for choice in value.get("anyOf", [value]) if choice.get("type") != "null"]
-    for kind, holder in (
-        ("table", choices[0]),
-        ("array", value.get("items", {})),
-        ("map", value.get("additionalProperties", {})),
-    ):
+    inner = {"array": value.get("items", {}), "map": value.get("additionalProperties", {})}
+    for form, holder in ({"table": choices[0]} | inner).items():
         if "$ref" in holder:
-            return kind, holder["$ref"].rpartition("/")[2]
+            return form, holder["$ref"].rpartition("/")[2]
     return None
 
 

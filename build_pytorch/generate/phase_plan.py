@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from build_pytorch.base import files, paths
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text
 from build_pytorch.generate import docs, rendering
-from build_pytorch.matrix.model import Matrix, Phase
+from build_pytorch.matrix.model import Cleanup, Matrix, Phase
 
 
 def plan(
@@ -28,46 +28,46 @@ def plan(
     return planned
 
 
+def _entries(fleet: Matrix) -> dict[str, Cleanup]:
+    """Return the entries of all clean-up lists by path."""
+    releases = fleet.releases.values()
+    return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
+
+
 def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan the entries of the clean-up lists: deletions, and what later phases decide."""
     phases = {variant.path: variant.phase for variant in fleet.variants}
-    for release in fleet.releases.values():
-        for entry in release.cleanup:
-            path = f"{release.folder}/{entry.file}"
-            if entry.action == "delete":
-                yield plan_delete(tree, path, entry.reason)
-            elif (tree.root / path).exists():
-                reason = f"left to phase {phases[path].number} ({entry.action})"
-                yield Change(path=path, action=Action.UNCHANGED, reason=reason)
+    for path, entry in _entries(fleet).items():
+        if entry.action == "delete":
+            yield plan_delete(tree, path, entry.reason)
+        elif (tree.root / path).exists():
+            reason = f"left to phase {phases[path].number} ({entry.action})"
+            yield Change(path=path, action=Action.UNCHANGED, reason=reason)
 
 
 def _unknown_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    """Report files in the recipe folders that matrix.toml does not name."""
-    known = {variant.path for variant in fleet.variants}
-    known |= {f"{r.folder}/{entry.file}" for r in fleet.releases.values() for entry in r.cleanup}
+    known = {variant.path for variant in fleet.variants} | _entries(fleet).keys()
     for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):
-        found = [
+        found = {
             path.relative_to(tree.root).as_posix()
             for path in (tree.root / folder).rglob("*")
             # A kill may leave temporary files of our own.
             if not path.name.endswith(files.TEMPORARY) and (path.is_symlink() or not path.is_dir())
-        ]
-        for path in sorted(set(found) - known):
+        }
+        for path in sorted(found - known):
             yield Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
 
 
 def _recipes(phase: Phase, fleet: Matrix, tree: Tree) -> Iterator[Change]:
     texts = rendering.texts(fleet)
+    entries = _entries(fleet)
     for variant in fleet.variants:
-        if variant.phase is not phase:
-            continue
-        file = f"{variant.package}.nix"
-        entry = next((e for e in variant.release.cleanup if e.file == file), None)
-        yield plan_text(
-            tree,
-            variant.path,
-            texts[variant.path],
-            hand_written=entry.action if entry and entry.action != "delete" else "refuse",
-            reason=entry.reason if entry else "",
-            group=variant.gpu_label,
-        )
+        if variant.phase is phase:
+            entry = entries.get(variant.path)
+            yield plan_text(
+                tree,
+                variant.path,
+                texts[variant.path],
+                hand_written=entry.action if entry and entry.action != "delete" else "refuse",
+                reason=entry.reason if entry else "",
+                group=variant.gpu_label,
+            )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
@@ -21,12 +22,10 @@ def render(matrix: Matrix) -> dict[str, str]:
 
     Raises TemplateError if a template is missing, invalid, or contains an unquoted value.
     """
-    return {variant.path: render_one(variant) for variant in matrix.variants}
-
-
-def render_one(variant: Variant) -> str:
-    """Return the text of one recipe."""
-    return render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
+    return {
+        variant.path: render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
+        for variant in matrix.variants
+    }
 
 
 def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
@@ -41,13 +40,10 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
     for variant in matrix.variants:
         text = shared_import(rendered[variant.path])
         if text is None:
-            raise TemplateError(
-                "templates/shared.nix.j2: the recipes have no argument nixpkgs_pinned"
-            )
+            raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
         title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
-        variants.append(
-            (variant, names.setdefault(text, f"nixpkgs_{variant.release_name}_{title}"))
-        )
+        name = f"nixpkgs_{variant.release_name}_{title}"
+        variants.append((variant, names.setdefault(text, name)))
     return render_file("release.nix.j2", imports=names, variants=variants)
 
 
@@ -74,21 +70,17 @@ def render_template(name: str, **values: Any) -> str:
         return _environment().get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
-    except jinja2.TemplateNotFound as error:
-        raise TemplateError(f"templates/{error.name}: {_absence(str(error.name))}") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
-def _absence(name: str) -> str:
-    """Return why the template engine does not find a template: it is missing or unreadable."""
+def _source(name: str) -> str:
     try:
-        files.read_regular_file(paths.TEMPLATES / name)
+        return files.read_regular_file(paths.TEMPLATES / name).decode()
     except FileNotFoundError:
-        return "missing; restore it from Git"
+        raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return "cannot be read"
+        raise TemplateError(f"templates/{name}: cannot be read: {error.strerror}") from None
 
 
 @functools.cache
@@ -103,7 +95,7 @@ def _environment() -> Environment:
         raise jinja2.TemplateRuntimeError(f"a value without a quoting filter: {value!r}")
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.TEMPLATES),
+        loader=jinja2.FunctionLoader(_source),
         undefined=jinja2.StrictUndefined,
         autoescape=True,  # makes macros return Markup, which `only_quoted` accepts
         finalize=only_quoted,
@@ -113,45 +105,43 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals |= {"stamp": lambda: Markup(digest.PLACEHOLDER), "hardware": hardware}
-    filters = {
-        "nix": quoting.literal,
-        "indented": lambda text: quoting.indented(str(text)),
-        "comment": lambda text: _one_line(str(text)),
-        "name": lambda value: _name(str(value)),
-        "path": lambda value: _path(str(value)),
-        "source": str,  # Nix code that a template has produced
-        "md": lambda value: _markdown(str(value)),
-        "code": lambda text: _code(str(text)),
-    }
-    for key, quote in filters.items():
-        environment.filters[key] = lambda value, quote=quote: Markup(quote(value))
+    environment.filters["nix"] = lambda value: Markup(quoting.literal(value))
+    for key, quote in _QUOTES.items():
+        environment.filters[key] = lambda value, quote=quote: Markup(quote(str(value)))
     return environment
 
 
 def _one_line(text: str) -> str:
-    """Quote text for a comment, in which a line break would begin code."""
     return " ".join(text.splitlines())
 
 
 def _name(text: str) -> str:
-    """Return a name or number for use in code. Raises TemplateError for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
-        raise TemplateError(f"not a name that can stand in code: {text!r}")
+        raise TemplateError(f"not a name for use in code: {text!r}")
     return text
 
 
 def _path(text: str) -> str:
-    """Return a relative path for use in Nix code. Raises TemplateError for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text:
-        raise TemplateError(f"not a path that can stand in code: {text!r}")
+        raise TemplateError(f"not a path for use in code: {text!r}")
     return text
 
 
 def _markdown(text: str) -> str:
-    """Quote text for a Markdown table cell or paragraph."""
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", _one_line(text))
 
 
 def _code(text: str) -> str:
-    """Quote text for an HTML <pre> or for backticks, where only the characters of HTML count."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_QUOTES: Final[dict[str, Callable[[str], str]]] = {
+    "indented": quoting.indented,
+    "comment": _one_line,  # a line break would begin code
+    "name": _name,  # a name or number in code
+    "path": _path,  # a relative path in Nix code
+    "source": str,  # Nix code that a template has produced
+    "md": _markdown,  # a table cell or paragraph
+    "code": _code,  # HTML <pre>, or text in backticks
+}
+"""The filters of templates for text, by name; `nix` takes other values as well."""

@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import archspec.cpu
 import msgspec
 import pynvml
 
-from build_pytorch.hardware.machine_model import Bytes, Driver, Machine, MachineGpu, Processor
+from build_pytorch.hardware.saved_machines import Bytes, Driver, Machine, MachineGpu, Processor
 from build_pytorch.matrix.field_types import Capability, CudaVersion
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -43,8 +43,8 @@ def this_machine(root: Path = Path("/")) -> Machine:
     if not cpu.flags:
         why = "lists no CPU flags" if cpuinfo else "cannot be read"
         notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
-    if not nvml.gpus:
-        notes.extend(_unreachable_gpus(root))
+    if not nvml.gpus and (unreachable := _unreachable_gpus(root)):
+        notes.append(unreachable)
     uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
     machine = uname.machine.lower()
     memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
@@ -68,13 +68,14 @@ def parse_cpuinfo(text: str, microarchitecture: str | None = None) -> Processor:
     blocks = [_fields(block) for block in re.split(r"\n\s*\n", text)]
     processors = [block for block in blocks if "processor" in block]
     lists = [(block.get("flags") or block.get("Features") or "").split() for block in processors]
-    shared = set(lists[0]).intersection(*lists) if lists else set()
+    first, *others = lists or [[]]
+    shared = set(first).intersection(*others)
     sockets = {block["physical id"] for block in processors if "physical id" in block}
     return Processor(
         vendor=_named(processors, "vendor_id", "CPU implementer"),
         model=_named(processors, "model name", "CPU part"),
         microarchitecture=microarchitecture,
-        flags=" ".join(flag for flag in dict.fromkeys(lists[0]) if flag in shared) if lists else "",
+        flags=" ".join(flag for flag in dict.fromkeys(first) if flag in shared),
         processors=len(processors) or None,
         sockets=len(sockets) or None,
     )
@@ -106,7 +107,6 @@ def read_nvml() -> NvmlFacts:
 
 
 def _gpu(index: int) -> MachineGpu:
-    """Read one GPU. Raises NVMLError."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     memory = None
@@ -120,8 +120,8 @@ def _gpu(index: int) -> MachineGpu:
     )
 
 
-def _unreachable_gpus(root: Path) -> Iterator[str]:
-    """Note the NVIDIA GPUs on the PCI bus, with what to do; for a machine where NVML has none.
+def _unreachable_gpus(root: Path) -> str:
+    """Return the number of NVIDIA GPUs on the PCI bus, with what to do; empty if there is none.
 
     A container sees all PCI devices of its host in /sys.
     """
@@ -132,17 +132,17 @@ def _unreachable_gpus(root: Path) -> Iterator[str]:
         and _text(device / "class").startswith("0x03")  # display controllers, not audio devices
     ]
     if not gpus:
-        return
-    what = "1 NVIDIA GPU is" if len(gpus) == 1 else f"{len(gpus)} NVIDIA GPUs are"
+        return ""
+    found = "1 NVIDIA GPU is" if len(gpus) == 1 else f"{len(gpus)} NVIDIA GPUs are"
     marks = (root / ".dockerenv", root / "run/.containerenv")
-    inside = any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
-    yield f"{what} on the PCI bus: " + (
-        "start the container with its GPUs (--gpus all)" if inside else "install the NVIDIA driver"
-    )
+    fix = "install the NVIDIA driver"
+    if any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ:
+        fix = "start the container with its GPUs (--gpus all)"
+    return f"{found} on the PCI bus: {fix}"
 
 
 def _microarchitecture() -> str | None:
-    """Return archspec's name of this machine's CPU, such as zen4, or None if unknown."""
+    """Return archspec's name of this machine's CPU, such as zen4."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where there is no /proc/cpuinfo
         try:
@@ -168,7 +168,7 @@ def _clean(text: str) -> str | None:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or None
 
 
-def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of machine_model
+def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of saved_machines
     """Return the value if the type allows it, else None: a driver may report `[N/A]` or 0."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)

@@ -1,11 +1,11 @@
-"""A machine and a recommendation in words."""
+"""Texts for a machine and a recommendation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from build_pytorch.hardware.machine_model import Machine
 from build_pytorch.hardware.resolver import Candidate
+from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import Matrix, Variant
 
@@ -51,7 +51,7 @@ def commands(matrix: Matrix, variant: Variant, organization: str) -> dict[str, l
 
 
 def why_best(best: Candidate, workload: Workload) -> str:
-    """Return the reason for the first of the ranking."""
+    """Return why a candidate is the first of the ranking."""
     cpu = best.variant.cpu
     suits = f", good for {workload}" if workload in cpu.good_for else ""
     return f"{_gpu_code(best)}; {cpu.title}{suits}"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import Version
-from build_pytorch.hardware.machine_model import Machine, MachineGpu
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on
 from build_pytorch.matrix.field_types import Workload
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
@@ -20,11 +20,12 @@ from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
 _JETSON_DOUBT: Final = (
     "it is unverified whether Jetson runs code built for other GPUs of the same major version"
 )
+_UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
 _JETSON: Final = ("jetson", "orin", "xavier", "thor")
 """Words in the names of Jetson GPUs, as NVML reports them."""
 
 
-class Obstacle(Struct, frozen=True, kw_only=True):
+class Obstacle(Struct, frozen=True):
     """One reason why a variant does not run.
 
     `subject` is what has the obstacle: a GPU architecture, CPU ISA, platform or release.
@@ -69,24 +70,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     @property
     def near_misses(self) -> tuple[Obstacle, ...]:
         """The obstacles of the candidates that have the fewest, with GPU code and without."""
-        found: dict[tuple[str, str], Obstacle] = {}
+        found: list[Obstacle] = []
         for is_gpu in (True, False):
-            rejected = [
-                it.obstacles
-                for it in self.candidates
-                if bool(it.variant.gpu) is is_gpu and it.obstacles
-            ]
-            for obstacles in rejected:
-                if len(obstacles) == min(map(len, rejected)):
-                    found |= {(it.subject, it.text): it for it in obstacles}
-        return tuple(found.values())
+            lists = [it.obstacles for it in self.candidates if bool(it.variant.gpu) is is_gpu]
+            fewest = min((len(obstacles) for obstacles in lists if obstacles), default=0)
+            found += [it for obstacles in lists if len(obstacles) == fewest for it in obstacles]
+        return tuple(dict.fromkeys(found))
 
 
 class Recommendation(Struct, frozen=True, kw_only=True):
     """The answers for a machine; `for_all` is the best variant that runs on all of its GPUs."""
 
-    machine: Machine
-    workload: Workload
     answers: tuple[Answer, ...]
     for_all: Variant | None
 
@@ -121,13 +115,14 @@ def recommend(
     if release is not None and release not in matrix.releases:
         known = ", ".join(matrix.releases) + near_miss(release, matrix.releases)
         raise BuildPytorchError(f'--release: found "{release}"; allowed: {known}')
-    if gpu is not None and gpu not in machine.by_index:
-        known = ", ".join(map(str, machine.by_index)) or "none; this machine has no GPU"
+    wanted = [it for it in machine.gpus if gpu in {None, it.index}]
+    if gpu is not None and not wanted:
+        known = ", ".join(str(it.index) for it in machine.gpus) or "none; this machine has no GPU"
         raise BuildPytorchError(f"--gpu: found {gpu}; allowed: {known}")
     variants = matrix.variants if release is None else matrix.of_release(release)
     kinds: dict[str | None, list[MachineGpu]] = {}
-    for one in machine.gpus if gpu is None else (machine.by_index[gpu],):
-        kinds.setdefault(one.capability, []).append(one)
+    for it in wanted:
+        kinds.setdefault(it.capability, []).append(it)
     resolver = _Resolver(matrix=matrix, variants=variants, machine=machine, workload=workload)
     answers = tuple(resolver.answer(tuple(gpus)) for gpus in kinds.values() or [()])
     shared = [
@@ -136,7 +131,7 @@ def recommend(
         if len(answers) > 1 and row[0].variant.gpu and not any(it.obstacles for it in row)
     ]
     for_all = max(shared, key=lambda variant: preference(variant, workload), default=None)
-    return Recommendation(machine=machine, workload=workload, answers=answers, for_all=for_all)
+    return Recommendation(answers=answers, for_all=for_all)
 
 
 class _Resolver(Struct, frozen=True, kw_only=True):
@@ -157,7 +152,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
             reverse=True,
         )
         accepted = [it for it in ranking if not it.obstacles]
-        best = accepted[0] if accepted else None
+        best = next(iter(accepted), None)
         return Answer(
             gpus=gpus,
             candidates=candidates,
@@ -168,54 +163,48 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         )
 
     def _candidate(self, variant: Variant, gpu: MachineGpu | None) -> Candidate:
-        grade: Literal["exact", "compatible", "cpu-only"] = "cpu-only"
-        if variant.gpu:
-            runs = (
-                runs_on(variant.gpu.capability, gpu.capability) if gpu and gpu.capability else None
-            )
-            grade = runs or "exact"
-        found = [*self._cpu_verdicts(variant), *self._gpu_verdicts(variant, gpu)]
+        runs = None
+        if variant.gpu and gpu and gpu.capability:
+            runs = runs_on(variant.gpu.capability, gpu.capability)
+        found = list(self._limits(variant, gpu, runs))
         return Candidate(
             variant=variant,
             gpu=gpu,
-            grade=grade,
+            grade=(runs or "exact") if variant.gpu else "cpu-only",
             obstacles=tuple(it for it in found if isinstance(it, Obstacle)),
             doubts=tuple(it for it in found if isinstance(it, str)),
         )
 
-    def _cpu_verdicts(self, variant: Variant) -> Iterator[Obstacle]:
-        """Yield why the CPU does not run a variant."""
+    def _limits(
+        self, variant: Variant, gpu: MachineGpu | None, runs: str | None
+    ) -> Iterator[Obstacle | str]:
+        """Yield why a variant does not run, as obstacles, and doubts as texts."""
         platform, flags = variant.cpu.platform, self.machine.cpu.flags.split()
         if platform != self.machine.platform:  # another platform has other flags
-            text = f"this machine is {self.machine.platform}"
-            yield Obstacle(kind="platform", subject=platform, text=text)
+            yield Obstacle("platform", platform, f"this machine is {self.machine.platform}")
         elif missing := missing_cpu_flags(variant.cpu, flags):
-            text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
-            yield Obstacle(kind="flags", subject=variant.cpu_key, text=text)
-
-    def _gpu_verdicts(self, variant: Variant, gpu: MachineGpu | None) -> Iterator[Obstacle | str]:
-        """Yield why a GPU does not run a variant's GPU code, as obstacles, and doubts as texts."""
+            text = f"the CPU lacks {', '.join(missing)}" if flags else _UNKNOWN_FLAGS
+            yield Obstacle("flags", variant.cpu_key, text)
         if not (variant.gpu and variant.gpu_key):
             return
         if variant.impossible:
-            yield Obstacle(kind="host", subject=variant.gpu_key, text=variant.impossible)
+            yield Obstacle("host", variant.gpu_key, variant.impossible)
         if gpu is None or gpu.capability is None:
             text = "no GPU with a working driver"
             if gpu:
                 text = f"the capability of GPU {gpu.index} is unknown; add it to a description"
-            yield Obstacle(kind="gpu", subject="GPU variants", text=text)
-        elif (runs := runs_on(variant.gpu.capability, gpu.capability)) is None:
-            major = Version(gpu.capability).major
-            same = Version(variant.gpu.capability).major == major
+            yield Obstacle("gpu", "GPU variants", text)
+        elif runs is None:
+            same = Version(variant.gpu.capability).major == Version(gpu.capability).major
             what = "a higher minor version" if same else "another major version"
             text = f"built for {what} than this GPU's {gpu.capability}"
-            yield Obstacle(kind="capability", subject=variant.gpu_key, text=text)
-        elif runs == "compatible" and variant.cpu.platform == "aarch64-linux":
+            yield Obstacle("capability", variant.gpu_key, text)
+        elif runs == "compatible" and platform == "aarch64-linux":
             yield _JETSON_DOUBT
         if gpu and variant.release.cuda:
-            yield from self._driver_verdicts(variant.release_name, variant.release.cuda)
+            yield from self._driver_limits(variant.release_name, variant.release.cuda)
 
-    def _driver_verdicts(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
+    def _driver_limits(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
         """Accept a driver by its version, or by the newest CUDA version that it supports.
 
         CUDA itself compares the latter. It decides where driver versions mislead: Jetson and
@@ -229,8 +218,8 @@ class _Resolver(Struct, frozen=True, kw_only=True):
             if driver:
                 yield f"driver {driver} is older than {cuda.driver}, but supports CUDA {newest}"
         elif driver or newest:
-            text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
-            yield Obstacle(kind="driver", subject=release, text=text)
+            found = f"found driver {driver or f'for CUDA {newest}'}"
+            yield Obstacle("driver", release, f"{needs}; {found}")
         else:
             yield f"the driver version is unknown; {needs}"
 
@@ -247,7 +236,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
             platforms = " and ".join(dict.fromkeys(cpu.platform for cpu in cpus.values()))
             yield f"no variant is for {platform}, only for {platforms}"
         elif not flags:
-            yield "the CPU's flags are unknown, so it is unknown which CPU ISA of the matrix fits"
+            yield f"{_UNKNOWN_FLAGS}, so it is unknown which CPU ISA of the matrix fits"
         elif not fitting:
             needed = ", ".join(cpus[isas[-1]].cpuinfo)
             yield f"no CPU ISA of the matrix fits: the lowest, {isas[-1]}, needs {needed}"
@@ -268,10 +257,8 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         if not fitting:
             yield f"no GPU architecture of the matrix runs on capability {capability} ({gpu.name})"
         elif not keys:
-            yield (
-                f"{', '.join(fitting)} would run on capability {capability} ({gpu.name}), but the "
-                f"matrix has no {platform} host for it"
-            )
+            names, lack = ", ".join(fitting), f"the matrix has no {platform} host for it"
+            yield f"{names} would run on capability {capability} ({gpu.name}), but {lack}"
         elif not any(v.gpu_key in keys and v.cpu_key in isas for v in self.variants):
             key = max(keys, key=lambda key: Version(gpus[key].capability))
             yield f"{key}-{isas[0]} would run, but no group of the matrix has it"

@@ -1,22 +1,86 @@
-"""Machine descriptions: reading and writing their JSON files."""
+"""Machine descriptions: the facts that decide which variants run, read and written as JSON files.
+
+The structs are the file format. A description never identifies one machine: no host name, serial
+number or UUID.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
 from build_pytorch.base import files
 from build_pytorch.base.errors import BuildPytorchError, WriteError
-from build_pytorch.hardware.machine_model import Machine
-from build_pytorch.matrix.matrix_errors import dotted, explain, message
+from build_pytorch.matrix import matrix_errors
+from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
+
+System = Annotated[
+    str, like("[a-z0-9_]+-[a-z0-9]+", "a platform in Nix's notation, such as x86_64-linux")
+]
+Flags = Annotated[
+    str,
+    like("([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", "flags of /proc/cpuinfo, separated by one space"),
+]
+Driver = Annotated[
+    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")
+]
+Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
+Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
+Bytes = Annotated[int, Meta(ge=1, le=1 << 60, description="a number of bytes")]
+
+
+class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The CPU.
+
+    Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
+    has. `microarchitecture` is archspec's name, for display; a hypervisor that hides one flag
+    changes it to that of an older CPU. `processors` counts logical ones.
+    """
+
+    vendor: Text | None = None
+    model: Text | None = None
+    microarchitecture: Text | None = None
+    flags: Flags
+    processors: Count | None = None
+    sockets: Count | None = None
+
+
+class MachineGpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An NVIDIA GPU.
+
+    `index` is its number in nvidia-smi. `memory` is None if it shares the CPU's (GB10, Thor).
+    """
+
+    index: Index
+    name: Text
+    capability: Capability | None = None
+    memory: Bytes | None = None
+
+
+class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine.
+
+    `cuda` is the newest CUDA version that the driver supports by its own report; `notes` list what
+    could not be detected.
+    """
+
+    format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
+    platform: System
+    cpu: Processor
+    gpus: tuple[MachineGpu, ...] = ()
+    driver: Driver | None = None
+    cuda: CudaVersion | None = None
+    memory: Bytes | None = None
+    notes: tuple[Text, ...] = ()
 
 
 def text_of(machine: Machine) -> str:
     """Return a description as the text of its file."""
-    return json.dumps(msgspec.to_builtins(machine), indent=2, ensure_ascii=False) + "\n"
+    return msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n"
 
 
 def load(path: Path) -> Machine:
@@ -36,22 +100,19 @@ def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
+        machine = msgspec.convert(raw, Machine)
+    except msgspec.ValidationError as error:
+        wrong = matrix_errors.explain(error, raw, Machine)
+        errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
+        raise BuildPytorchError(matrix_errors.message(errors)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         fix = "write one with `invoke describe-machine --output FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    try:
-        machine = msgspec.convert(raw, Machine, strict=True)
-    except msgspec.ValidationError as error:
-        wrong = explain(error, raw, Machine)
-        errors = [f"{name}: {dotted(trail)}: {what}" for trail, what in wrong]
-        raise BuildPytorchError(message(errors)) from None
-    if len(machine.by_index) != len(machine.gpus):
-        indices = [gpu.index for gpu in machine.gpus]
-        position = next(i for i, index in enumerate(indices) if index in indices[:i])
-        raise BuildPytorchError(
-            f"{name}: gpus[{position}].index: found {indices[position]} twice; "
-            "allowed: each GPU once"
-        )
+    indices = [gpu.index for gpu in machine.gpus]
+    for place, index in enumerate(indices):
+        if index in indices[:place]:
+            what = f"found {index} twice; allowed: each GPU once"
+            raise BuildPytorchError(f"{name}: gpus[{place}].index: {what}")
     return machine
 
 

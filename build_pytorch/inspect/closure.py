@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from build_pytorch.inspect.inspection import Findings, PartRun, error, warning
+from build_pytorch.inspect.part import Findings, PartRun, error, warning
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 
@@ -53,15 +53,21 @@ def look(run: PartRun) -> Findings:
     paths = store.requisites(run.target.output)
     sizes = dict(zip(paths, store.sizes(paths), strict=True))
     largest = sorted(paths, key=sizes.__getitem__, reverse=True)[:10]
+    size, versions = sum(sizes.values()), cuda_versions(paths)
     run.figures = {
         "paths": len(paths),
-        "bytes": sum(sizes.values()),
+        "bytes": size,
         "own_bytes": sizes.get(run.target.output, 0),
-        "cuda": cuda_versions(paths),
+        "cuda": versions,
         "largest": {_name(path): sizes[path] for path in largest},
     }
-    yield from _cuda(run.target.variant, paths, run.figures["cuda"])
-    yield from _size(run.target.variant, run.figures["bytes"], run.figures["largest"])
+    yield from _cuda(run.target.variant, paths, versions)
+    variant, budget = run.target.variant, run.target.variant.release.build.closure_gib
+    limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
+    if limit is not None and size > limit * _GIB:
+        listing = ", ".join(f"{_name(path)} {sizes[path] / _GIB:.1f}" for path in largest)
+        found = f"{size / _GIB:.1f} GiB; the largest: {listing}"
+        yield error(_SUBJECT, found, f"at most {limit} GiB (closure_gib in matrix.toml)")
 
 
 def _cuda(variant: Variant, paths: list[str], versions: dict[str, list[str]]) -> Findings:
@@ -79,18 +85,6 @@ def _cuda(variant: Variant, paths: list[str], versions: dict[str, list[str]]) ->
     for version, holders in versions.items():
         if version != expected:
             yield error(_SUBJECT, f"CUDA {version}: {_some(holders)}", f"CUDA {expected} only")
-
-
-def _size(variant: Variant, size: int, largest: dict[str, int]) -> Findings:
-    budget = variant.release.build.closure_gib
-    limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
-    if limit is not None and size > limit * _GIB:
-        listing = ", ".join(f"{name} {number / _GIB:.1f}" for name, number in largest.items())
-        yield error(
-            _SUBJECT,
-            f"{size / _GIB:.1f} GiB; the largest: {listing}",
-            f"at most {limit} GiB (closure_gib in matrix.toml)",
-        )
 
 
 def _some(names: list[str], most: int = 5) -> str:

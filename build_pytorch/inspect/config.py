@@ -18,7 +18,7 @@ from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_features
-from build_pytorch.inspect.inspection import Findings, PartRun, Target, error
+from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
@@ -56,16 +56,12 @@ def look(run: PartRun) -> Findings:
     """Compare the configuration with the matrix. What is unknown leaves the part undecided."""
     run.progress("torch.__config__", 0, 0)
     variant, reason = run.target.variant, _cannot_run(run.target)
-    if reason:
-        config = from_files(run.target.folder)
-    else:
-        text, fault = _shown(run.target)
-        if fault:
-            run.subjects.append("torch")
-            run.figures["from"] = _ORIGIN
-            yield error("torch", *fault)
-            return
-        config = from_text(text)
+    config = from_files(run.target.folder) if reason else _printed(run.target)
+    if isinstance(config, PartFinding):
+        run.subjects.append(config.path)
+        run.figures["from"] = _ORIGIN
+        yield config
+        return
     values = structs.asdict(config)
     run.subjects.append(config.origin)
     run.figures = {"from": values.pop("origin"), "not_asked": reason, **values}
@@ -114,59 +110,55 @@ def _cannot_run(target: Target) -> str:
     return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
 
 
-def _shown(target: Target) -> tuple[str, tuple[str, str] | None]:
-    """Return what the variant's Python prints, and what is wrong with it and what is expected.
+def _printed(target: Target) -> BuildConfig | PartFinding:
+    """Return the configuration that the variant's Python prints, or what is wrong with its torch.
 
     Raises ToolError if there is no Python, or if it does not start or end.
     """
-    if (artefact := target.artefact) is None:
-        return "", None
-    python, env = interpreter(artefact, target.variant.release.python.version)
+    assert target.artefact  # noqa: S101 - see _cannot_run
+    python, env = interpreter(target.artefact, target.variant.release.python.version)
     done = process.start([str(python), "-c", _SHOW], env=env).finish(_SECONDS)
     if done.expired:
         raise ToolError(f"its Python did not finish within {_SECONDS:g} s")
     if done.code:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
-        return "", (f"its Python cannot import torch: {last}", "a torch that can be imported")
+        found = f"its Python cannot import torch: {last}"
+        return error("torch", found, "a torch that can be imported")
     file, _, text = done.stdout.partition("\n")
-    if not artefact.holds(file):
+    if not target.artefact.holds(file):
         found = f"its Python imports another torch: {file or 'none'}"
-        return "", (found, f"one in {artefact.output}")
-    return text, None
+        return error("torch", found, f"one in {target.artefact.output}")
+    return from_text(text)
 
 
 def from_text(text: str) -> BuildConfig:
     """Parse the output of torch.__config__.show() after a line with the version."""
-    settings = re.search(r"Build settings: (.*)", text)
-    pair = r"(?:^|, )([A-Z0-9_]+)=(.*?)(?=, [A-Z0-9_]+=|, *$)"
-    runtime = re.search(r"CUDA Runtime ([0-9.]+)", text)
-    nvcc = re.search(r"NVCC architecture flags: (\S+)", text)
     return BuildConfig(
         origin=_ORIGIN,
         version=text.partition("\n")[0].strip() or None,
-        cuda=runtime[1] if runtime else "",
-        cxx_flags=dict(re.findall(pair, settings[1] if settings else "")).get("CXX_FLAGS"),
-        nvcc_flags=nvcc[1] if nvcc else None,
+        cuda=_first(r"CUDA Runtime ([0-9.]+)", text) or "",
+        cxx_flags=_first(r"Build settings: (?:.*, )?CXX_FLAGS=(.*?)(?:, [A-Z0-9_]+=|, *$)", text),
+        nvcc_flags=_first(r"NVCC architecture flags: (\S+)", text),
     )
 
 
 def from_files(folder: Path) -> BuildConfig:
     """Read the configuration from the libraries of a folder and from version.py beside it."""
-    version = cuda = None
     source = folder.parent / "version.py"
-    if source.is_file():
-        text = source.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"(?m)^__version__ = ['\"]([^'\"]+)['\"]", text)
-        version = found[1] if found else None
-        if found := re.search(r"(?m)^cuda\b[^=\n]*= (?:None|['\"]([^'\"]*)['\"])", text):
-            cuda = found[1] or ""
+    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
+    cuda = _first(r"^cuda\b[^=\n]*= (None|'[^'\n]*'|\"[^\"\n]*\")", text)
     return BuildConfig(
         origin="the files",
-        version=version,
-        cuda=cuda,
+        version=_first(r"^__version__ = ['\"]([^'\"]+)['\"]", text),
+        cuda=cuda and cuda.replace("None", "").strip("'\""),
         cxx_flags=_string_with(folder / "libtorch_cpu.so", _CXX),
         nvcc_flags=_string_with(folder / "libtorch_cuda.so", _NVCC),
     )
+
+
+def _first(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def _string_with(library: Path, part: bytes) -> str | None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.inspection import Findings, PartRun, error, warning
 from build_pytorch.inspect.libraries import read_elf
+from build_pytorch.inspect.part import Findings, PartRun, error, warning
 from build_pytorch.matrix.compatibility import sm_code
 
 _ADDED_BY_PYTORCH: Final = {"sm_86": {"sm_89"}}

@@ -23,8 +23,8 @@ from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import cpu_features, libraries
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
-from build_pytorch.inspect.inspection import Findings, PartRun, Progress, error, warning
 from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange, ElfFile
+from build_pytorch.inspect.part import Findings, PartRun, Progress, error, warning
 from build_pytorch.matrix.model import CpuIsa
 
 _ONE_IN: Final = 10_000
@@ -46,7 +46,7 @@ _FIXES: Final = {
     COMMON: "this code runs on any CPU and ends with SIGILL on one of the variant's ISA: look at "
     "the flags in the recipe, or at the library it comes from",
     FOREIGN: "C code with flags of its own: find its library, and whether it checks the CPU first; "
-    "if it does, add it to build_pytorch/inspect/libraries.py",
+    "if it does, add it to build_pytorch/inspect/code_owners.toml",
     UNKNOWN: "the library is stripped, and nothing names the flags of this code: inspect files "
     "that are not, or run `invoke smoke` on a CPU of this ISA",
 }
@@ -58,9 +58,11 @@ class Scan:
     def __init__(self, elf: ElfFile, allowed: Features) -> None:
         self.name = elf.path.name
         self.allowed = allowed
-        self.depth: libraries.Depth = "files"
         self.code_bytes = sum(section.size for section in elf.code())
-        self.instructions = self.functions = self.common_functions = 0
+        self.depth, self.ranges = libraries.code_ranges(elf)
+        names = [code.owner for code in self.ranges if code.name != NO_NAME]
+        self.functions, self.common_functions = len(names), names.count(COMMON)
+        self.instructions = 0
         self.seconds = 0.0
         self.found: dict[str, Counter[Features]] = {}
         self.above: list[tuple[int, CodeRange, tuple[str, ...]]] = []
@@ -78,8 +80,7 @@ class Scan:
             self.functions_above[code.owner] += 1
             if len(self.above) < _KEPT:
                 names = tuple(sorted(frozenset().union(*high)))
-                number = sum(counts[features] for features in high)
-                self.above.append((number, code, names))
+                self.above.append((sum(counts[features] for features in high), code, names))
 
     def has_spans(self, owner: str) -> bool:
         """Whether spans of any size, and not functions, are counted: code without a name."""
@@ -114,21 +115,16 @@ def scan(elf: ElfFile, cpu: CpuIsa, progress: Progress) -> Scan:
 
     Raises ToolError, BuildPytorchError for an unknown compiler flag.
     """
-    begin = monotonic()
+    begin, shown = monotonic(), -1
     result = Scan(elf, cpu_features.allowed_features(cpu))
-    result.depth, ranges = libraries.code_ranges(elf)
-    names = [code for code in ranges if code.name != NO_NAME]
-    result.functions = len(names)
-    result.common_functions = sum(code.owner == COMMON for code in names)
+    what = f"disassembling {result.name}, MB of code"
     decode = _decoded_x86 if cpu.platform == "x86_64-linux" else _disassembled_arm
-    shown = -1
-    for code, instructions, counts in decode(elf, ranges):
+    for code, instructions, counts in decode(elf, result.ranges):
         result.instructions += instructions
         if counts:
             result.add(code, counts)
-        if (done := (code.offset - ranges[0].offset) // 1_000_000) > shown:
+        if (done := (code.offset - result.ranges[0].offset) // 1_000_000) > shown:
             shown = done
-            what = f"disassembling {result.name}, MB of code"
             progress(what, done, result.code_bytes // 1_000_000)
     result.seconds = monotonic() - begin
     return result
@@ -144,7 +140,7 @@ def _decoded_x86(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
         for code in ranges:
             data = os.pread(file.fileno(), code.end - code.start, code.offset)
             codes = Counter(map(code_of, Decoder(64, data)))
-            counts: Counter[Features] = Counter()
+            counts = Counter[Features]()
             for number, times in codes.items():
                 if features := cpu_features.x86_features(number):
                     counts[features] += times
@@ -191,23 +187,22 @@ def look(run: PartRun) -> Findings:
     files = [libraries.read_elf(library) for library in run.target.libraries()]
     run.subjects += [elf.path.name for elf in files]
     machine = INSTRUCTION_SETS[cpu.platform].machine
-    if wrong := [elf for elf in files if elf.machine != machine]:
-        for elf in wrong:
-            found = f"an ELF file for machine {elf.machine}"
-            yield error(elf.path.name, found, f"{machine}, which is {cpu.platform}")
+    wrong = [elf for elf in files if elf.machine != machine]
+    for elf in wrong:
+        found = f"an ELF file for machine {elf.machine}"
+        yield error(elf.path.name, found, f"{machine}, which is {cpu.platform}")
+    if wrong:
         return
     scans = [scan(elf, cpu, run.progress) for elf in files]
     run.figures = {each.name: each.figures() for each in scans}
     run.undecided = "; ".join(_undecided(scans))
+    expected = f"nothing above {cpu.title} except in code that checks the CPU first"
     for each in scans:
         for owner in filter(each.functions_above.get, _FIXES):
-            found = f"{each.number_above(owner)} of {owner} with instructions above it"
-            yield (error if owner == COMMON else warning)(
-                each.name,
-                f"{found}: {_listing([row for row in each.above if row[1].owner == owner])}",
-                f"nothing above {cpu.title} except in code that checks the CPU first",
-                _FIXES[owner],
-            )
+            listing = _listing([row for row in each.above if row[1].owner == owner])
+            found = f"{each.number_above(owner)} of {owner} with instructions above it: {listing}"
+            report = error if owner == COMMON else warning
+            yield report(each.name, found, expected, _FIXES[owner])
     yield from _missing(cpu, scans)
 
 
@@ -218,9 +213,9 @@ def _listing(above: list[tuple[int, CodeRange, tuple[str, ...]]]) -> str:
     if process.which("c++filt"):
         said = process.start(["c++filt"], stdin="\n".join(names)).finish(30).stdout.splitlines()
         names = said if len(said) == len(names) else names
-    names = [name if len(name) <= _WIDTH else f"{name[: _WIDTH - 3]}..." for name in names]
     shown = [
-        f"{name} ({', '.join(features)}: {number})"
+        f"{name if len(name) <= _WIDTH else f'{name[: _WIDTH - 3]}...'} "
+        f"({', '.join(features)}: {number})"
         for name, (number, _, features) in zip(names, most, strict=True)
     ]
     return "; ".join(shown + ([f"and {len(above) - _SHOWN} more"] if len(above) > _SHOWN else []))
@@ -240,19 +235,19 @@ def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
     """Yield what the flags promise and the code compiled with them does not contain."""
     tier, family = cpu_features.highest_tier(cpu)
     functions = sum(each.common_functions for each in scans)
-    holders = Counter[str]()
-    for each in scans:
-        holders.update({name: n for (owner, name), n in each.holders.items() if owner == COMMON})
-    most = max((holders[feature] for feature in family), default=0)
+    holders = sum((each.holders for each in scans), Counter[tuple[str, str]]())
+    most = max((holders[COMMON, feature] for feature in family), default=0)
+    named = dict.fromkeys(cpu_features.named_features(cpu))
+    absent = [feature for feature in named if not holders[COMMON, feature]]
     if family and most * _ONE_IN < max(functions, 1):
+        holding = f"{counted(most, 'function')} of {functions} of PyTorch's common code"
         yield error(
             "libtorch_cpu.so",
-            f"{tier} instructions in {counted(most, 'function')} of {functions} of PyTorch's "
-            "common code",
+            f"{tier} instructions in {holding}",
             f"code that was compiled with {' '.join(cpu.flags)}",
             "the flags did not reach the compiler: look at CXXFLAGS in the build log",
         )
-    elif absent := [n for n in dict.fromkeys(cpu_features.named_features(cpu)) if not holders[n]]:
+    elif absent:
         yield warning(
             "libtorch_cpu.so",
             f"no {', '.join(absent)} in the code compiled with the variant's flags",

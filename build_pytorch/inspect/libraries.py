@@ -1,7 +1,7 @@
 """ELF facts of built libraries: completeness, sections, and the owner of each range of code.
 
 Owners are bodies of code that may hold instructions above the CPU ISA of a variant, because they
-check the CPU at run time. Most were found in official wheels, the others in PyTorch's sources.
+check the CPU at run time; code_owners.toml lists them.
 
 ELF is read with struct: the 546,122 symbols of libtorch_cpu.so 2.15.0 take 0.3 s of CPU time,
 with pyelftools 13 s, with LIEF 83 s and 0.9 GiB of memory.
@@ -19,15 +19,18 @@ from pathlib import Path
 from struct import Struct as Layout
 from typing import BinaryIO, Final, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.inspection import Findings, PartRun, error, has_libtorch
+from build_pytorch.inspect.part import Findings, PartRun, error, has_libtorch
 
-_HEADER: Final = Layout("<16sHHIQQQIHHHHHH")
-"""ELF64, little-endian, as of both platforms (System V ABI, chapters 4 and 5)."""
-_SEGMENT: Final = Layout("<IIQQQQQQ")
-_SECTION: Final = Layout("<IIQQQQIIQQ")
+# The fields that are used, of ELF64, little-endian, as of both platforms (System V ABI, chapters
+# 4 and 5): machine, place of the segments and of the sections, size of a row and number of rows of
+# the segments, of the sections, index of the section with names; offset and size; see Section.
+_HEADER: Final = Layout("<18xH12xQQ6xHHHHH")
+_SEGMENT: Final = Layout("<8xQ16xQ16x")
+_SECTION: Final = Layout("<4xIQQQQI20x")
 _SYMBOL: Final = Layout("<IBBHQQ")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _PROGBITS, _SYMTAB, _NOBITS, _DYNSYM = 1, 2, 8, 11
@@ -43,18 +46,14 @@ exported: .dynsym only (strip). Code outside exported functions has no name."""
 
 
 class Section(NamedTuple):
-    """A row of the section header table. `name` is an offset into the names of sections."""
+    """A row of the section header table."""
 
-    name: int
     type: int
     flags: int
     address: int
     offset: int
     size: int
     link: int
-    info: int
-    alignment: int
-    entry_size: int
 
 
 class ElfFile(Struct, frozen=True):
@@ -92,22 +91,21 @@ def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
         raise ToolError("it begins with other bytes" if head else "it is empty")
     if len(head) < _HEADER.size:
         raise ToolError("its header is cut off")
-    fields = _HEADER.unpack(head)
+    machine, *places, segment_row, segments, section_row, count, index = _HEADER.unpack(head)
 
-    def table(layout: Layout, at: int, count: int, row_size: int) -> Iterator[tuple[int, ...]]:
+    def table(layout: Layout, at: int, count: int, row_size: int) -> list[tuple[int, ...]]:
         if count and (row_size != layout.size or at + count * layout.size > size):
             raise ToolError("its tables are cut off")
         file.seek(at if count else 0)
-        return layout.iter_unpack(file.read(count * layout.size))
+        return list(layout.iter_unpack(file.read(count * layout.size)))
 
-    segments = table(_SEGMENT, fields[5], fields[10], fields[9])
-    sections = tuple(Section(*row) for row in table(_SECTION, fields[6], fields[12], fields[11]))
-    ends = [row[2] + row[5] for row in segments]
-    ends += [s.offset + s.size for s in sections if s.type != _NOBITS]
-    if (needed := max(ends, default=0)) > size:
+    ranges = table(_SEGMENT, places[0], segments, segment_row)
+    sections = tuple(Section(*row) for row in table(_SECTION, places[1], count, section_row))
+    ranges += [(section.offset, section.size) for section in sections if section.type != _NOBITS]
+    if (needed := max(map(sum, ranges), default=0)) > size:
         raise ToolError(f"{size} bytes of {needed}")
-    names = _content(file, sections[fields[13]]) if fields[13] < len(sections) else b""
-    return ElfFile(path, fields[2], sections, names)
+    names = _content(file, sections[index]) if index < len(sections) else b""
+    return ElfFile(path, machine, sections, names)
 
 
 def _content(file: BinaryIO, section: Section) -> bytes:
@@ -133,74 +131,18 @@ def look(run: PartRun) -> Findings:
             yield error(library.name, found, "a shared library of 64 bits, little-endian")
 
 
-class Owner(NamedTuple):
-    """A body of code that selects its functions at run time.
+class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body of code that selects its functions at run time: a table of code_owners.toml."""
 
-    `symbol` is searched in mangled names that contain one of the `hints` (20 times as fast as the
-    pattern alone), `file` in the names of source files (FILE symbols).
-    """
-
-    name: str
     hints: tuple[str, ...]
     symbol: str
-    file: str = r"(?!)"
+    file: str = "(?!)"
+    is_block: bool = False
 
 
+_TABLE: Final = Path(__file__).with_name("code_owners.toml")
+OWNERS: Final = msgspec.toml.decode(_TABLE.read_bytes(), type=dict[str, Owner])
 ATEN: Final = "ATen kernels"
-
-OWNERS: Final = (
-    # aten/src/ATen/native/cpu is compiled once for each CPU capability, and DispatchStub selects
-    # by cpuinfo. DEFAULT is compiled with the variant's flags only and is not exempt.
-    Owner(
-        ATEN,
-        ("AVX", "SVE"),
-        r"(?<!\d)(?:4AVX2|6AVX512|11AVX512_VNNI|3SVE|6SVE128|6SVE256)(?=[^a-z])",
-        r"\.(?:AVX2|AVX512|AVX512_VNNI|SVE|SVE128|SVE256)\.(?:cpp|cc)$",
-    ),
-    # fbgemmHasAvx2Support and similar functions select; asmjit generates more at run time.
-    Owner(
-        "FBGEMM",
-        ("fbgemm", "asmjit"),
-        "6fbgemm|6asmjit|fbgemm",
-        r"^(?:Fbgemm|QuantUtils|Embedding|Transpose|Group|Utils|Fused|Optimized|Sparse|Refe)"
-        r".*Avx(?:2|512)\w*\.cc$",
-    ),
-    # mayiuse() guards each kernel; Xbyak generates most of them at run time.
-    Owner("oneDNN", ("dnn", "Xbyak"), "4dnnl|dnnl_|mkldnn|5Xbyak"),
-    # One function for each ISA; ATen's kernels call those of their own capability.
-    Owner(
-        "SLEEF",
-        ("Sleef_", "_ZGV", "disp_"),
-        "Sleef_|^_ZGV[a-z]|^disp_(?:sin|cos|tan|asin|acos|atan|log|exp|pow|sinh|cosh|tanh|cbrt"
-        "|asinh|acosh|atanh|erf|gamma|lgamma|tgamma|hypot|fmod|trunc|floor|ceil|round|rint|next"
-        "|fr|ldexp|ilog|fma|sqrt|fabs|copysign|fmax|fmin|fdim|mod|remainder|get)",
-        r"^(?:sleefsimd[sd]p\.c|disp(?:avx|sse|scalar)?\w*\.c)$",
-    ),
-    # Each function has a version for each CPU, selected by MKL's own dispatcher.
-    Owner("MKL", ("mkl_", "MKL", "fti", "vml", "vsl"), "^_?(?:mkl_|MKL|[dD]fti|vml|vsl|lapacke)"),
-    # These four check cpuinfo, three of them in nnp_initialize, pytorch_qnnp_initialize and
-    # XNNPACK's configuration, KleidiAI's callers before each call.
-    Owner("NNPACK", ("nnp",), r"^_?nnp_|^nnp\w*__"),
-    Owner("QNNPACK", ("qnnp", "pytorch_"), "qnnp|^pytorch_(?:q|x|u|hgemm|sgemm|sconv)"),
-    Owner("XNNPACK", ("xnn_",), "^_?xnn_"),
-    Owner("KleidiAI", ("kai_",), "^_?kai_"),
-    # CPUInfo selects the kernel.
-    Owner("Arm Compute Library", ("arm_",), "11arm_compute|8arm_gemm|8arm_conv"),
-    # caffe2/perfkernels selects by cpuinfo.
-    Owner(
-        "Caffe2 kernels",
-        ("__avx", "__sve"),
-        r"__avx(?:2_fma|2|512|_f16c|)(?:$|[^a-z0-9])|__sve\b",
-        r"_(?:avx|avx2|avx512|sve)\.cc$",
-    ),
-    # -moutline-atomics: each checks __aarch64_have_lse_atomics.
-    Owner("libgcc atomics", ("__aarch64_",), "^__aarch64_(?:cas|swp|ld)"),
-    Owner("cpuinfo", ("cpuinfo",), "cpuinfo"),
-)
-
-_ARCHIVES: Final = {"MKL", "KleidiAI"}
-"""Linked as one block: a C function between two of their functions belongs to them."""
-
 COMMON: Final = "common code"
 """C++ without an owner: compiled with the variant's flags."""
 FOREIGN: Final = "other C code"
@@ -208,8 +150,9 @@ FOREIGN: Final = "other C code"
 UNKNOWN: Final = "unattributed code"
 NO_NAME: Final = "(no name)"
 
-_RANKS: Final = {name: n for n, name in enumerate((*(o.name for o in OWNERS), COMMON, FOREIGN))}
+_RANKS: Final = {name: rank for rank, name in enumerate((*OWNERS, COMMON, FOREIGN))}
 """Of several symbols at one address the one with the lowest rank determines the owner."""
+_BLOCKS: Final = {name for name, owner in OWNERS.items() if owner.is_block}
 _CLONE: Final = re.compile(r"\.(?:constprop|isra|part|cold|lto_priv|clone|_omp_fn)\b.*$")
 _KERNEL: Final = re.compile("2at6native|_GLOBAL__N_1")
 """ATen's namespace, or an anonymous one (Itanium C++ ABI, as gcc and clang mangle it)."""
@@ -225,12 +168,12 @@ class CodeRange(NamedTuple):
     name: str
 
 
-def owner_of(name: str) -> str | None:
+def owner_of(symbol: str) -> str | None:
     """Return the owner of a function by its mangled name."""
-    for owner in OWNERS:
-        for hint in owner.hints:
-            if hint in name and re.search(owner.symbol, name):
-                return owner.name
+    for name, owner in OWNERS.items():
+        for hint in owner.hints:  # any() takes three times as long
+            if hint in symbol and re.search(owner.symbol, symbol):
+                return name
     return None
 
 
@@ -265,7 +208,7 @@ def _functions(elf: ElfFile) -> tuple[Depth, list[tuple[int, int, str, str]]]:
     for kind, is_internal, start, size, name in _symbols(elf):
         if kind == _FILE:
             has_files = True
-            source_owner = next((o.name for o in OWNERS if re.search(o.file, name)), None)
+            source_owner = next((o for o in OWNERS if re.search(OWNERS[o].file, name)), None)
             continue
         owner = owner_of(name) or (source_owner if is_internal else None)
         if owner is None:
@@ -286,7 +229,7 @@ def _functions(elf: ElfFile) -> tuple[Depth, list[tuple[int, int, str, str]]]:
                 has_copies = copies[name] > 1 or copies[_CLONE.sub("", name)] > 1
                 owner = ATEN if has_copies and _KERNEL.search(name) else UNKNOWN
                 found[start] = (*found[start][:2], owner, name)
-    return depth, _with_archives(sorted(found.values()))
+    return depth, _with_blocks(sorted(found.values()))
 
 
 def _symbols(elf: ElfFile) -> Iterator[tuple[int, bool, int, int, str]]:
@@ -309,13 +252,13 @@ def _symbols(elf: ElfFile) -> Iterator[tuple[int, bool, int, int, str]]:
                     yield kind, is_local and other & 3 == 0, value, size, name.partition("@")[0]
 
 
-def _with_archives(rows: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str, str]]:
-    """Assign the C functions between two functions of one archive to that archive."""
+def _with_blocks(rows: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str, str]]:
+    """Assign the C functions between two functions of a block to its owner."""
     before, first = "", 0
     for index, row in enumerate(rows):
         if row[2] == FOREIGN:
             continue
-        if row[2] == before and before in _ARCHIVES:
+        if row[2] == before and before in _BLOCKS:
             for number in range(first, index):
                 rows[number] = (*rows[number][:2], before, rows[number][3])
         before, first = row[2], index + 1

@@ -22,11 +22,10 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     Source: CUDA C++ Programming Guide, binary compatibility. Our recipes contain no PTX, so
     nothing else runs. Unverified between Jetson and other GPUs.
     """
-    built_major, built_minor = _parts(built)
-    major, minor = _parts(device)
-    if (built_major, built_minor) == (major, minor):
-        return "exact"
-    return "compatible" if built_major == major and built_minor < minor else None
+    (built_major, built_minor), (major, minor) = _parts(built), _parts(device)
+    if built_major != major or built_minor > minor:
+        return None
+    return "exact" if built_minor == minor else "compatible"
 
 
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:

@@ -27,83 +27,62 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
     """Yield contradictions inside the tables of a file."""
     for key, gpu in spec.gpu.items():
         if key != f"sm{gpu.capability.replace('.', '')}":
-            yield (
-                ("gpu", key, "capability"),
-                f'found "{gpu.capability}"; allowed for {key}: the same digits with a dot',
-            )
+            allowed = f"allowed for {key}: the same digits with a dot"
+            yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
     yield from _levels(spec)
     for name, release in spec.release.items():
-        at: Trail = ("release", name)
-        yield from _sources(release, at)
-        yield from _paths(release, at)
-        yield from _names(release, at)
-        if release.cuda:
-            yield from _cuda(release.cuda, (*at, "cuda"))
-        for index, group in enumerate(release.group):
-            yield from _group(spec, release, group, (*at, "group", index))
+        for trail, what in _in_release(spec, release):
+            yield ("release", name, *trail), what
 
 
 def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contradiction]:
     """Yield files that two variants or two releases share, and wrong entries of clean-up lists."""
     recipes: dict[str, Variant] = {}
     for variant in variants:
-        at: Trail = ("release", variant.release_name)
         other = recipes.setdefault(variant.path, variant)
         if other is variant:
             continue
+        place: Trail = ("names",)
+        what = f"{variant.path}, which release.{other.release_name} writes as well"
+        allowed = "another folder or other names"
         if other.release is variant.release:
-            yield (
-                (*at, "group", variant.release.group.index(variant.group)),
-                f"found {variant.id} twice; allowed: each variant once",
-            )
-        else:
-            yield (
-                (*at, "names"),
-                f"found {variant.path}, which release.{other.release_name} writes as well; "
-                "allowed: another folder or other names",
-            )
+            place = ("group", variant.release.group.index(variant.group))
+            what, allowed = f"{variant.id} twice", "each variant once"
+        yield ("release", variant.release_name, *place), f"found {what}; allowed: {allowed}"
     notes: dict[str, str] = {}
     for name, release in spec.release.items():
         first = notes.setdefault(release.notes, name)
         if first != name:
-            yield (
-                ("release", name, "notes"),
-                f'found "{release.notes}", the notes of release.{first} as well; '
-                "allowed: a file of its own",
-            )
-        yield from _cleanup(release, recipes, ("release", name, "cleanup"))
+            what = f'found "{release.notes}", the notes of release.{first} as well'
+            yield ("release", name, "notes"), f"{what}; allowed: a file of its own"
+        for trail, what in _cleanup(release, recipes):
+            yield ("release", name, "cleanup", *trail), what
 
 
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
     """Levels are unique in a platform; an ISA that requires more flags has a higher one."""
     taken: dict[tuple[str, int], str] = {}
     for key, cpu in spec.cpu.items():
-        at: Trail = ("cpu", key, "level")
+        at, found = ("cpu", key, "level"), f"found {cpu.level}"
         other = taken.setdefault((cpu.platform, cpu.level), key)
         if other != key:
-            yield (
-                at,
-                f"found {cpu.level}, the level of {other}; "
-                f"allowed: one that no other ISA of {cpu.platform} has",
-            )
+            allowed = f"one that no other ISA of {cpu.platform} has"
+            yield at, f"{found}, the level of {other}; allowed: {allowed}"
         for below, less in spec.cpu.items():
             requires_less = less.platform == cpu.platform and set(less.cpuinfo) < set(cpu.cpuinfo)
             if requires_less and less.level >= cpu.level:
+                reason = "as every CPU that has this one has that one"
                 yield (
                     at,
-                    f"found {cpu.level}; allowed: more than {less.level}, the level of {below}, "
-                    "as every CPU that has this one has that one",
+                    f"{found}; allowed: more than {less.level}, the level of {below}, {reason}",
                 )
 
 
-def _sources(release: Release, at: Trail) -> Iterator[Contradiction]:
+def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
     if torch.rev.startswith("v") and torch.rev != f"v{torch.version}":
-        yield (
-            (*at, "torch", "rev"),
-            f'found "{torch.rev}"; allowed: "v{torch.version}", the tag of torch.version, '
-            "or 40 hex digits",
-        )
+        allowed = f'"v{torch.version}", the tag of torch.version, or 40 hex digits'
+        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'
     hashes: dict[Trail, str] = {
         ("torch", "hash"): torch.hash,
         ("nixpkgs", "sha256"): nixpkgs.sha256,
@@ -111,23 +90,24 @@ def _sources(release: Release, at: Trail) -> Iterator[Contradiction]:
     }
     for trail, value in hashes.items():
         if value and set(value.removeprefix("sha256-")[:-1]) == {"A"}:
-            yield (*at, *trail), "found a fake hash; allowed: the hash of the real source"
+            yield trail, "found a fake hash; allowed: the hash of the real source"
     if nixpkgs.rev in nixpkgs.retired:
-        yield (*at, "nixpkgs", "rev"), "found a pin of nixpkgs.retired; allowed: another"
-
-
-def _paths(release: Release, at: Trail) -> Iterator[Contradiction]:
+        yield ("nixpkgs", "rev"), "found a pin of nixpkgs.retired; allowed: another"
     parts = release.folder.split("/")
     if ".git" in parts or parts[0] in _OUR_FOLDERS:
-        yield (*at, "folder"), f'found "{release.folder}"; allowed: a folder of recipes'
+        yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'
     if release.notes in _WHOLE_PAGES:
-        yield (
-            (*at, "notes"),
-            f'found "{release.notes}", which is generated as a whole; allowed: another page',
-        )
+        found = f'found "{release.notes}", which is generated as a whole'
+        yield ("notes",), f"{found}; allowed: another page"
+    yield from _names(release)
+    if release.cuda:
+        yield from _cuda(release.cuda)
+    for index, group in enumerate(release.group):
+        for trail, what in _group(spec, release, group):
+            yield ("group", index, *trail), what
 
 
-def _names(release: Release, at: Trail) -> Iterator[Contradiction]:
+def _names(release: Release) -> Iterator[Contradiction]:
     """Names contain the versions of the release; copied tables often keep old ones."""
     torch = "".join(release.torch.version.split(".")[:2])
     python = f"python{release.python.version.replace('.', '')}"
@@ -137,54 +117,41 @@ def _names(release: Release, at: Trail) -> Iterator[Contradiction]:
     for field, token in tokens:
         value: str = getattr(release.names, field)
         if token not in value:
-            yield (
-                (*at, "names", field),
-                f'found "{value}"; allowed: a name with "{token}", from the release\'s versions',
-            )
+            allowed = f'a name with "{token}", from the release\'s versions'
+            yield ("names", field), f'found "{value}"; allowed: {allowed}'
 
 
-def _cuda(cuda: CudaToolkit, at: Trail) -> Iterator[Contradiction]:
+def _cuda(cuda: CudaToolkit) -> Iterator[Contradiction]:
     major = _numbers(cuda.version)[0]
     oldest = _DRIVERS.get(major, 0)
+    allowed = f"allowed for CUDA {cuda.version}"
     if _numbers(cuda.driver)[0] < oldest:
-        yield (
-            (*at, "driver"),
-            f'found "{cuda.driver}"; allowed for CUDA {cuda.version}: {oldest} or newer',
-        )
-    allowed = (f"cudaPackages_{major}", f"cudaPackages_{cuda.version.replace('.', '_')}")
-    if cuda.package_set not in allowed:
-        yield (
-            (*at, "package_set"),
-            f'found "{cuda.package_set}"; allowed for CUDA {cuda.version}: {" or ".join(allowed)}',
-        )
+        yield ("cuda", "driver"), f'found "{cuda.driver}"; {allowed}: {oldest} or newer'
+    sets = (f"cudaPackages_{major}", f"cudaPackages_{cuda.version.replace('.', '_')}")
+    if cuda.package_set not in sets:
+        found = f'found "{cuda.package_set}"'
+        yield ("cuda", "package_set"), f"{found}; {allowed}: {' or '.join(sets)}"
 
 
-def _group(spec: MatrixFile, release: Release, group: Group, at: Trail) -> Iterator[Contradiction]:
+def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
     if group.kind == "gpu" and not group.gpu:
-        yield at, 'found kind "gpu" without gpu; allowed: a list of GPU architectures'
+        yield (), 'found kind "gpu" without gpu; allowed: a list of GPU architectures'
     if group.kind == "gpu" and release.cuda is None:
-        yield at, "found a GPU group; allowed only in a release that has a cuda table"
+        yield (), "found a GPU group; allowed only in a release that has a cuda table"
     if group.kind == "cpu-only" and group.gpu:
-        yield (*at, "gpu"), 'found a list; allowed with kind "cpu-only": no gpu at all'
+        yield ("gpu",), 'found a list; allowed with kind "cpu-only": no gpu at all'
     for index, key in enumerate(group.gpu):
-        here: Trail = (*at, "gpu", index)
         if key not in spec.gpu:
-            yield here, _unknown(key, spec.gpu)
+            yield ("gpu", index), _unknown(key, spec.gpu)
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
-            yield (
-                here,
-                f'found "{key}" with CUDA {release.cuda.version}; allowed: CUDA {range_}',
-            )
+            found = f'found "{key}" with CUDA {release.cuda.version}'
+            yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
     for index, key in enumerate(group.cpu):
-        here = (*at, "cpu", index)
         if key not in spec.cpu:
-            yield here, _unknown(key, spec.cpu)
-        elif spec.cpu[key].platform != group.platform:
-            yield (
-                here,
-                f'found "{key}", which is for {spec.cpu[key].platform}; '
-                f"allowed: CPU ISAs of {group.platform}",
-            )
+            yield ("cpu", index), _unknown(key, spec.cpu)
+        elif (platform := spec.cpu[key].platform) != group.platform:
+            found = f'found "{key}", which is for {platform}'
+            yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"
 
 
 def _unknown(key: str, known: Collection[str]) -> str:
@@ -200,26 +167,19 @@ def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:
     return f"{gpu.first_cuda} to {gpu.last_cuda}" if gpu.last_cuda else f"{gpu.first_cuda} or newer"
 
 
-def _cleanup(release: Release, recipes: Collection[str], at: Trail) -> Iterator[Contradiction]:
+def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
     files: set[str] = set()
     for index, entry in enumerate(release.cleanup):
-        here: Trail = (*at, index, "file")
+        at, found = (index, "file"), f'found "{entry.file}"'
         if entry.file in files:
-            yield here, f'found "{entry.file}" twice; allowed: each file once'
+            yield at, f"{found} twice; allowed: each file once"
         files.add(entry.file)
         is_variant = f"{release.folder}/{entry.file}" in recipes
+        allowed = f"allowed with action {entry.action}"
         if entry.action == "delete" and is_variant:
-            yield (
-                here,
-                f'found "{entry.file}", the recipe of a variant; '
-                "allowed with action delete: a file that no variant needs",
-            )
+            yield at, f"{found}, the recipe of a variant; {allowed}: a file that no variant needs"
         if entry.action != "delete" and not is_variant:
-            yield (
-                here,
-                f'found "{entry.file}", which is no variant\'s recipe; '
-                f"allowed with action {entry.action}: the recipe of a variant",
-            )
+            yield at, f"{found}, which is no variant's recipe; {allowed}: the recipe of a variant"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -19,14 +19,9 @@ def like(pattern: str, description: str) -> Meta:
     return Meta(pattern=f"^{pattern}{END}", description=description)
 
 
-def list_meta(element: str) -> Meta:
-    """Return the constraint for a list that is not empty."""
-    return Meta(min_length=1, description=f"a list with at least one {element}")
-
-
-def tables_meta(element: str) -> Meta:
-    """Return the constraint for a table of tables that is not empty."""
-    return Meta(min_length=1, description=f"a table with at least one {element}")
+def filled(element: str, kind: str = "list") -> Meta:
+    """Return the constraint for a list or a table of tables that is not empty."""
+    return Meta(min_length=1, description=f"a {kind} with at least one {element}")
 
 
 _SHA256: Final = "sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
@@ -38,77 +33,41 @@ Platform = Literal["x86_64-linux", "aarch64-linux"]
 Workload = Literal["inference", "training"]
 CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
 
-HOSTS_META: Final = Meta(
-    min_length=1,
-    description="a table of platforms with the products that exist for each",
-    # msgspec leaves the allowed keys of a table out of the schema.
-    extra_json_schema={"propertyNames": {"enum": list(get_args(Platform))}},
-)
-
-Key = Annotated[
-    str, like("[a-z0-9][a-z0-9_]*", "lower-case letters, digits and _ (a dot breaks Flox)")
-]
-Name = Annotated[
-    str, like("[a-z0-9][a-z0-9_-]*", "lower-case letters, digits, _ and - (a dot breaks Flox)")
-]
+Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)")]
+Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)")]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
 Text = Annotated[str, like(f"[^{_CONTROL}]+", "one line of text")]
-Version = Annotated[
-    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?", "a version such as 2.10.0")
-]
+_RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
+Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]
-DriverVersion = Annotated[
-    str, like(r"[0-9]{3}(\.[0-9]{1,3}){1,2}", "a driver version such as 580.65.06")
-]
-Capability = Annotated[
-    str, like(r"[1-9][0-9]?\.[0-9]", "a dotted compute capability such as 12.0, never sm_120")
-]
+_DRIVER: Final = r"[0-9]{3}(\.[0-9]{1,3}){1,2}"
+DriverVersion = Annotated[str, like(_DRIVER, "a driver version such as 580.65.06")]
+_DOTTED: Final = "a dotted compute capability such as 12.0, never sm_120"
+Capability = Annotated[str, like(r"[1-9][0-9]?\.[0-9]", _DOTTED)]
 Rev40 = Annotated[str, like("[0-9a-f]{40}", "a full Git revision, 40 hex digits")]
-Rev = Annotated[
-    str,
-    like(
-        r"(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})",
-        "a version tag such as v2.10.0 or 40 hex digits, never a branch",
-    ),
-]
-NoRev40 = Annotated[
-    str, like("([0-9a-f]{40})?", "a full Git revision, or empty if there is no hash yet")
-]
+_REV: Final = r"(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})"
+Rev = Annotated[str, like(_REV, "a tag such as v2.10.0 or 40 hex digits, never a branch")]
+NoRev40 = Annotated[str, like("([0-9a-f]{40})?", "a full Git revision, or empty without a hash")]
 Sri = Annotated[str, like(_SHA256, "an SRI hash: sha256- and 44 base64 characters")]
 NoSri = Annotated[str, like(f"({_SHA256})?", "an SRI hash, or empty if not fetched yet")]
 GithubName = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.-]*", "a GitHub owner or repository")]
-Url = Annotated[
-    str,
-    like("https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+", "an https:// URL"),
-]
+_HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+"
+Url = Annotated[str, like(_HTTPS, "an https:// URL")]
 FileName = Annotated[
     str, like(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix", "the name of a .nix file, without a folder")
 ]
 PatchName = Annotated[
     str, like(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\.patch", "the name of a .patch file, without a folder")
 ]
-Folder = Annotated[
-    str,
-    like(
-        r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*(/\.?[A-Za-z0-9_][A-Za-z0-9_.-]*)*",
-        "a folder below the root, with / between its parts and without ..",
-    ),
-]
-DocPath = Annotated[
-    str, like(r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md", "a Markdown file below docs/")
-]
+_PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
+Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..")]
+_DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
+DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
-Word = Annotated[
-    str, like("[a-z0-9][a-z0-9_-]*", "a lower-case word such as avx512_vnni or big-parallel")
-]
+Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
 Macro = Annotated[str, like("__[A-Z][A-Z0-9_]*", "a predefined macro such as __AVX512BF16__")]
-BuilderUri = Annotated[
-    str,
-    like(
-        r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?",
-        "a builder's address such as ssh://nix@thor.example.org",
-    ),
-]
+_SSH: Final = r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?"
+BuilderUri = Annotated[str, like(_SSH, "an address such as ssh://nix@thor.example.org")]
 KeyFile = Annotated[str, like("/[A-Za-z0-9._/-]+", "the absolute path of an SSH private key")]
 Base64 = Annotated[str, like("[A-Za-z0-9+/]+={0,2}", "a key in base64")]
 
@@ -118,9 +77,17 @@ Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")
 Level = Annotated[int, Meta(ge=1, le=99, description="a level from 1 to 99, higher is newer")]
 Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 1024")]
 
-NonEmptyKeys = Annotated[tuple[Key, ...], list_meta("key")]
-NonEmptyWords = Annotated[tuple[Word, ...], list_meta("word")]
-NonEmptyMacros = Annotated[tuple[Macro, ...], list_meta("macro")]
-NonEmptyFlags = Annotated[tuple[Flag, ...], list_meta("gcc flag")]
-NonEmptyTexts = Annotated[tuple[Text, ...], list_meta("name")]
-NonEmptyPlatforms = Annotated[tuple[Platform, ...], list_meta("platform")]
+NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
+NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
+NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
+NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
+NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
+NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
+
+# msgspec leaves the allowed keys of a table out of the schema.
+_PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}
+_HOSTS: Final = "a table of platforms with the products that exist for each"
+Hosts = Annotated[
+    dict[Platform, NonEmptyTexts],
+    Meta(min_length=1, description=_HOSTS, extra_json_schema=_PLATFORMS),
+]

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 
-from build_pytorch.base import file_apply
+from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Trail
@@ -37,15 +37,12 @@ def edited(text: str, values: Mapping[Trail, Value]) -> str:
 
 def change(path: Path, old: str, new: str) -> Change:
     """Return the change of the matrix file at `path`."""
-    return Change(
-        path=path.name,
-        action=Action.UNCHANGED if old == new else Action.REWRITE,
-        reason="as it is" if old == new else "new values",
-        old=old.encode(),
-        new=new.encode(),
-    )
+    action, reason = Action.REWRITE, "new values"
+    if old == new:
+        action, reason = Action.UNCHANGED, "as it is"
+    return Change(path=path.name, action=action, reason=reason, old=old.encode(), new=new.encode())
 
 
 def write(path: Path, old: str, new: str) -> None:
     """Replace the file atomically. Raises WriteError, also if it no longer holds `old`."""
-    file_apply.apply(path.parent, [change(path, old, new)])
+    file_plan.apply(path.parent, [change(path, old, new)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -41,9 +42,8 @@ def dotted(trail: Trail) -> str:
         if isinstance(step, int):
             out += f"[{step}]"
         else:
-            bare = re.fullmatch(r"[A-Za-z0-9_-]+", step)
-            out += ("." if out else "") + (step if bare else json.dumps(step))
-    return out or "top level"
+            out += f".{step if re.fullmatch('[A-Za-z0-9_-]+', step) else json.dumps(step)}"
+    return out.removeprefix(".") or "top level"
 
 
 def message(errors: Sequence[str]) -> str:
@@ -58,16 +58,14 @@ def _validator(kind: type[msgspec.Struct]) -> Any:
     # Takes 60 ms to import, and is needed only after msgspec has refused a document.
     from jsonschema import Draft202012Validator, validators
 
-    types = Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-            "number": lambda _, value: (
-                isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - false for NaN
-            ),
-        }
-    )
+    checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, v: type(v) is int)
+    types = checker.redefine("number", _is_number)
     extend: Any = validators.extend  # has no types
     return extend(Draft202012Validator, type_checker=types)(msgspec.json.schema(kind))
+
+
+def _is_number(_checker: object, value: object) -> bool:
+    return type(value) is int or (isinstance(value, float) and not math.isnan(value))
 
 
 def _leaves(errors: Iterable[Any]) -> Iterator[Any]:
@@ -85,14 +83,14 @@ def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
     if error.validator in {"additionalProperties", "required"}:
         known = list(schema["properties"])
         hints = {key: near_miss(key, known) for key in value if key not in known}
-        if error.validator == "additionalProperties":
-            for key, hint in hints.items():
-                yield (*trail, key), f"unknown key; allowed: {', '.join(known)}{hint}"
+        if error.validator == "required":
+            misspelled = "".join(hints.values())  # one mistake is one error
+            for key in error.validator_value:
+                if key not in value and f'"{key}"' not in misspelled:
+                    yield (*trail, key), "missing; add it"
             return
-        for key in error.validator_value:
-            is_misspelled = any(f'"{key}"' in hint for hint in hints.values())
-            if key not in value and not is_misspelled:  # one mistake is one error
-                yield (*trail, key), "missing; add it"
+        for key, hint in hints.items():
+            yield (*trail, key), f"unknown key; allowed: {', '.join(known)}{hint}"
         return
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
@@ -109,7 +107,7 @@ def allowed(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
     word = _TYPES.get(kind := schema.get("type", "object"), kind)
-    # The description of a struct is its docstring, which says what the table is for.
+    # The description of a struct is its docstring, which describes the table.
     return word if "properties" in schema else str(schema.get("description", word))
 
 

@@ -125,10 +125,9 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """The machine as a line of Nix's machines file."""
-        features = ",".join(self.features) or "-"
-        platforms = ",".join(self.platforms)
-        words = [self.uri, platforms, self.key or "-", str(self.jobs), str(self.speed), features]
-        return " ".join([*words, "-", *([self.host_key] if self.host_key else [])])
+        limits = f"{self.jobs} {self.speed} {','.join(self.features) or '-'} -"
+        words = (self.uri, ",".join(self.platforms), self.key or "-", limits, self.host_key or "")
+        return " ".join(words).rstrip()
 
 
 class Group(_TomlTable, frozen=True, kw_only=True):
@@ -161,7 +160,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     python: PythonVersion
     names: Names
     build: Build
-    group: Annotated[tuple[Group, ...], ft.list_meta("group")]
+    group: Annotated[tuple[Group, ...], ft.filled("group")]
     cleanup: tuple[Cleanup, ...] = ()
 
 
@@ -170,9 +169,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
 
     capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
     family: ft.Text  #: name of the GPU family
-    hosts: Annotated[
-        dict[ft.Platform, ft.NonEmptyTexts], ft.HOSTS_META
-    ]  #: products by platform; a variant for another platform has status impossible-host
+    hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
 
@@ -199,10 +196,10 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
-    release: Annotated[dict[ft.Key, Release], ft.tables_meta("release")]
+    release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture]
-    cpu: Annotated[dict[ft.Key, CpuIsa], ft.tables_meta("CPU ISA")]
+    cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
 
 
 class Phase(StrEnum):
@@ -277,11 +274,8 @@ class Variant(Struct, frozen=True, kw_only=True):
         """
         if self.gpu is None or self.cpu.platform in self.gpu.hosts:
             return None
-        real = " and ".join(self.gpu.hosts)
-        return (
-            f"no {self.cpu.platform} machine has {self.gpu_label}: "
-            f"{', '.join(self.gpu.products)} on {real} only"
-        )
+        real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
+        return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
     def products(self) -> tuple[str, ...]:

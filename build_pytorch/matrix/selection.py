@@ -17,14 +17,11 @@ def select(matrix: Matrix, patterns: Sequence[str]) -> tuple[Variant, ...]:
     """
     found: set[str] = set()
     for pattern in patterns:
-        matching = {
-            variant.package
-            for variant in matrix.variants
-            if fnmatchcase(variant.id, pattern) or fnmatchcase(variant.package, pattern)
-        }
+        names = [(name, v.package) for v in matrix.variants for name in (v.id, v.package)]
+        matching = {package for name, package in names if fnmatchcase(name, pattern)}
         if not matching:
-            names = [name for v in matrix.variants for name in (v.id, v.package)]
-            hint = near_miss(pattern, names) or f"; for instance {matrix.variants[0].id} or sm90-*"
+            hint = near_miss(pattern, [name for name, _ in names])
+            hint = hint or f"; for instance {matrix.variants[0].id} or sm90-*"
             raise BuildPytorchError(f'no variant matches "{pattern}"{hint}')
         found |= matching
     return tuple(v for v in matrix.variants if not patterns or v.package in found)
@@ -37,16 +34,8 @@ def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
     GPU architecture, the CPU ISA, the release, and `gpu` or `cpu-only`.
     """
     counts = Counter(variant.id for variant in matrix.variants)
-    return [
-        (
-            variant,
-            variant.id if counts[variant.id] == 1 else variant.package,
-            [
-                *([variant.gpu_key] if variant.gpu_key else []),
-                variant.cpu_key,
-                variant.release_name,
-                variant.group.kind,
-            ],
-        )
-        for variant in matrix.variants
-    ]
+    sessions = []
+    for v in matrix.variants:
+        tags = [tag for tag in (v.gpu_key, v.cpu_key, v.release_name, v.group.kind) if tag]
+        sessions.append((v, v.id if counts[v.id] == 1 else v.package, tags))
+    return sessions

@@ -24,15 +24,11 @@ _DOWNLOADS: Final = {100, 101, 108}
 class LogLine(msgspec.Struct, frozen=True):
     """One line of a build log."""
 
-    derivation: str
-    """The derivation that wrote the line; empty for Nix itself."""
-    text: str
-    phase: str = ""
-    """The phase that the derivation entered; the text is empty then."""
-    began: bool = False
-    """The derivation began to build; the text is empty then."""
-    where: str = ""
-    """The remote builder on which it began; empty for this machine."""
+    derivation: str  #: the derivation that wrote the line; empty for Nix itself
+    text: str  #: empty if `phase` or `began` is set
+    phase: str = ""  #: the phase that the derivation entered
+    began: bool = False  #: the derivation began to build
+    where: str = ""  #: the remote builder on which it began; empty for this machine
 
 
 class _Record(msgspec.Struct):
@@ -114,9 +110,5 @@ def hash_mismatches(log: str) -> list[HashMismatch]:
     found = [(match.start(), match[1], match[2]) for match in _PAIR.finditer(text)]
     for pattern in _SENTENCES:
         found += [(match.start(), match[2], match[1]) for match in pattern.finditer(text)]
-    pairs = []
-    for _, specified, got in sorted(found):
-        old, new = to_sri(specified), to_sri(got)
-        if old and new and old != new:
-            pairs.append(HashMismatch(old, new))
-    return list(dict.fromkeys(pairs))
+    pairs = dict.fromkeys((to_sri(specified), to_sri(got)) for _, specified, got in sorted(found))
+    return [HashMismatch(old, new) for old, new in pairs if old and new and old != new]

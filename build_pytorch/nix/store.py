@@ -50,13 +50,9 @@ def settings() -> NixSettings:
         found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
     except msgspec.DecodeError:
         raise ToolError("nix show-config: the output is not JSON") from None
-
-    def listed(name: str) -> list[str]:
-        value = found.get(name, {}).get("value")
-        return [str(item) for item in value] if isinstance(value, list) else []
-
-    system = str(found.get("system", {}).get("value"))
-    return NixSettings((system, *listed("extra-platforms")), tuple(listed("system-features")))
+    names = ("system", "extra-platforms", "system-features")
+    system, platforms, features = (found.get(name, {}).get("value") or () for name in names)
+    return NixSettings((str(system), *map(str, platforms)), tuple(map(str, features)))
 
 
 def valid_paths(paths: Sequence[str]) -> set[str]:
@@ -67,9 +63,8 @@ def valid_paths(paths: Sequence[str]) -> set[str]:
     present = [path for path in dict.fromkeys(paths) if path and Path(path).exists()]
     if not present or not process.which(NIX_STORE):
         return set(present)
-    answer = process.capture(
-        [NIX_STORE, "--check-validity", "--print-invalid", *present], check=False
-    )
+    argv = [NIX_STORE, "--check-validity", "--print-invalid", *present]
+    answer = process.capture(argv, check=False)
     if answer.code:
         raise ToolError(f"the Nix store cannot be read: {message_of(answer.stderr)}")
     return set(present) - set(answer.stdout.split())

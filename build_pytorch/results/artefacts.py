@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -36,8 +36,7 @@ def find(root: Path, variant: Variant) -> Artefact | None:
 def absence(root: Path, variant: Variant) -> str:
     """Return the reason why `find` returned None, and what to do."""
     path = link(root, variant)
-    exists = path.is_symlink() or path.exists()
-    what = "does not lead into the Nix store" if exists else "does not exist"
+    what = "does not lead into the Nix store" if os.path.lexists(path) else "does not exist"
     return f"{path.name} {what}; run `invoke build {variant.id}`"
 
 
@@ -60,7 +59,7 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
 
     `version` is the Python version, such as `3.13`. Raises ToolError if the closure has no Python.
     """
-    closure = list(_propagated([artefact.output], set()))
+    closure = _propagated(artefact.output)
     if process.which(store.NIX_STORE):
         closure += [Path(path) for path in sorted(store.requisites(str(artefact.output)))]
     closure = list(dict.fromkeys(closure))
@@ -68,37 +67,28 @@ def interpreter(artefact: Artefact, version: str) -> tuple[Path, dict[str, str |
     pythons = [path / "bin" / f"python{version}" for path in closure if name.fullmatch(path.name)]
     python = next((path for path in pythons if path.exists()), None)
     if python is None:
-        raise ToolError(
-            f"{artefact.link.name}: its closure has no Python {version}; is {artefact.output} "
-            "a Python package?"
-        )
+        hint = f"is {artefact.output} a Python package?"
+        raise ToolError(f"{artefact.link.name}: its closure has no Python {version}; {hint}")
+    own = python.parents[1]
     folders = [path / "lib" / f"python{version}" / "site-packages" for path in closure]
-    search = [
-        str(folder)
-        for folder in folders
-        if folder.is_dir() and python.parents[1] not in folder.parents
-    ]
+    search = [folder for folder in folders if folder.is_dir() and own not in folder.parents]
     return python, {
-        "PYTHONPATH": ":".join(search),
+        "PYTHONPATH": ":".join(map(str, search)),
         "PYTHONNOUSERSITE": "1",  # ignore a torch in the user's site-packages
         "PYTHONSAFEPATH": "1",  # ignore the working directory; as -P, Python 3.11 and later
         "PYTHONHOME": None,
     }
 
 
-def _propagated(paths: Iterable[Path], seen: set[Path]) -> Iterable[Path]:
-    """Yield the paths and, after each, what it propagates.
+def _propagated(output: Path) -> list[Path]:
+    """Return a store path and all paths that it propagates, transitively.
 
     nixpkgs lists a Python package's dependencies in nix-support/propagated-build-inputs. A package
     with several outputs has that file in `dev` only; `interpreter` adds the whole closure for it.
     """
-    for path in paths:
-        if path in seen:
-            continue
-        seen.add(path)
-        yield path
-        try:
-            text = (path / "nix-support/propagated-build-inputs").read_text(encoding="utf-8")
-        except OSError:
-            continue
-        yield from _propagated([Path(word) for word in text.split()], seen)
+    found = [output]
+    for path in found:  # grows in the loop
+        with contextlib.suppress(OSError):
+            words = (path / "nix-support/propagated-build-inputs").read_text("utf-8").split()
+            found += [each for each in map(Path, words) if each not in found]
+    return found

@@ -92,10 +92,8 @@ def recipe_digest(root: Path, variant: Variant) -> str:
 
 def unknown_recipe(variant: Variant) -> str:
     """Return why a test of a result without a known recipe is not recorded, and what to do."""
-    return (
-        "the ledger has no recipe for this result; "
-        f"run `invoke build {variant.id}`, which records a finished result without building again"
-    )
+    fix = f"run `invoke build {variant.id}`, which records a finished result without building again"
+    return f"the ledger has no recipe for this result; {fix}"
 
 
 def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
@@ -117,32 +115,32 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     moment = ledger.now()
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.package}-{stamp}Z.json"
-    book, origin = Ledger(root), None
+    book, event, origin = Ledger(root), None, None
     if artefact:
-        subject = (variant.release_name, variant.id)
+        subject, output = (variant.release_name, variant.id), str(artefact.output)
         events = [event for event in book.events() if event.subject == subject]
-        origin = _origin(events, recipe_digest(root, variant), str(artefact.output))
-    recorded = origin is not None and outcome != "not run"
-    added = {"recorded": recorded, "report": report, "digest": origin}
+        origin = _origin(events, recipe_digest(root, variant), output)
+        if origin is not None and outcome != "not run":
+            event = Tested(
+                at=moment,
+                release=variant.release_name,
+                variant=variant.id,
+                digest=origin,
+                by=test,
+                outcome=outcome,
+                output=output,
+                reason="; ".join(reasons),
+                report=report,
+            )
+    added = {"recorded": event is not None, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})
     with files.write_errors(root / report):
         files.make_state(book.folder)
         (root / report).parent.mkdir(exist_ok=True)
     files.write_atomically(root / report, msgspec.json.format(text, indent=2) + b"\n")
-    if artefact and origin is not None and outcome != "not run":
-        event = Tested(
-            at=moment,
-            release=variant.release_name,
-            variant=variant.id,
-            digest=origin,
-            by=test,
-            outcome=outcome,
-            output=str(artefact.output),
-            reason="; ".join(reasons),
-            report=report,
-        )
+    if event:
         book.append(event)
-    return report, recorded
+    return report, event is not None
 
 
 def _origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None:
@@ -165,6 +163,11 @@ def _result(
     stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
     origin = _origin(events, current, target) if target else None
     is_current = bool(current) and origin == current and not stopped_by
+    of_output = [
+        event
+        for event in of_now
+        if is_current and isinstance(event, Tested | Published) and event.output == target
+    ]
     return VariantResult(
         variant=variant,
         digest=current,
@@ -173,21 +176,16 @@ def _result(
         unknown=target if origin is None else "",
         last=_last(events, Ended),
         stopped_by=stopped_by,
-        smoke=_tested(of_now, "smoke", target) if is_current else None,
-        inspect=_tested(of_now, "inspect", target) if is_current else None,
+        smoke=_test(of_output, "smoke"),
+        inspect=_test(of_output, "inspect"),
         published=_last(of_now, Published),
-        organizations=tuple(
-            it.organization
-            for it in of_now
-            if is_current and isinstance(it, Published) and it.output == target
-        ),
+        organizations=tuple(it.organization for it in of_output if isinstance(it, Published)),
     )
 
 
-def _tested(events: Sequence[AnyEvent], by: ledger.TestKind, output: str) -> Tested | None:
-    """Return the last passed or failed test of a result, else the last undecided one."""
-    key = (by, output)
-    tests = [it for it in events if isinstance(it, Tested) and (it.by, it.output) == key]
+def _test(events: Sequence[Tested | Published], kind: ledger.TestKind) -> Tested | None:
+    """Return the last passed or failed test, else the last undecided one."""
+    tests = [it for it in events if isinstance(it, Tested) and it.by == kind]
     decided = [it for it in tests if it.outcome in {"passed", "failed"}]
     return next(reversed(decided or tests), None)
 

@@ -1,4 +1,4 @@
-"""Judge a smoke report: does this torch keep what the matrix states of a variant? Pure."""
+"""Judge a smoke report by what the matrix states of a variant. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from build_pytorch.base.versions import Version
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on, sm_code
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult
+from build_pytorch.smoke.smoke_report import SmokeReport
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
@@ -79,7 +79,7 @@ def _by_gpu(report: SmokeReport, variant: Variant) -> tuple[Outcome, *tuple[str,
 
 
 def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
-    """Return why a machine cannot run a variant's CPU code; empty where it can.
+    """Return why a machine cannot run a variant's CPU code, or an empty text if it can.
 
     `machine` is written as `uname -m` prints it, `flags` as /proc/cpuinfo does.
     """
@@ -93,7 +93,7 @@ def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
 
 
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield what this torch is and the variant is not. None of it needs a GPU."""
+    """Yield how this torch differs from the variant, as far as it is known without a GPU."""
     torch, release = report.torch, variant.release
     # The part after `+` is local: who built it, and how (PEP 440).
     if torch.version.partition("+")[0] != release.torch.version:
@@ -120,7 +120,7 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
 
 
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
-    """Yield kernels below the variant's ISA, which PyTorch chooses when it starts.
+    """Yield a reason if PyTorch chose kernels below the variant's ISA when it started.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on
     the length of the vectors, so they decide nothing.
@@ -135,33 +135,25 @@ def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
 def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
     """Yield every declared test of a device that did not pass, or that has no result."""
     by_name = {result.name: result for result in report.tests}
-    missing = []
+    gpu, missing = report.gpu, []
     for test in report.declared:
         result = by_name.get(test.name)
         if test.device != device:
             continue
         if result is None or result.outcome == "not run":
             missing.append(test.name)
-        elif result.outcome == "failed" or (
-            result.outcome == "skipped" and not _has_unmet_need(test, report)
-        ):
-            yield f"{test.name}: {_why(result)}"
+            continue
+        is_old = gpu and test.capability and Version(gpu.capability) < Version(test.capability)
+        # A torch without MAGMA is a fault of its own.
+        may_skip = is_old or (test.magma and not report.torch.magma)
+        if result.outcome == "failed" or (result.outcome == "skipped" and not may_skip):
+            size = ""
+            if result.error is not None:
+                size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
+            why = "; ".join(filter(None, [size, result.message]))
+            yield f"{test.name}: {why or result.outcome}"
     if missing:
         yield f"not run: {', '.join(missing)}"
-
-
-def _has_unmet_need(test: DeclaredTest, report: SmokeReport) -> bool:
-    """Return whether a test may be skipped. A torch without MAGMA is a fault of its own."""
-    gpu = report.gpu
-    is_old = gpu and test.capability and Version(gpu.capability) < Version(test.capability)
-    return bool(is_old or (test.magma and not report.torch.magma))
-
-
-def _why(result: SmokeResult) -> str:
-    size = ""
-    if result.error is not None:
-        size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
-    return "; ".join(filter(None, [size, result.message])) or result.outcome
 
 
 def _no_gpu(report: SmokeReport, variant: Variant) -> str:
@@ -171,15 +163,12 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
         return "no NVIDIA GPU here, so CUDA was not tested"
     if driver.visible_devices in {"", "-1"}:
         return "CUDA_VISIBLE_DEVICES hides the GPUs"
+    found = f"driver {driver.version}"
     if cuda and driver.version and Version(driver.version) < Version(cuda.driver):
-        return (
-            f"driver {driver.version} is older than {cuda.driver}, which CUDA {cuda.version} needs"
-        )
+        return f"{found} is older than {cuda.driver}, which CUDA {cuda.version} needs"
     if driver.libcuda_problem:
-        return (
-            f"driver {driver.version} is installed, but this Python cannot load its library "
-            f"({driver.libcuda_problem}); torch reports: {report.cuda.reason}"
-        )
+        what = f"this Python cannot load its library ({driver.libcuda_problem})"
+        return f"{found} is installed, but {what}; torch reports: {report.cuda.reason}"
     return f"torch reaches no GPU: {report.cuda.reason}"
 
 

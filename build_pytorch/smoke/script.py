@@ -7,7 +7,9 @@ is to be tested. A missing or broken torch is reported in the JSON.
 
 A second process runs the tests and reports each step through a pipe. If it crashes, its signal is
 recorded and a new process continues with the next test; if it hangs, it is killed at the limit.
-So one test never hides another. Exit code 0: the report is complete; 2: wrong arguments.
+A failed test therefore never hides the results of others.
+
+Exit code 0: the report is complete; 2: wrong arguments.
 
 To add a test, write a function with the decorator `smoke_test` in the section "The tests".
 """
@@ -197,13 +199,9 @@ def elementwise(torch: Any, device: str) -> Measured:
 def training(torch: Any, device: str) -> Measured:
     """Take ten steps of gradient descent; the loss must fall to that of float64 on a CPU."""
     images, labels = torch.randn(64, 3, 16, 16), torch.randint(0, 10, (64,))
-    layers = torch.nn
-    net = layers.Sequential(
-        layers.Conv2d(3, 8, 3, padding=1),
-        layers.ReLU(),
-        layers.Flatten(),
-        layers.Linear(8 * 16 * 16, 10),
-    )
+    nn = torch.nn
+    convolved, linear = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 16 * 16, 10)
+    net = nn.Sequential(convolved, nn.ReLU(), nn.Flatten(), linear)
     if device != "cpu":
         torch.backends.cudnn.allow_tf32 = False
 
@@ -214,7 +212,7 @@ def training(torch: Any, device: str) -> Measured:
         seen: list[float] = []
         for _ in range(10):
             optimizer.zero_grad()
-            loss = layers.functional.cross_entropy(model(x), y)
+            loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             seen.append(loss.item())
@@ -241,33 +239,30 @@ def work(arguments: argparse.Namespace) -> None:
     os.set_inheritable(arguments.pipe, False)  # noqa: FBT003 - positional only
     pipe = os.fdopen(arguments.pipe, "w", buffering=1, encoding="utf-8")
 
-    def done(name: str, facts: Facts) -> None:
-        pipe.write(json.dumps({"done": name, "facts": facts}) + "\n")
+    def send(**line: Any) -> None:
+        pipe.write(json.dumps(line) + "\n")
 
-    def begin(name: str) -> None:
-        pipe.write(json.dumps({"begin": name}) + "\n")
-
-    begin("torch")
+    send(begin="torch")
     try:
         torch = importlib.import_module("torch")
-        done("torch", torch_facts(torch))
+        send(done="torch", facts=torch_facts(torch))
     except BaseException as error:  # a broken torch may raise anything
-        done("torch", {"import_error": explained(error)})
+        send(done="torch", facts={"import_error": explained(error)})
         return
     cuda: Facts = {}
     for test in tests()[arguments.first :]:
         is_cuda = test.device == "cuda"
         if is_cuda and not cuda:
-            begin("cuda")
+            send(begin="cuda")
             cuda = cuda_facts(torch, arguments)
-            done("cuda", cuda)
-        begin(test.name)
+            send(done="cuda", facts=cuda)
+        send(begin=test.name)
         if is_cuda and not cuda["available"]:
-            done(test.name, {"outcome": "skipped", "message": cuda["reason"]})
+            send(done=test.name, facts={"outcome": "skipped", "message": cuda["reason"]})
             continue
         device = f"cuda:{arguments.device}" if is_cuda else "cpu"
         result = run_test(torch, device, test)
-        done(test.name, result)
+        send(done=test.name, facts=result)
         if is_cuda and result["outcome"] == "failed" and is_broken(torch, device):
             return  # the remaining tests need a new process
 
@@ -328,7 +323,7 @@ def torch_facts(torch: Any) -> Facts:
 def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
     """Return whether torch can use the chosen GPU, the reason if not, and all GPUs."""
     if arguments.cpu_only:
-        return {"available": False, "reason": "not asked: --cpu-only"}
+        return {"available": False, "reason": "disabled by --cpu-only"}
     try:
         if not torch.cuda.is_available():
             torch.cuda.init()  # raises with the reason
@@ -428,10 +423,15 @@ def watch(
     timer.cancel()
     if code == -signal.SIGKILL and time.monotonic() >= end:
         return running, f"still running when the limit of {arguments.limit:g} s was reached"
-    if code < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return running, f"ended by {names.get(-code, f'signal {-code}')}"
-    return running, f"ended with exit code {code}"
+    return running, ending(code)
+
+
+def ending(code: int) -> str:
+    """Return how a process ended; a negative code is a signal, as in subprocess."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
 def cpu_facts() -> Facts:

@@ -1,10 +1,24 @@
-"""The report that `script.py` prints, as frozen types. The script itself cannot import them."""
+"""Run the smoke script, and read its report as frozen types. The script cannot import them.
+
+They have the fields that are read here; `SmokeRun.raw` has the whole report.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from msgspec import Struct, json, structs
+import msgspec
+from msgspec import Struct
+
+from build_pytorch.base import process
+from build_pytorch.smoke import script
+
+SCRIPT: Final = Path(script.__file__)
+
+_GRACE: Final = 5.0
+"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
 
 class DeclaredTest(Struct, frozen=True, kw_only=True):
@@ -20,24 +34,8 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """Whether it needs a PyTorch with MAGMA."""
 
 
-_BOTH: Final = (
-    *("matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul"),
-    *("attention bf16", "elementwise", "training"),
-)
-_FORMAT_1: Final = (
-    *(DeclaredTest(name=f"cpu {name}", device="cpu") for name in (*_BOTH, "matmul int8", "solve")),
-    *(
-        DeclaredTest(name=f"cuda {name}", device="cuda")
-        for name in (*_BOTH, "matmul tf32", "solve cusolver")
-    ),
-    DeclaredTest(name="cuda matmul fp8", device="cuda", capability="8.9"),
-    DeclaredTest(name="cuda solve magma", device="cuda", magma=True),
-)
-"""All tests of the script that wrote format 1; its reports do not declare them."""
-
-
 class SmokeResult(Struct, frozen=True, kw_only=True):
-    """The result of one test. `error` and `tolerance` are relative, as `measure` defines them."""
+    """The result of one test. `error` and `tolerance` are relative (see MEASURE in script.py)."""
 
     name: str
     outcome: Literal["passed", "failed", "skipped", "not run"]
@@ -53,24 +51,20 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     import_error: str = ""
     file: str = ""
     version: str = ""
-    git: str | None = None
     cuda: str | None = None
     hip: str | None = None
     cudnn: int | None = None
     magma: bool = False
     arch_list: tuple[str, ...] = ()
     cpu_capability: str = ""
-    threads: int = 0
-    config: str = ""
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """A GPU that torch can use. `memory` is in bytes."""
+    """A GPU that torch can use."""
 
     index: int
     name: str
     capability: str
-    memory: int
 
 
 class CudaFacts(Struct, frozen=True, kw_only=True):
@@ -103,30 +97,23 @@ class PythonFacts(Struct, frozen=True, kw_only=True):
     """The Python that ran the script."""
 
     version: str
-    executable: str
-    system: str
     machine: str
 
 
 class SmokeReport(Struct, frozen=True, kw_only=True):
     """A whole report. `declared` lists the tests of the script that made it."""
 
-    schema: Literal[1, 2]
-    at: str
-    seconds: float
-    measure: str
+    schema: Literal[2]
     python: PythonFacts
     cpu: CpuFacts
     driver: DriverFacts
     torch: TorchFacts
     cuda: CudaFacts
     tests: tuple[SmokeResult, ...]
-    declared: tuple[DeclaredTest, ...] = ()
+    declared: tuple[DeclaredTest, ...]
 
     def __post_init__(self) -> None:
         """Require a test of each device: a report without tests must not pass."""
-        if self.schema == 1:
-            structs.force_setattr(self, "declared", _FORMAT_1)
         if {test.device for test in self.declared} != {"cpu", "cuda"}:
             raise ValueError("declares no tests for the CPU or none for CUDA")
 
@@ -138,6 +125,41 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
         return next((d for d in self.cuda.devices if d.index == self.cuda.device), None)
 
 
-def parse(text: str) -> SmokeReport:
-    """Read what the script printed. Raises ValueError where it is not a report."""
-    return json.decode(text, type=SmokeReport)
+class SmokeRun(Struct, frozen=True, kw_only=True):
+    """A report, also as it was printed (`raw`), or the reason why there is none."""
+
+    report: SmokeReport | None = None
+    raw: dict[str, Any] = {}
+    problem: str = ""
+
+
+def run(
+    python: Path,
+    env: Mapping[str, str | None],
+    *,
+    device: int,
+    seconds: float,
+    on_wait: Callable[[int], None],
+) -> SmokeRun:
+    """Run the script on one GPU for at most `seconds`; call `on_wait` while it runs.
+
+    Raises ToolError where the Python cannot be started.
+    """
+    maximum = seconds + min(seconds, _GRACE)
+    argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
+    # A user's own setting would make torch slower, and the build would be blamed for it.
+    started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
+    result = started.finish(maximum, on_wait)
+    if result.expired:
+        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
+    if result.code:
+        last = f": {result.last_line}" if result.code > 0 else ""
+        return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
+    try:
+        raw = msgspec.json.decode(result.stdout)
+        report = msgspec.convert(raw, SmokeReport)
+    except ValueError as error:  # msgspec's errors, and lone surrogates
+        return SmokeRun(problem=f"its output is not a report: {error}")
+    if raw.get("declared") != script.declarations():
+        return SmokeRun(problem="its report does not declare the tests of this script")
+    return SmokeRun(report=report, raw=raw)

@@ -1,14 +1,24 @@
-"""Programs that take the hash of a source. A new one is one entry of `FETCHERS`."""
+"""Take the hashes of sources: with fetchers, or from the log of a failed build.
+
+A new fetcher is one entry of `FETCHERS`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import Struct, structs
+
 from build_pytorch.base import process
-from build_pytorch.base.errors import ToolError
+from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
+from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.model import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
@@ -23,11 +33,9 @@ def _is_full(rev: str) -> bool:
 
 def _nix_prefetch(source: Source) -> list[str]:
     """Return the command of nix-prefetch, which takes a function of nixpkgs and its arguments."""
-    argv = ["nix-prefetch", "--quiet", source.function]
-    for name, value in source.arguments.items():
-        if value:
-            argv += [f"--{name}"] if value is True else [f"--{name}", value]
-    return argv
+    pairs = [(f"--{name}", value) for name, value in source.arguments.items() if value]
+    words = [word for pair in pairs for word in pair if isinstance(word, str)]
+    return ["nix-prefetch", "--quiet", source.function, *words]
 
 
 def _nurl(source: Source) -> list[str]:
@@ -95,16 +103,93 @@ FETCHERS: Final = (
 """Every fetcher, best first. Those called `nix` need Nix and Git only."""
 
 
-def fetchers_for(source: Source) -> Iterator[Fetcher]:
-    """Yield the fetchers on this machine for a source, best first."""
+class FetchedHash(Struct, frozen=True, kw_only=True):
+    """The true hash of a source and the fetcher that took it."""
+
+    source: Source
+    hash: str
+    fetcher: str
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the hash changed and the revision did not: a moved tag, or an attack."""
+        is_same_rev = self.source.recorded == self.source.taken_for
+        return is_same_rev and self.source.hash not in {"", self.hash}
+
+    @property
+    def state(self) -> str:
+        """The difference from matrix.toml in one or two words."""
+        if self.is_moved:
+            return "moved"
+        if self.source.hash == self.hash:
+            return "as recorded" if self.source.recorded == self.source.taken_for else "confirmed"
+        return "new" if self.source.hash else "taken"
+
+
+def fetch(source: Source, minutes: float) -> FetchedHash:
+    """Take the hash of one source with the first fetcher that succeeds. Raises ToolError."""
+    errors = []
     for fetcher in FETCHERS:
-        if source.shape in fetcher.shapes:
-            argv = fetcher.argv(source)
-            if argv and process.which(argv[0]):
-                yield fetcher
+        argv = fetcher.argv(source) if source.shape in fetcher.shapes else []
+        if not (argv and process.which(argv[0])):
+            continue
+        progress = ProgressLine(f"{source.label} by {fetcher.name}", 0)
+        try:
+            result = process.start(argv).finish(minutes * 60, progress.at)
+            found = _read_hash(source, result)
+            return FetchedHash(source=source, hash=found, fetcher=fetcher.name)
+        except ToolError as error:
+            errors.append(f"{error} ({fetcher.name})")
+        finally:
+            progress.end()
+    tools = "install Nix (Debian: apt-get install nix-bin)"
+    raise ToolError("; then ".join(errors) or f"{source.label}: no fetcher for it here; {tools}")
 
 
-def read_hash(source: Source, result: ProcessResult) -> str:
+def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
+    """Take the hash of every source; equal requests are fetched once. Raises ToolError."""
+    done: dict[tuple[str, ...], FetchedHash] = {}
+    for source in wanted:
+        if source.request not in done:
+            done[source.request] = fetch(source, minutes)
+    return [structs.replace(done[source.request], source=source) for source in wanted]
+
+
+def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
+    """Return the sources whose old hash a build log reports as wrong, with their true hash.
+
+    Raises BuildPytorchError for a log without such a hash, or with one that no source has.
+    """
+    try:
+        log = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
+    pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
+    if not pairs:
+        raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
+    hashes = {source.hash for source in wanted}
+    if unknown := [pair.specified for pair in pairs if pair.specified not in hashes]:
+        what = f"{', '.join(unknown)} is not a hash in matrix.toml"
+        hint = "nothing was changed; was the log made with this matrix?"
+        raise BuildPytorchError(f"{path}: {what}; {hint}")
+    return [
+        FetchedHash(source=source, hash=pair.got, fetcher="build log")
+        for pair in pairs
+        for source in wanted
+        if source.hash == pair.specified
+    ]
+
+
+def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
+    """Return the values of matrix.toml that record the hashes."""
+    values: dict[Trail, Value] = {}
+    for item in fetched:
+        *table, key = item.source.trail
+        values |= {item.source.trail: item.hash, (*table, f"{key}_of"): item.source.taken_for}
+    return values
+
+
+def _read_hash(source: Source, result: ProcessResult) -> str:
     """Return the hash, as SRI, that a fetcher printed. Raises ToolError with the reason.
 
     The hash is the last word, a value of a JSON object, or what Nix found in place of FAKE.
@@ -113,7 +198,7 @@ def read_hash(source: Source, result: ProcessResult) -> str:
     found = [hash_ for word in words if (hash_ := to_sri(word))]
     found += [pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE]
     if result.expired or not found:
-        raise ToolError(explain(source, result))
+        raise ToolError(_explain(source, result))
     return found[-1]
 
 
@@ -133,7 +218,7 @@ _FAILURES: Final = (
 """What a program writes to stderr, and the message for it; one with `rev` is for Git only."""
 
 
-def explain(source: Source, result: ProcessResult) -> str:
+def _explain(source: Source, result: ProcessResult) -> str:
     """Return one line on why a download failed."""
     if result.expired:
         return f"{source.label}: not finished in the time that --timeout gives"

@@ -1,19 +1,21 @@
-"""Tags, releases and commits on GitHub, with its limits and failures explained."""
+"""GitHub: its tags, releases and commits, what is newer than the matrix, and its failures."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import requests
+from msgspec import Struct
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import Version
+from build_pytorch.matrix.model import Matrix
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
@@ -22,6 +24,7 @@ API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
 TOKEN_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 
 NIXPKGS: Final = ("NixOS", "nixpkgs")
+BRANCH: Final = "nixos-unstable"
 
 _CONNECT_SECONDS: Final = 10
 _ANSWER_SECONDS: Final = 30
@@ -102,6 +105,34 @@ def newest_version(releases: Mapping[str, bool]) -> str | None:
     tags = [tag for tag, is_pre in releases.items() if not is_pre]
     versions = [tag[1:] for tag in tags if re.fullmatch(r"v\d+(\.\d+){1,2}", tag)]
     return max(versions, key=Version, default=None)
+
+
+class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The newest version of a source of a release, beside ours; `date` is that of a commit."""
+
+    release: str
+    name: str
+    ours: str
+    newest: str
+    newer: bool
+    date: str = ""
+
+
+def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
+    """Compare each release with GitHub. Raises ToolError if GitHub does not answer."""
+    github = GitHub()
+    for name, release in matrix.releases.items():
+        ours = release.torch.version
+        newest = newest_version(github.releases(release.torch.owner, release.torch.repo))
+        is_newer = newest is not None and Version(newest) > Version(ours)
+        yield UpstreamVersion(
+            release=name, name="torch", ours=ours, newest=newest or "?", newer=is_newer
+        )
+        ours = release.nixpkgs.rev
+        rev, date = github.head(*NIXPKGS, BRANCH)
+        yield UpstreamVersion(
+            release=name, name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date
+        )
 
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:

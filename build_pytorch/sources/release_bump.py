@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -18,44 +17,38 @@ from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
 from build_pytorch.base.versions import Version, digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
-from build_pytorch.matrix import field_types, matrix_editor
+from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
-from build_pytorch.sources import source_fetch
+from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.source_fetch import FetchedHash
 from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
-_ALLOWED: Final[dict[str, tuple[Any, str]]] = {
-    "torch": (field_types.Version, "a version such as 2.11.0"),
-    "nixpkgs": (field_types.Rev40, "a full Git revision, 40 hex digits"),
-    "cuda": (field_types.CudaVersion, "a CUDA version such as 13.1"),
-}
-
 
 class BumpTarget(Struct, frozen=True, kw_only=True):
-    """The versions to move to. An empty one stays as it is."""
+    """The versions to move to. What is None stays as it is."""
 
-    torch: str
-    nixpkgs: str
-    cuda: str
+    torch: field_types.Version | None = None
+    nixpkgs: field_types.Rev40 | None = None
+    cuda: field_types.CudaVersion | None = None
 
-    def check(self) -> None:
-        """Raise BuildPytorchError for a malformed version, before it reaches a URL or a file."""
-        if not (self.torch or self.nixpkgs or self.cuda):
-            raise BuildPytorchError(
-                "nothing to do; give --torch VERSION, --nixpkgs REV or --cuda VERSION"
-            )
-        for option, (kind, allowed) in _ALLOWED.items():
-            value = getattr(self, option)
-            try:
-                if value:
-                    msgspec.convert(value, kind)
-            except msgspec.ValidationError:
-                message = f'--{option}: found "{value}"; allowed: {allowed}'
-                raise BuildPytorchError(message) from None
+
+def target_of(**versions: str) -> BumpTarget:
+    """Return the target with those versions that are not empty.
+
+    Raises BuildPytorchError for none, or for one that is malformed and must not reach a URL.
+    """
+    given = {name: version for name, version in versions.items() if version}
+    if not given:
+        options = "--torch VERSION, --nixpkgs REV or --cuda VERSION"
+        raise BuildPytorchError(f"nothing to do; give {options}")
+    try:
+        return msgspec.convert(given, BumpTarget)
+    except msgspec.ValidationError as error:
+        (name,), what = matrix_errors.explain(error, given, BumpTarget)[0]
+        raise BuildPytorchError(f"--{name}: {what}") from None
 
 
 def chosen_release(matrix: Matrix, name: str) -> str:
@@ -74,10 +67,7 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
 
     A pre-release is refused unless `pre` is set.
     """
-    if not (target.torch or target.nixpkgs):
-        return
-    github = GitHub()
-    owner, repo = release.torch.owner, release.torch.repo
+    github, owner, repo = GitHub(), release.torch.owner, release.torch.repo
     if target.torch:
         tag = f"v{target.torch}"
         if Version(target.torch).is_prerelease and not pre:
@@ -131,11 +121,10 @@ def values(name: str, release: Release, target: BumpTarget) -> Iterator[tuple[Tr
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
     """Fetch the sources of a release that changed, one by one. Raises ToolError."""
-    before = {(source.release, source.name): source.request for source in sources(old)}
+    before = {(source.release, source.name, source.request) for source in sources(old)}
     for source in sources(new):
-        key = (source.release, source.name)
-        if source.release == name and source.request != before.get(key):
-            yield source_fetch.fetch(source, minutes)
+        if source.release == name and (name, source.name, source.request) not in before:
+            yield fetch(source, minutes)
 
 
 def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
@@ -150,9 +139,7 @@ def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
             is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
             action = Action.DELETE if is_ours else Action.REFUSED
             reason = "has another name now" if is_ours else "edited by hand, and has another name"
-            changes.append(
-                Change(path=path, action=action, reason=reason, old=data, is_deletion=True)
-            )
+            changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
     if page != moved:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -19,21 +19,14 @@ GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 """Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
 
 
-class SourceKind(NamedTuple):
-    """A table of a release in matrix.toml that has a hash, recorded with what it was taken for."""
-
-    table: str
-    hash_key: str = "hash"
-    """The key with `_of` added is that of the recorded revision or URL."""
-    taken_for: str = "rev"
-    """The key of the revision or URL that the hash must belong to."""
-
-
-KINDS: Final = (
-    SourceKind("torch"),
-    SourceKind("nixpkgs", hash_key="sha256"),
-    SourceKind("magma_patch", taken_for="url"),
-)
+KINDS: Final = {
+    "torch": ("hash", "rev"),
+    "nixpkgs": ("sha256", "rev"),
+    "magma_patch": ("hash", "url"),
+}
+"""The tables of a release that have a hash, with two keys: that of the hash, and that of the
+revision or URL that the hash must belong to. The key of the hash with `_of` added has the one that
+it was taken for."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -53,8 +46,8 @@ class Source(Struct, frozen=True, kw_only=True):
     hash: str
     taken_for: str
     recorded: str
-    hash_trail: Trail
-    recorded_trail: Trail
+    trail: Trail
+    """The path of the hash in matrix.toml."""
 
     @property
     def label(self) -> str:
@@ -89,12 +82,11 @@ def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
 
 
 def _of(name: str, release: Release) -> Iterator[Source]:
-    for table, hash_key, taken_for in KINDS:
+    for table, (hash_key, taken_for) in KINDS.items():
         values: Any = getattr(release, table)
         if values is None:
             continue
         url, arguments = _request(values)
-        trail: Trail = ("release", name, table)
         yield Source(
             name=table,
             release=name,
@@ -106,8 +98,7 @@ def _of(name: str, release: Release) -> Iterator[Source]:
             hash=getattr(values, hash_key),
             taken_for=getattr(values, taken_for),
             recorded=getattr(values, f"{hash_key}_of"),
-            hash_trail=(*trail, hash_key),
-            recorded_trail=(*trail, f"{hash_key}_of"),
+            trail=("release", name, table, hash_key),
         )
 
 

@@ -1,0 +1,142 @@
+"""The parts of an inspection: what they look at, what they report, and their results."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct, structs
+
+from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix.model import Variant
+from build_pytorch.results.artefacts import Artefact
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is read, how much of it is done, and how much there is (0: unknown)."""
+
+_OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
+"""PyTorch's own libraries, not those that a wheel bundles."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """The built files of a variant. Without an artefact: a folder given by the user."""
+
+    variant: Variant
+    folder: Path
+    """The folder of libtorch_cpu.so."""
+    artefact: Artefact | None = None
+
+    @property
+    def output(self) -> str:
+        """The store path behind the result link; empty for a folder."""
+        return str(self.artefact.output) if self.artefact else ""
+
+    def libraries(self) -> list[Path]:
+        """Return PyTorch's own libraries."""
+        return sorted(path for path in self.folder.iterdir() if _OURS.fullmatch(path.name))
+
+
+def has_libtorch(folder: Path) -> bool:
+    """Whether a folder has an entry with the name of PyTorch's library, of any file type."""
+    return os.path.lexists(folder / "libtorch_cpu.so")
+
+
+class PartFinding(Struct, frozen=True):
+    """A difference from the expected. `path` is one of the part's subjects."""
+
+    path: str
+    severity: Literal["error", "warning"]
+    found: str
+    expected: str
+    fix: str = ""
+
+
+Findings = Iterator[PartFinding]
+PartState = Literal["passed", "failed", "warning", "skipped"]
+
+
+def error(path: str, found: str, expected: str, fix: str = "") -> PartFinding:
+    """Return a finding that fails the part."""
+    return PartFinding(path, "error", found, expected, fix)
+
+
+def warning(path: str, found: str, expected: str, fix: str = "") -> PartFinding:
+    """Return a finding that does not fail the part."""
+    return PartFinding(path, "warning", found, expected, fix)
+
+
+class PartRun(Struct):
+    """The input of a part, and what it reports besides its findings."""
+
+    target: Target
+    progress: Progress
+    subjects: list[str] = []
+    """The files or other things that the part looks at."""
+    figures: dict[str, Any] = {}
+    undecided: str = ""
+    """What could not be decided; if not empty, the part does not pass."""
+
+
+class PartResult(Struct, frozen=True, kw_only=True):
+    """The outcome of one part; the fields are keys of --json."""
+
+    id: str
+    title: str
+    state: PartState = "skipped"
+    reason: str = ""
+    """Why the part was skipped, or what could not be decided."""
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    findings: tuple[PartFinding, ...] = ()
+    figures: dict[str, Any] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why the part did not pass: its first error, or what could not be decided."""
+        errors = (f"{f.path}: {f.found}" for f in self.findings if f.severity == "error")
+        return f"{self.id}: {next(errors, self.reason)}"
+
+
+class Part(Struct, frozen=True):
+    """One part of an inspection: a stable id, a title, how to fix a violation, what looks.
+
+    `look` yields findings and raises ToolError if it cannot look. `needs_result`: it looks at a
+    store path, so a folder has nothing for it. `needs_files`: it reads the libraries.
+    """
+
+    id: str
+    title: str
+    fix: str
+    look: Callable[[PartRun], Findings]
+    needs_result: bool = False
+    needs_files: bool = True
+
+    def inspect(self, target: Target, progress: Progress) -> PartResult:
+        """Look at the files; skipped if a tool is missing or fails or a file cannot be read."""
+        run = PartRun(target, progress)
+        try:
+            findings = tuple(structs.replace(f, fix=f.fix or self.fix) for f in self.look(run))
+        except (ToolError, OSError) as reason:
+            return self.skipped(str(reason).split("\n", maxsplit=1)[0])
+        bad = {finding.path for finding in findings}
+        severities = {finding.severity for finding in findings}
+        state: PartState = "warning" if findings else "passed"
+        if run.undecided or not run.subjects:
+            state = "skipped"
+        return PartResult(
+            id=self.id,
+            title=self.title,
+            state="failed" if "error" in severities else state,
+            reason=run.undecided,
+            passed=() if run.undecided else tuple(n for n in run.subjects if n not in bad),
+            failed=tuple(name for name in run.subjects if name in bad),
+            findings=findings,
+            figures=run.figures,
+        )
+
+    def skipped(self, reason: str) -> PartResult:
+        """Return the result of a part that could not look."""
+        return PartResult(id=self.id, title=self.title, reason=reason)
