@@ -51,6 +51,7 @@ x.h:3:2: warning: #warning "Unsupported gpu architecture"
 please set TORCH_CUDA_ARCH_LIST="7.0 7.5" to choose (e.g. TORCH_CUDA_ARCH_LIST=8.0;9.0)
 CMAKE_CUDA_ARCHITECTURES:STRING=52
 see CMAKE_CUDA_ARCHITECTURES=75 in the manual
+"-DTORCH_CUDA_ARCH_LIST=7.0" and "-DCMAKE_CUDA_ARCHITECTURES=75" are examples
 -DCMAKE_CUDA_ARCHITECTURES=90a -DX=1
 -- CMAKE_CUDA_ARCHITECTURES: FALSE
 -- Added CUDA NVCC flags for: -gencode;arch=compute_90,code=sm_90;-gencode;arch=compute_90a,code=sm_90a
@@ -96,11 +97,13 @@ GPU_LINES = {
         'declare -x TORCH_CUDA_ARCH_LIST="8.0;9.0"',
         "TORCH_CUDA_ARCH_LIST=9.0+PTX",
         "-DTORCH_CUDA_ARCH_LIST=9.0a -DUSE_MAGMA=1",
+        "cmake -GNinja -DTORCH_CUDA_ARCH_LIST=8.0 -DUSE_MAGMA=1",
         "--   TORCH_CUDA_ARCH_LIST  : 5.0 6.0",
     ],
     "wrong-architecture": [
         "CMAKE_CUDA_ARCHITECTURES=native",
         "-DCMAKE_CUDA_ARCHITECTURES:STRING=90;100 -DX=1",
+        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=100 -DX=1",
         '-- CMAKE_CUDA_ARCHITECTURES: "75-real"',
     ],
     "wrong-nvcc-flags": [

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from world import wait_until
 
+from build_pytorch.base import process_stream
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.process_stream import StreamedProcess, run_tail
 
@@ -71,6 +72,31 @@ def test_what_a_program_leaves_behind_in_its_group_is_ended() -> None:
     wait_until(lambda: is_gone(int(lines[0])), "end of the background process")
 
 
+ZOMBIE = """
+import os, time
+reading, writing = os.pipe()
+if os.fork():
+    os.read(reading, 1)
+    os._exit(0)
+if not os.fork():
+    os._exit(0)  # stays in the group; its parent leaves the group and does not collect it
+os.setsid()
+print(os.getpid(), flush=True)
+os.close(1)
+os.close(2)
+os.write(writing, b"x")
+time.sleep(60)
+"""
+
+
+def test_a_dead_process_of_the_group_is_not_waited_for() -> None:
+    start = time.monotonic()
+    code, lines = run(sys.executable, "-c", ZOMBIE)
+    assert code == 0
+    assert time.monotonic() - start < process_stream._GRACE  # noqa: SLF001 - the whole wait
+    psutil.Process(int(lines[0])).kill()
+
+
 def test_kill_reaches_descendants_in_other_sessions() -> None:
     script = "setsid sh -c 'echo $$; exec sleep 4244' & wait"
     _, lines = run("sh", "-c", script, during=lambda program: program.kill())
@@ -83,7 +109,11 @@ def test_a_signal_reaches_the_group() -> None:
     assert (code, lines) == (5, [b"ready", b"asked"])
 
 
-def test_waiting_for_a_dying_process_does_not_block_others(tmp_path: Path) -> None:
+def test_waiting_for_a_dying_process_does_not_block_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_stream, "_GRACE", 1.5)
+
     async def main() -> tuple[float, int]:
         # What it leaves behind ignores SIGTERM, so its end takes the whole grace period.
         deaf = f"(trap '' TERM; >{tmp_path}/deaf; sleep 4246) &"

@@ -55,7 +55,7 @@ class Site:
             ),
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
-            "BUILD_PYTORCH_RETRY_SECONDS": "0.2",
+            "BUILD_PYTORCH_RETRY_SECONDS": "0.05",
         }
 
     def nix(self, *argv: str, check: bool = True, env: dict[str, str] | None = None) -> str:

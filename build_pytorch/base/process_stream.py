@@ -7,20 +7,20 @@ import contextlib
 import os
 import signal
 import sys
+from asyncio import BaseTransport
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 import psutil
 
-from build_pytorch.base import process
+from build_pytorch.base.process import Environment, environment, start_error
 
 _GRACE: Final = 3.0
 """Seconds that processes which a program left behind get to end, and its output to be read."""
 
-_LONGEST: Final = 1 << 20
-"""Bytes without a line break that are passed on as a line."""
+_LONGEST: Final = 1 << 20  #: bytes without a line break that are passed on as a line
 
 
 class StreamedProcess:
@@ -30,36 +30,29 @@ class StreamedProcess:
     """
 
     def __init__(
-        self,
-        child: asyncio.subprocess.Process,
-        output: asyncio.StreamReader,
-        close: Callable[[], None],
+        self, child: asyncio.subprocess.Process, output: asyncio.StreamReader, pipe: BaseTransport
     ) -> None:
+        self.pid = child.pid
         self._child = child
         self._output = output
-        self._close = close
-        self.pid = child.pid
+        self._pipe = pipe
 
     @classmethod
     async def start(
-        cls,
-        argv: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str | None] | None = None,
+        cls, argv: Sequence[str], *, cwd: Path | None = None, env: Environment | None = None
     ) -> Self:
         """Start a program with `env` added to ours. Raises ToolError where that is impossible."""
         # A pipe of our own: the end of the program is seen also while others hold its output open.
         read_end, write_end = os.pipe()
         output = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(output), os.fdopen(read_end, "rb", 0)
         )
         try:
             child = await asyncio.create_subprocess_exec(
                 *argv,
                 cwd=cwd,
-                env=process.environment(env),
+                env=environment(env),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=asyncio.subprocess.STDOUT,
@@ -67,13 +60,13 @@ class StreamedProcess:
                 preexec_fn=_terminated_with_parent(),
             )
         except BaseException as error:
-            transport.close()
+            pipe.close()
             if isinstance(error, OSError):
-                raise process.start_error(argv[0], error) from None
+                raise start_error(argv[0], error) from None
             raise
         finally:
             os.close(write_end)
-        return cls(child, output, transport.close)
+        return cls(child, output, pipe)
 
     async def run(self, take: Callable[[list[bytes]], object]) -> int:
         """Pass the output to `take`, lines as they arrive, and return the exit code.
@@ -93,7 +86,7 @@ class StreamedProcess:
             if self._child.returncode is None:
                 self.kill()
                 await self._child.wait()
-            self._close()
+            self._pipe.close()
         return code
 
     async def _read(self, take: Callable[[list[bytes]], object]) -> None:
@@ -119,9 +112,7 @@ class StreamedProcess:
 
     def kill(self) -> None:
         """Kill the program and all its descendants, also those in other process groups."""
-        family = []
-        with contextlib.suppress(psutil.Error):
-            family = psutil.Process(self.pid).children(recursive=True)
+        family = self._family()
         self.send(signal.SIGKILL)
         for member in family:
             with contextlib.suppress(psutil.Error):
@@ -129,32 +120,49 @@ class StreamedProcess:
 
     def memory(self) -> int:
         """Return the bytes that the program and its descendants hold; 0 where that is unknown."""
-        try:
+        with contextlib.suppress(psutil.Error):
+            return sum(member.memory_info().rss for member in self._family())
+        return 0
+
+    def _family(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
             program = psutil.Process(self.pid)
-            family = [program, *program.children(recursive=True)]
-            return sum(member.memory_info().rss for member in family)
-        except psutil.Error:
-            return 0
+            return [program, *program.children(recursive=True)]
+        return []
 
     async def _end_group(self) -> None:
         self.send(signal.SIGTERM)
-        end = asyncio.get_running_loop().time() + _GRACE
-        with contextlib.suppress(ProcessLookupError):
-            while asyncio.get_running_loop().time() < end:
-                os.killpg(self.pid, 0)
-                await asyncio.sleep(0.05)
+        for _ in range(int(_GRACE / 0.05)):
+            if not any(map(self._is_member, psutil.pids())):
+                break
+            await asyncio.sleep(0.05)
         self.send(signal.SIGKILL)
 
+    def _is_member(self, pid: int) -> bool:
+        """Whether a process of the group runs; a dead one may wait long for its parent."""
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getpgid(pid) == self.pid:
+                return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return False
 
-async def run_tail(argv: Sequence[str], lines: int = 1) -> tuple[int, list[str]]:
-    """Run a program. Return its exit code and the last lines of its output that are not empty."""
-    tail: deque[bytes] = deque(maxlen=lines)
-    program = await StreamedProcess.start(argv)
-    code = await program.run(lambda batch: tail.extend(line for line in batch if line.strip()))
+
+async def run_tail(
+    argv: Sequence[str], most: int = 1, *, cwd: Path | None = None, log: IO[bytes] | None = None
+) -> tuple[int, list[str]]:
+    """Run a program, with its output in `log`. Raises ToolError, OSError for the log.
+
+    Returns its exit code and the last lines of its output that are not empty.
+    """
+    tail: deque[bytes] = deque(maxlen=most)
+
+    def take(lines: list[bytes]) -> None:
+        tail.extend(line for line in lines if line.strip())
+        if log:
+            log.writelines(line + b"\n" for line in lines)
+
+    program = await StreamedProcess.start(argv, cwd=cwd)
+    code = await program.run(take)
     return code, [line.decode("utf-8", errors="replace") for line in tail]
-
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def _terminated_with_parent() -> Callable[[], object] | None:
@@ -170,7 +178,7 @@ def _terminated_with_parent() -> Callable[[], object] | None:
     parent = os.getpid()
 
     def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # we died before the call
             os._exit(1)
 

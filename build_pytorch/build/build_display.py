@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.console import Clock, Screen, visible
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
 
@@ -16,14 +16,9 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_EVERY: Final = 0.25
-"""Seconds between two updates of the live table."""
-
-_QUIET: Final = 300.0
-"""Seconds without news after which a plain line is repeated."""
-
-_ENOUGH: Final = 0.03
-"""The part of ninja's steps after which their pace is used for an estimate."""
+_EVERY: Final = 0.25  #: seconds between two updates of the live table
+_QUIET: Final = 300.0  #: seconds without news after which a plain line is repeated
+_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
 
 
 class BuildDisplay:
@@ -33,10 +28,7 @@ class BuildDisplay:
     """
 
     def __init__(
-        self,
-        screen: Screen,
-        history: Mapping[str, float],
-        now: Callable[[], float] = time.monotonic,
+        self, screen: Screen, history: Mapping[str, float], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
         self.history = history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,35 +21,27 @@ from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
 
 _GIB: Final = 1 << 30
-
-_CGROUP_LIMITS: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: version 2, version 1
 
 
-def unverified(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield recipes in which verification finds errors."""
-    if not variants:
-        return
-    bad: dict[str, list[str]] = {}
-    for finding in verification.verify(matrix, root, variants=variants).findings:
-        if finding.severity == "error":
-            bad.setdefault(finding.path, []).append(finding.check)
-    for variant in variants:
-        if ids := bad.get(variant.path):
-            yield (
-                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
-                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
-            )
-
-
-def occupied(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield result links whose name is taken by something else."""
+def before_evaluation(
+    matrix: Matrix, root: Path, variants: Sequence[Variant], *, force: bool
+) -> Iterator[str]:
+    """Yield result links whose name is taken, and recipes in which verification finds errors."""
     for variant in variants:
         link = artefacts.link(root, variant)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
+    if force or not variants:
+        return
+    found = verification.verify(matrix, root, variants=variants).findings
+    for variant in variants:
+        ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
+        if ids:
+            yield (
+                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
+                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
+            )
 
 
 def stopped_results(
@@ -67,20 +60,20 @@ def stopped_results(
 
 def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield system features that recipes need and no machine has."""
-    here = backend.host.features
+    if (here := backend.host.features) is None:
+        return
     missing: dict[str, list[str]] = {}
     for step in steps:
-        if not step.derivation or here is None:
-            continue
-        if not backend.builder(step.derivation.system, step.derivation.features):
-            for feature in step.derivation.features:
-                if feature not in here:
-                    missing.setdefault(feature, []).append(step.variant.id)
+        drv = step.derivation
+        if drv and not backend.builder(drv.system, drv.features):
+            for feature in drv.features:
+                missing.setdefault(feature, []).append(step.variant.id)
     for feature, ids in missing.items():
-        yield (
-            f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
-            "nix.conf, or a builder that has it with --builders"
-        )
+        if feature not in here:
+            yield (
+                f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
+                "nix.conf, or a builder that has it with --builders"
+            )
 
 
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
@@ -96,7 +89,8 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 "or --cores, a larger machine with --builders, or --force"
             )
         for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
-            free = _free_disk(place)
+            existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+            free = shutil.disk_usage(existing).free / _GIB
             if free < build.disk * jobs:
                 yield (
                     f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
@@ -117,17 +111,7 @@ def few_cores(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
 
 def most_cores(steps: Sequence[Step], jobs: int) -> int:
     """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
-    share = _cpus() // jobs
-    return min(build.cores(_memory() / jobs, share) for build in _needs(steps))
-
-
-def _needs(steps: Sequence[Step]) -> list[Build]:
-    """Return what builds need, once for each release that differs."""
-    found: list[Build] = []
-    for step in steps:
-        if step.variant.release.build not in found:
-            found.append(step.variant.release.build)
-    return found
+    return min(build.cores(_memory() / jobs, _cpus() // jobs) for build in _needs(steps))
 
 
 def only_run(root: Path) -> AbstractContextManager[None]:
@@ -144,26 +128,21 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
+def _needs(steps: Sequence[Step]) -> list[Build]:
+    """Return what builds need, once for each release that differs."""
+    return list(dict.fromkeys(step.variant.release.build for step in steps))
+
+
 def _memory() -> float:
     """Return GiB of memory that builds may use: of the machine, or of the container if less."""
     total: int = psutil.virtual_memory().total
     for limit in _CGROUP_LIMITS:
-        try:
-            total = min(total, int(limit.read_text()))
-        except (OSError, ValueError):  # no such limit, or "max"
-            continue
+        with contextlib.suppress(OSError, ValueError):  # no such limit, or "max"
+            total = min(total, int(Path("/sys/fs/cgroup", limit).read_text()))
     return total / _GIB
 
 
 def _cpus() -> int:
     """Return the number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _free_disk(path: Path) -> float:
-    """Return the free GiB where a path is or would be."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free / _GIB
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

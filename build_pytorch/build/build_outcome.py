@@ -9,7 +9,6 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from build_pytorch.base.errors import WriteError
-from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.matrix.model import Variant
@@ -17,8 +16,7 @@ from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
 BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
-_KILLED: Final = (137, -9)
-"""Exit codes of a program that the kernel killed, as shells and as Python write them."""
+_KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
 
 
 class BuildOutcome(Struct, frozen=True, kw_only=True):
@@ -34,6 +32,11 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...] = ()
     where: str = ""
 
+    @property
+    def cause(self) -> str:
+        """The id of the log rule that names the failure, or an empty text."""
+        return self.rule.id if self.rule else ""
+
 
 def decide(
     attempt: Attempt, code: int, outputs: tuple[str, ...], *, was_ended: bool
@@ -42,8 +45,10 @@ def decide(
 
     `was_ended`: the run ended the program, for a signal or for the sake of another build.
     """
-    progress = attempt.progress
+    progress, variant = attempt.progress, attempt.step.variant
     state: BuildState
+    no_result = f"no error, and no new result-{variant.package}; remove that link and run again"
+    ending = f"exit code {code}" if code else no_result
     rule: LogRule | None = None
     message = ""
     if attempt.rule is not None:  # a result that was built nevertheless is wrong
@@ -52,15 +57,14 @@ def decide(
     elif outputs:
         state = "built"
     elif was_ended:
-        state, message = "interrupted", _ending(attempt.step, code)
+        state, message = "interrupted", ending
     else:
         state = "failed"
-        rule, message = progress.cause() or (None, _ending(attempt.step, code))
+        rule, message = progress.cause() or (None, ending)
         if code in _KILLED and rule is None:
             rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
-            message = f"exit code {code}"
     return BuildOutcome(
-        variant=attempt.step.variant,
+        variant=variant,
         state=state,
         seconds=attempt.seconds,
         rule=rule,
@@ -100,14 +104,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _ending(step: Step, code: int) -> str:
-    """Return how a program ended that left no result."""
-    if code:
-        return f"exit code {code}"
-    name = f"result-{step.variant.package}"
-    return f"no error, and no new {name}; remove that link and run again"
 
 
 class BuildRecord:
@@ -150,7 +146,7 @@ class BuildRecord:
             outcome=outcome.state if outcome.state != "not started" else "failed",
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
-            cause=outcome.rule.id if outcome.rule else "",
+            cause=outcome.cause,
             message=outcome.message[:500],
             steps=attempt.progress.total,
             peak_memory=peak_memory,

@@ -32,9 +32,8 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     @property
     def hours(self) -> float:
         """About how long all builds take here, by the core-hours of the matrix."""
-        at_once = min(self.jobs, len(self.builds)) * self.cores
         total = sum(step.variant.release.build.core_hours for step in self.builds)
-        return total / at_once if at_once else 0.0
+        return total / (self.jobs * self.cores) if self.cores else 0.0
 
     @property
     def builds(self) -> list[Step]:
@@ -51,9 +50,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     backend = backend_registry.choose(settings, matrix, store.settings())
     results = evidence.look(root, variants)
     rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
-    obstacles = list(build_obstacles.occupied(root, rest))
-    if not force:
-        obstacles += build_obstacles.unverified(matrix, root, rest)
+    obstacles = list(build_obstacles.before_evaluation(matrix, root, rest, force=force))
     evaluated = DerivationSet({}, {})
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run
@@ -61,9 +58,8 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     found = evaluated.derivations
     there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
-    steps = [
-        _step(results[v.package], found.get(v.package), there, backend) for v in ordered(variants)
-    ]
+    in_order = [results[variant.package] for variant in ordered(variants)]
+    steps = [_step(r, found.get(r.variant.package), there, backend) for r in in_order]
     building = [step for step in steps if step.action == "build"]
     local = [step for step in building if not step.where]
     if building and not obstacles:

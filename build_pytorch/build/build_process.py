@@ -20,11 +20,8 @@ from build_pytorch.build.log_reader import BuildProgress, named
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.results import ledger
 
-_PATIENCE: Final = 10.0
-"""Seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL."""
-
-_MEMORY_EVERY: Final = 5.0
-"""Seconds between two measurements of a build's memory."""
+_PATIENCE: Final = 10.0  #: seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL
+_MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
 
 
 class Attempt:
@@ -35,15 +32,12 @@ class Attempt:
         self.progress = BuildProgress(step.variant)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
+        # Below the root.
         self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
-        """Below the root."""
-        self.rule: LogRule | None = None
-        """The rule for which the build is stopped."""
-        self.lost_log = ""
-        """Why the log is incomplete: a full disk ends no build."""
+        self.rule: LogRule | None = None  #: the rule for which the build is stopped
+        self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
-        self.is_shared = False
-        """Whether other steps are built in the same process."""
+        self.is_shared = False  #: whether other steps are built in the same process
         self._started = time.monotonic()
         with files.write_errors(root / self.log):
             (root / self.log).parent.mkdir(parents=True, exist_ok=True)
@@ -84,14 +78,10 @@ class BuildProcess:
         command: BuildCommand,
         on_rule: Callable[[BuildProcess, Attempt], None],
     ) -> None:
-        self.attempts = list(attempts)
-        """Those that are not concluded."""
+        self.attempts = list(attempts)  #: those that are not concluded
         self.command = command
-        self.peak_memory = 0
-        """Bytes."""
-        self.is_interrupted = False
-        """Whether the run ended it, not a log rule."""
-        self.is_stopped = False
+        self.peak_memory = 0  #: bytes
+        self.is_interrupted = False  #: whether the run ended it, not a log rule
         self.has_ended = False
         self.news = asyncio.Event()
         """Set when another step of a shared process has begun, and at the end."""
@@ -100,34 +90,27 @@ class BuildProcess:
         self._owners = {backend.owner(a.step): a for a in attempts}
         self._read = backend.reader([a.step for a in attempts])
         self._on_rule = on_rule
-        self._is_killed = False
-        self._program: StreamedProcess | None = None
-        self._stopping: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._kill = asyncio.Event()
         for attempt in attempts:
             attempt.is_shared = len(attempts) > 1
 
     async def run(self) -> int:
         """Run the program to its end and return the exit code. Raises ToolError."""
         argv = [*self.command.argv, *self.command.hidden]
-        measuring = None
+        helpers: list[asyncio.Task[None]] = []
         try:
             for attempt in self._all:
                 attempt.write([f"$ {shlex.join(argv)}"])
-            self._program = await StreamedProcess.start(
-                argv, cwd=self._backend.settings.root, env=self.command.env
-            )
-            measuring = asyncio.create_task(self._measure(self._program))
-            if self._is_killed:  # before the program existed
-                self._program.kill()
-            elif self.is_stopped:
-                self._stopping = asyncio.create_task(self._escalate())
-            return await self._program.run(self._take)
+            root = self._backend.settings.root
+            program = await StreamedProcess.start(argv, cwd=root, env=self.command.env)
+            helpers += map(asyncio.create_task, (self._measure(program), self._terminate(program)))
+            return await program.run(self._take)
         finally:
             self.has_ended = True
             self.news.set()
-            for task in (measuring, self._stopping):
-                if task:
-                    task.cancel()
+            for task in helpers:
+                task.cancel()
             for attempt in self._all:
                 attempt.close()
 
@@ -156,21 +139,25 @@ class BuildProcess:
             self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
             await asyncio.sleep(_MEMORY_EVERY)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` or `kill` was called."""
+        return self._stop.is_set()
+
     def stop(self) -> None:
         """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
-        if not self.is_stopped and self._program:
-            self._stopping = asyncio.create_task(self._escalate())
-        self.is_stopped = True
+        self._stop.set()
 
     def kill(self) -> None:
-        """Kill the program at once."""
-        self.is_stopped = self._is_killed = True
-        if self._program and not self.has_ended:
-            self._program.kill()
+        """Kill the program as soon as it runs."""
+        self._kill.set()
+        self._stop.set()
 
-    async def _escalate(self) -> None:
-        if program := self._program:
-            for number in (signal.SIGINT, signal.SIGTERM):
+    async def _terminate(self, program: StreamedProcess) -> None:
+        await self._stop.wait()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if not self._kill.is_set():
                 program.send(number)
-                await asyncio.sleep(_PATIENCE)
-            program.kill()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._kill.wait(), _PATIENCE)
+        program.kill()

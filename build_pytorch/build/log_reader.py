@@ -14,12 +14,8 @@ from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule, first_m
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
-TAIL: Final = 30
-"""Lines shown of a failure that no rule names."""
-
-RECENT: Final = 200
-"""A match names the failure only within so many lines of the end of the log."""
-
+TAIL: Final = 30  #: lines shown of a failure that no rule names
+RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
 _LONGEST: Final = 1 << 16
 """Characters of a line that are examined; some compile commands are longer."""
 
@@ -28,15 +24,10 @@ _NIXS_OWN: Final = 1 << 62
 
 _NINJA: Final = re.compile(r"^\[(\d+)/(\d+)\]")
 _PHASE: Final = re.compile(
-    r"^(?:Running phase: (\w+)|(unpacking|patching) sources|(building|configuring|installing))$"
+    r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
+    r"|(?P<patch>patching sources)|(?P<configure>configuring)|(?P<build>building)"
+    r"|(?P<install>installing))$"
 )
-_SHORT_PHASES: Final = {
-    "unpacking": "unpack",
-    "patching": "patch",
-    "configuring": "configure",
-    "building": "build",
-    "installing": "install",
-}
 _BUILDING: Final = re.compile(r"^building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"^([\w.+-]+)> ")
 
@@ -47,8 +38,7 @@ class PlainReader:
     def __init__(self, package: str) -> None:
         self.package = package
         self._suffix = package.split("-", 1)[-1]
-        self._current = package
-        """The owner of lines without a prefix: the last derivation that began."""
+        self._current = package  #: the owner of lines without a prefix: what began last
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
@@ -80,12 +70,9 @@ class BuildProgress:
         self.variant = variant
         self.phase = ""
         self.done = 0
-        self.total = 0
-        """Steps of ninja."""
-        self.first_step = 0.0
-        """When ninja's first step was seen, on the caller's clock."""
-        self.began = 0.0
-        """When the variant's own build began, on the caller's clock."""
+        self.total = 0  #: steps of ninja
+        self.first_step = 0.0  #: when ninja's first step was seen, on the caller's clock
+        self.began = 0.0  #: when the variant's own build began, on the caller's clock
         self.where = ""
         self.message = ""
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -139,8 +126,7 @@ class BuildProgress:
             self.first_step = self.first_step or now
             self.phase = "build"
         elif phase := _PHASE.match(text):
-            word = next(word for word in phase.groups() if word)
-            self.phase = _SHORT_PHASES.get(word, word.removesuffix("Phase"))
+            self.phase = phase["name"] or phase.lastgroup or ""
 
     def _keep_mismatch(self, text: str) -> None:
         """Keep the few lines with which Nix reports the two hashes."""

@@ -13,8 +13,7 @@ from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import store
 
-_AT_ONCE: Final = 4
-"""Results that are signed and copied at the same time."""
+_AT_ONCE: Final = 4  #: results that are signed and copied at the same time
 
 
 def check_cache(url: str, key: Path | None) -> None:
@@ -24,20 +23,16 @@ def check_cache(url: str, key: Path | None) -> None:
     if not process.which(store.NIX):
         raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
     if "://" not in url:
-        raise BuildPytorchError(
-            f"--copy-to {url}: not the URL of a store; use file:///srv/cache, s3://bucket "
-            "or ssh://host"
-        )
+        good = "file:///srv/cache, s3://bucket or ssh://host"
+        raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
     if key:
         try:
             text = key.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             text = ""
         if ":" not in text:
-            raise BuildPytorchError(
-                f"--secret-key {key}: not a signing key; make one with "
-                "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
-            )
+            how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
+            raise BuildPytorchError(f"--secret-key {key}: not a signing key; make one with {how}")
 
 
 class Pushes:
@@ -50,8 +45,7 @@ class Pushes:
         self.url = url
         self.key = key
         self.say = say
-        self.failed: dict[str, str] = {}
-        """Why a result was not pushed, by package name."""
+        self.failed: dict[str, str] = {}  #: why a result was not pushed, by package name
         self.running: dict[asyncio.Task[None], Variant] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
 

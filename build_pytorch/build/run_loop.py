@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +27,8 @@ from build_pytorch.build.log_rules import HASH_MISMATCH
 from build_pytorch.build.push import Pushes
 from build_pytorch.results import artefacts, evidence
 
-_RETRY_SECONDS: Final = "BUILD_PYTORCH_RETRY_SECONDS"
-"""Environment variable: seconds before the first retry of a download."""
-
-_TICK: Final = 0.25
-"""Seconds between two updates of the display; events end the wait earlier."""
-
-_LOOK: Final = 10.0
-"""Seconds between two looks for finished steps of a process that goes on."""
-
+_TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
+_LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
 _MOST_DISCARDED: Final = 900.0
 """Combined build seconds of others that may be discarded to stop one build in a shared process."""
 
@@ -45,25 +39,20 @@ class BuildRun:
     def __init__(self, plan: BuildPlan, settings: BuildSettings, display: BuildDisplay) -> None:
         self.plan = plan
         self.settings = settings
-        self.outcomes: dict[str, BuildOutcome] = {}
-        """By package name."""
-        self.fixable: list[Path] = []
-        """Logs of builds that failed for a wrong hash."""
-        self.ended_by = 0
-        """The signal that ended the run, or 0."""
+        self.outcomes: dict[str, BuildOutcome] = {}  #: by package name
+        self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
+        self.ended_by = 0  #: the signal that ended the run, or 0
         self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
         self._display = display
         self._say = display.say
         self._record = BuildRecord(settings.root, plan.backend.name, display.say)
+        retry_seconds = float(os.environ.get("BUILD_PYTORCH_RETRY_SECONDS", "30"))
+        is_shared = plan.backend.shares_process
         self._schedule = schedule.Schedule(
-            plan.builds,
-            plan.jobs,
-            plan.cores,
-            float(os.environ.get(_RETRY_SECONDS, "30")),
-            is_shared=plan.backend.shares_process,
+            plan.builds, plan.jobs, plan.cores, retry_seconds, is_shared=is_shared
         )
         self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._signals_seen = 0
         self._news = asyncio.Event()
 
@@ -72,48 +61,39 @@ class BuildRun:
 
         Ctrl-C and SIGTERM end the builds politely, a second one kills them.
         """
-        return asyncio.run(self._run())
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return asyncio.run(self._run())
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     async def _run(self) -> list[BuildOutcome]:
-        with self._signals():
-            try:
-                for step in self.plan.steps:
-                    if step.action == "up to date":
-                        link = artefacts.link(self.settings.root, step.variant)
-                        self.pushes.begin(step.variant, [artefacts.target(link)])
-                while self._schedule.waiting or self._processes or self.pushes.running:
-                    self._begin()
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), _TICK)
-                    self._news.clear()
-                    for process, task in list(self._processes.items()):
-                        if task.done():
-                            del self._processes[process]
-                            task.result()
-                    self._display.show(self._attempts())
-                    if self._signals_seen > 1:
-                        break
-            finally:
-                for process in self._processes:
-                    process.is_interrupted = True
-                    process.kill()
-                await asyncio.gather(*self._processes.values(), return_exceptions=True)
-                await self.pushes.end()
-        return [self.outcomes[step.variant.package] for step in self.plan.builds]
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Handle signals between two events, so that none separates a build from its record."""
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            loop.add_signal_handler(number, self._on_signal, number)
+        # A signal is handled between two events, so none separates a build from its record.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         try:
-            yield
+            for step in self.plan.steps:
+                if step.action == "up to date":
+                    link = artefacts.link(self.settings.root, step.variant)
+                    self.pushes.begin(step.variant, [artefacts.target(link)])
+            while self._schedule.waiting or self._processes or self.pushes.running:
+                self._begin()
+                await _wait_for(self._news, _TICK)
+                for process, task in list(self._processes.items()):
+                    if task.done():
+                        del self._processes[process]
+                        task.result()
+                self._display.show(self._attempts())
+                if self._signals_seen > 1:
+                    break
         finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
+            for process in self._processes:
+                process.is_interrupted = True
+                process.kill()
+            await asyncio.gather(*self._processes.values(), return_exceptions=True)
+            await self.pushes.end()
+        return [self.outcomes[step.variant.package] for step in self.plan.builds]
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
@@ -127,8 +107,6 @@ class BuildRun:
 
     def _attempts(self) -> list[Attempt]:
         return [attempt for process in self._processes for attempt in process.attempts]
-
-    # --- the start of a process ---
 
     def _begin(self) -> None:
         while not self._signals_seen:
@@ -146,10 +124,7 @@ class BuildRun:
                 self._start(planned)
 
     def _start(self, steps: Sequence[Step]) -> None:
-        attempts = []
-        for step in steps:
-            self._number += 1
-            attempts.append(Attempt(self.settings.root, step, self._number))
+        attempts = [Attempt(self.settings.root, step, next(self._numbers)) for step in steps]
         cores = min(self._schedule.cores(step) for step in steps)
         command = self.plan.backend.command(steps, self.plan.jobs, cores)
         self._say(f"$ {shlex.join(command.argv)}")
@@ -159,8 +134,6 @@ class BuildRun:
         task = asyncio.create_task(self._build(process))
         task.add_done_callback(lambda _: self._news.set())
         self._processes[process] = task
-
-    # --- its end ---
 
     async def _build(self, process: BuildProcess) -> None:
         """Run a process, and conclude its attempts as they end."""
@@ -175,9 +148,7 @@ class BuildRun:
     async def _conclude_finished(self, process: BuildProcess) -> None:
         """Conclude the finished steps of a shared process, which reports only at its end."""
         while len(process.attempts) > 1:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.news.wait(), _LOOK)
-            process.news.clear()
+            await _wait_for(process.news, _LOOK)
             if process.has_ended:
                 return
             begun = {id(a.step): a for a in process.attempts if a.progress.began and not a.rule}
@@ -241,3 +212,9 @@ class BuildRun:
         for process in self._processes:
             process.is_interrupted = True
             process.stop()
+
+
+async def _wait_for(news: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(news.wait(), seconds)
+    news.clear()

@@ -8,6 +8,7 @@ the architecture only, so a shared compiler cache gets most of its objects from 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -89,7 +90,7 @@ class Schedule:
         self._retry_seconds = retry_seconds
         self._is_shared = is_shared
         self._cores: dict[str, int] = {}
-        self._tries: dict[tuple[str, str], int] = {}
+        self._tries: Counter[tuple[str, str]] = Counter()
         self._not_before: dict[str, float] = {}
 
     def cores(self, step: Step) -> int:
@@ -120,8 +121,8 @@ class Schedule:
         package = step.variant.package
         if not rule.retry:
             return ""
-        tries = self._tries[package, rule.id] = self._tries.get((package, rule.id), 0) + 1
-        cores = self.cores(step)
+        self._tries[package, rule.id] += 1
+        tries, cores = self._tries[package, rule.id], self.cores(step)
         if tries > _RETRIES[rule.retry] or (rule.retry == "fewer-cores" and cores <= 1):
             return ""
         self.put_back(step)

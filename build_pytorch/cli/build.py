@@ -31,9 +31,7 @@ from build_pytorch.matrix.selection import select
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
-_MOST_FAILURES: Final = 100
-"""The highest exit code for failures; shells use those from 126 on."""
-
+_MOST_FAILURES: Final = 100  #: the highest exit code for failures; shells use those from 126 on
 _COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
@@ -110,10 +108,8 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ..
             f"name what to build, such as {matrix.variants[0].id} or --gpu sm90; "
             f"--all builds all {len(matrix.variants)}"
         )
-    for option, names, known in (
-        ("--gpu", options.gpu, [*matrix.gpus, "cpu"]),
-        ("--isa", options.isa, list(matrix.cpus)),
-    ):
+    gpus, isas = [*matrix.gpus, "cpu"], list(matrix.cpus)
+    for option, names, known in (("--gpu", options.gpu, gpus), ("--isa", options.isa, isas)):
         for name in names:
             if name not in known:
                 hint = near_miss(name, known) or f"; there are {', '.join(known)}"
@@ -121,8 +117,8 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ..
     found = tuple(
         variant
         for variant in select(matrix, options.variants)
-        if (not options.gpu or (variant.gpu_key or "cpu") in options.gpu)
-        and (not options.isa or variant.cpu_key in options.isa)
+        if (variant.gpu_key or "cpu") in (options.gpu or gpus)
+        and variant.cpu_key in (options.isa or isas)
     )
     if not found:
         wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
@@ -176,11 +172,9 @@ def _print_outcomes(
         screen.line()
         for outcome in outcomes.values():
             state = screen.paint(f"{outcome.state:<11}", _COLOURS.get(outcome.state, "red"))
-            cause = outcome.rule.id if outcome.rule else ""
+            name, took = outcome.variant.id, clock(outcome.seconds)
             what = visible(outcome.log or outcome.message)
-            took = clock(outcome.seconds)
-            row = f"  {state}  {outcome.variant.id:<18}  {took:>8}  {cause:<20}  {what}"
-            screen.line(row.rstrip())
+            screen.line(f"  {state}  {name:<18}  {took:>8}  {outcome.cause:<20}  {what}".rstrip())
     built = sum(outcome.state == "built" for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.variant.package not in outcomes)
@@ -206,7 +200,7 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
             row |= {
                 "outcome": outcome.state,
                 "seconds": round(outcome.seconds, 3),
-                "cause": outcome.rule.id if outcome.rule else None,
+                "cause": outcome.cause or None,
                 "message": outcome.message,
                 "log": outcome.log,
                 "outputs": list(outcome.outputs),

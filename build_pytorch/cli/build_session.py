@@ -30,9 +30,8 @@ def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
                 '-s "build(sm120-avx512)", choose by tag as in -t sm120, or add -- --all'
             )
         try:
-            return build.run(
-                options_from(BuildCommandOptions, {**arguments, "variants": [package]})
-            )
+            given = {**arguments, "variants": [package]}
+            return build.run(options_from(BuildCommandOptions, given))
         except build.NothingToBuildError as reason:
             skipped = str(reason)
             return EXIT_OK
@@ -51,6 +50,6 @@ def _selects_everything() -> bool:
 
 
 def _nox_words() -> list[str]:
-    """The words of the command line before `--`, and the sessions of the environment variable."""
+    """Return the words of the command line before `--`, and the sessions of NOXSESSION."""
     words = " ".join(sys.argv[1:]).partition(" -- ")[0].replace("=", " ").split()
     return words + os.environ.get("NOXSESSION", "").split(",")

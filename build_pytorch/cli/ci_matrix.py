@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -42,9 +42,7 @@ def run(options: CiMatrixOptions) -> int:
         wanted = _missing(options.root, wanted, options.store)
     jobs = list(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
-        raise BuildPytorchError(
-            f"{len(jobs)} jobs are more than GitHub takes ({MOST}); raise --size"
-        )
+        raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
     console.write(sys.stdout, json.dumps({"include": jobs}) + "\n")
     return EXIT_OK
 
@@ -61,7 +59,7 @@ def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Varian
 
 def _jobs(
     variants: Sequence[Variant], size: int, labels: dict[str, str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, str]]:
     groups: dict[tuple[str, str, str], list[Variant]] = {}
     for variant in variants:
         key = (variant.release_name, variant.group.title, variant.cpu.platform)

@@ -1,27 +1,26 @@
-"""Publishing variants with `flox publish`: the decision for each, and the run."""
+"""Publishing variants with `flox publish`: preconditions, the decision for each, and the run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths, process
 from build_pytorch.base.console import ProgressLine
-from build_pytorch.base.errors import WriteError
-from build_pytorch.base.process_stream import StreamedProcess
+from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.process_stream import run_tail
+from build_pytorch.build.build_obstacles import some
+from build_pytorch.matrix.model import Variant
 from build_pytorch.results import ledger
 from build_pytorch.results.evidence import VariantResult
-from build_pytorch.results.ledger import Ledger, Published
 
-_TAIL: Final = 10
-"""Lines of the output that are shown of a failure."""
+_TAIL: Final = 10  #: lines of the output that are shown of a failure
 
 
 class Publication(Struct, frozen=True, kw_only=True):
@@ -32,6 +31,37 @@ class Publication(Struct, frozen=True, kw_only=True):
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
     output: str = ""
+
+
+def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield why `flox publish` would refuse, each with what to do.
+
+    Raises BuildPytorchError where Git is not installed.
+    """
+    if not process.which("flox"):
+        yield "flox is not installed; see https://flox.dev"
+    elif process.capture(["flox", "auth", "status"], check=False).code:
+        yield "not logged in at FloxHub: flox auth login"
+    if _git(root, "rev-parse", "--show-toplevel").code:
+        yield f"{root}: not a Git checkout; Flox publishes only what Git has"
+        return
+    wanted = [variant.path for variant in variants]
+    tracked = set(_git(root, "ls-files", "--", *wanted).stdout.splitlines())
+    if missing := [path for path in wanted if path not in tracked]:
+        yield f"not tracked by Git: git add {some(missing)}"
+    if changed := [line[3:] for line in _git(root, "status", "--porcelain").stdout.splitlines()]:
+        yield f"uncommitted changes: {some(changed)}; commit or stash them"
+    if not _git(root, "remote").stdout.strip():
+        yield "the checkout has no remote: git remote add origin URL, git push -u origin HEAD"
+    elif not _git(root, "branch", "-r", "--contains", "HEAD").stdout.strip():
+        yield "this commit is on no remote branch: git push"
+
+
+def _git(root: Path, *argv: str) -> process.ProcessResult:
+    try:
+        return process.capture(["git", "-C", str(root), *argv], check=False)
+    except ToolError as error:
+        raise BuildPytorchError(f"{error}; Flox publishes only what Git has") from None
 
 
 def decide(result: VariantResult, organization: str, *, without_evidence: bool) -> Publication:
@@ -51,74 +81,56 @@ def decide(result: VariantResult, organization: str, *, without_evidence: bool) 
     else:
         action = "publish"
         reason = f"without evidence: {missing}" if missing else "built, with evidence"
-    return Publication(
-        variant=variant.id,
-        package=variant.package,
-        action=action,
-        reason=reason,
-        output=result.output,
-    )
+    names = {"variant": variant.id, "package": variant.package}
+    return Publication(**names, action=action, reason=reason, output=result.output)
 
 
 def carry_out(
-    row: Publication,
+    decided: Publication,
     result: VariantResult,
     root: Path,
     organization: str,
     say: Callable[[str], None],
 ) -> Publication:
     """Publish a variant if that was decided, and record it. Raises WriteError."""
-    if row.action != "publish":
-        return row
-    argv = ["flox", "publish", *(["-o", organization] if organization else []), row.package]
+    if decided.action != "publish":
+        return decided
+    variant, package = decided.variant, decided.package
+    argv = ["flox", "publish", *(["-o", organization] if organization else []), package]
     say(f"$ {' '.join(argv)}")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    place = Path(paths.STATE, ledger.LOGS, row.package, f"{stamp}-publish.log")
-    code, tail = asyncio.run(_logged(argv, root, root / place))
+    log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")
+    code, tail = asyncio.run(_logged(argv, root, root / log))
     if code:
         for line in tail:
             say(f"    {line}")
-        say(f"{row.variant}: flox publish failed with exit code {code}; whole log: {place}")
-        return msgspec.structs.replace(row, action="failed", reason=f"exit code {code}; {place}")
-    Ledger(root).append(
-        Published(
-            at=ledger.now(),
-            release=result.variant.release_name,
-            variant=row.variant,
-            digest=result.digest,
-            organization=organization,
-            output=result.output,
-            without_evidence=bool(result.missing_evidence),
-        )
+        say(f"{variant}: flox publish failed with exit code {code}; whole log: {log}")
+        return replace(decided, action="failed", reason=f"exit code {code}; {log}")
+    event = ledger.Published(
+        at=ledger.now(),
+        release=result.variant.release_name,
+        variant=variant,
+        digest=result.digest,
+        organization=organization,
+        output=result.output,
+        without_evidence=bool(result.missing_evidence),
     )
-    say(f"{row.variant}: published")
-    return msgspec.structs.replace(row, action="published")
+    ledger.Ledger(root).append(event)
+    say(f"{variant}: published")
+    return replace(decided, action="published")
 
 
-async def _logged(argv: list[str], root: Path, log: Path) -> tuple[int, list[str]]:
+async def _logged(argv: Sequence[str], root: Path, log: Path) -> tuple[int, list[str]]:
     """Run a program with its output in a log. Return its exit code and last lines."""
-    tail: deque[bytes] = deque(maxlen=_TAIL)
     progress = ProgressLine(f"publishing {argv[-1]}", 0)
-
-    async def show() -> None:
-        while True:
-            progress.at(0)
-            await asyncio.sleep(0.5)
-
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb", buffering=0) as file:
-
-            def take(lines: list[bytes]) -> None:
-                tail.extend(lines)
-                file.write(b"".join(line + b"\n" for line in lines))
-
-            program = await StreamedProcess.start(argv, cwd=root)
-            shown = asyncio.create_task(show())
-            code = await program.run(take)
-    except OSError as error:
-        raise WriteError(f"{log}: cannot be written: {error.strerror}") from None
+        with files.write_errors(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("wb", buffering=0) as file:
+                running = asyncio.create_task(run_tail(argv, _TAIL, cwd=root, log=file))
+                while not running.done():
+                    progress.at()
+                    await asyncio.wait({running}, timeout=0.5)
+                return running.result()
     finally:
         progress.end()
-    shown.cancel()
-    return code, [line.decode("utf-8", errors="replace") for line in tail]

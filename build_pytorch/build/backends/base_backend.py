@@ -15,8 +15,7 @@ from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings, valid_paths
 from build_pytorch.results import artefacts
 
-_CLOCK_SKEW: Final = 0.1
-"""Seconds by which the time stamps of files may be behind our clock."""
+_CLOCK_SKEW: Final = 0.1  #: seconds by which the time stamps of files may be behind our clock
 
 LogReader = Callable[[bytes], Iterator[LogLine]]
 """Returns the lines of the log that one line of output stands for."""
@@ -63,34 +62,25 @@ class BuildBackend:
     with what its store already has.
     """
 
-    name: ClassVar[str]
-    """The value of --backend, also in the ledger."""
-    program: ClassVar[str]
-    """The backend is available if this is on PATH."""
-    is_remote: ClassVar[bool] = False
-    """Whether --builders selects it."""
-    shares_process: ClassVar[bool] = False
-    """Whether one process builds all steps, by their derivations in the store."""
-    wraps_derivation: ClassVar[bool] = False
-    """Whether the result may be another store path than the recipe's output."""
-    no_builder: ClassVar[str] = "--builders names machines that can"
-    """Why no other machine builds a step."""
-    summary: str = ""
-    """Where it builds, for the head of the plan; empty for this machine."""
+    name: ClassVar[str]  #: the value of --backend, also in the ledger
+    program: ClassVar[str]  #: the backend is available if this is on PATH
+    is_remote: ClassVar[bool] = False  #: whether --builders selects it
+    shares_process: ClassVar[bool] = False  #: whether one process builds all derivations
+    wraps_derivation: ClassVar[bool] = False  #: whether results differ from the recipe's output
+    no_builder: ClassVar[str] = "--builders names machines that can"  #: why a step is skipped
+    summary: str = ""  #: where it builds, for the head of the plan; empty for this machine
 
     def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
         self.settings = settings
         self.matrix = matrix
         self.host = host
 
-    def builder(self, system: str, features: Sequence[str]) -> str:
+    def builder(self, system: str, features: Sequence[str]) -> str:  # noqa: ARG002 - for others
         """Return the address of another machine that builds a derivation, or an empty text."""
-        del system, features
         return ""
 
-    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
+    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
         """Yield what prevents these builds, each with what to do."""
-        del steps
         yield from ()
 
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:

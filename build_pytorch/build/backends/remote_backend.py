@@ -18,8 +18,7 @@ from build_pytorch.nix import store
 from build_pytorch.nix.log_format import with_json_log
 from build_pytorch.results import artefacts
 
-FROM_MATRIX: Final = "matrix"
-"""The value of --builders for those of matrix.toml."""
+FROM_MATRIX: Final = "matrix"  #: the value of --builders for those of matrix.toml
 
 
 class BuilderMachine(Struct, frozen=True):
@@ -97,9 +96,8 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> tuple[Path, list[Build
     entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
     machines = [_machine(words) for words in entries if words]
     if not machines:
-        raise BuildPytorchError(
-            f"{name}: no builder in it; add a line, or [[builder]] in matrix.toml"
-        )
+        how = "add a line, or [[builder]] in matrix.toml"
+        raise BuildPytorchError(f"{name}: no builder in it; {how}")
     return path, machines
 
 
