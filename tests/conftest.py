@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import compileall
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -91,12 +95,22 @@ class Project:
         }
 
 
-def copied_project(root: Path) -> Project:
-    """Copy the whole project to a new folder, without what Git ignores."""
+@functools.cache
+def _pristine() -> Path:
+    """A copy of the project without what Git ignores, and with compiled modules."""
+    root = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     skipped = shutil.ignore_patterns(
         ".git", ".venv", ".nox", ".build-pytorch", "__pycache__", ".*_cache", ".hypothesis"
     )
-    shutil.copytree(PROJECT, root, ignore=skipped)
+    shutil.copytree(PROJECT, root, ignore=skipped, dirs_exist_ok=True)
+    compileall.compile_dir(root / "build_pytorch", quiet=1, stripdir=root)
+    return root
+
+
+def copied_project(root: Path) -> Project:
+    """Copy the whole project to a new folder, without what Git ignores."""
+    subprocess.run(["cp", "-a", _pristine(), root], check=True)
     return Project(root)
 
 
