@@ -122,7 +122,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def legacy(tmp_path: Path) -> Path:
-    """A checkout as the plan found it: six recipes, one of them right."""
+    """A checkout with six hand-written recipes, one of them correct."""
     root = tmp_path / "legacy"
     pkgs = root / ".flox/pkgs"
     pkgs.mkdir(parents=True)

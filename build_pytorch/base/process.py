@@ -114,7 +114,7 @@ _live: set[Running] = set()
 
 
 def kill_all() -> None:
-    """Kill every program that still runs, so that none survives this process."""
+    """Kill every program that still runs, so that none runs after this process ends."""
     for running in list(_live):
         running.kill()
         running.finish()

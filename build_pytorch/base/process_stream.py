@@ -166,7 +166,7 @@ async def run_tail(
 
 
 def _terminated_with_parent() -> Callable[[], object] | None:
-    """Return what a child runs first to get SIGTERM when we die, also by SIGKILL.
+    """Return what a child runs first to get SIGTERM when the parent ends, also by SIGKILL.
 
     Only Linux can: prctl(2).
     """
@@ -179,7 +179,7 @@ def _terminated_with_parent() -> Callable[[], object] | None:
 
     def prepare() -> None:
         prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # we died before the call
+        if os.getppid() != parent:  # the parent ended before the call
             os._exit(1)
 
     return prepare

@@ -30,7 +30,7 @@ def ordered(variants: Iterable[Variant]) -> list[Variant]:
 
 
 def kind(variant: Variant) -> tuple[str, str]:
-    """Return what a canary stands for: recipes of one group differ in values only."""
+    """Return the key of variants that one canary tests: their recipes differ in values only."""
     return variant.release_name, variant.group.title
 
 

@@ -102,7 +102,7 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     isa: Annotated[_Words, "ISA", "variants of this CPU ISA (avx2); may be repeated"] = ()
     all: Annotated[bool, "all variants"] = False
     backend: Annotated[str, "NAME", "build backend: flox or nix (default: flox if installed)"] = ""
-    jobs: Annotated[int, "N", "variants to build at once", Meta(ge=1, le=1024)] = 1
+    jobs: Annotated[int, "N", "number of variants built at the same time", Meta(ge=1, le=1024)] = 1
     cores: Annotated[
         int, "N", "compile jobs of each build (default: by memory)", Meta(ge=0, le=4096)
     ] = 0
@@ -212,7 +212,7 @@ COMMANDS: Final = {
         Command("phase5", "Update docs, counts and the schema.", PhaseOptions, "phases:phase5"),
         Command("all", "Run the five phases, then verify.", PhaseOptions, "phases:all_phases"),
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
-        Command("prefetch", "Take the hashes of all sources into matrix.toml.", PrefetchOptions),
+        Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
@@ -221,7 +221,7 @@ COMMANDS: Final = {
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
         Command("publish", "Publish built and tested variants with Flox.", PublishCommandOptions),
-        Command("recommend", "Name the right variant for a machine, and why.", RecommendOptions),
+        Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
+from build_pytorch.base.console import visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -54,7 +55,7 @@ def guarded(run: Callable[[], int]) -> int:
     Expected errors, a missing dependency, Ctrl-C and SIGTERM end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
-    gc.disable()  # a run ends before a collection would pay
+    gc.disable()  # runs are short, so garbage collection only costs time
     _prepare_streams()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
@@ -99,5 +100,5 @@ def _complain(message: str, code: int) -> int:
         sys.stdout.flush()
     except OSError:
         _give_up_stdout()
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {visible(message)}\n")
     return code

@@ -232,7 +232,7 @@ def _undecided(scans: Sequence[Scan]) -> Iterator[str]:
 
 
 def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
-    """Yield what the flags promise and the code compiled with them does not contain."""
+    """Yield instructions that the flags allow and the compiled code lacks."""
     tier, family = cpu_features.highest_tier(cpu)
     functions = sum(each.common_functions for each in scans)
     holders = sum((each.holders for each in scans), Counter[tuple[str, str]]())
@@ -251,6 +251,6 @@ def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
         yield warning(
             "libtorch_cpu.so",
             f"no {', '.join(absent)} in the code compiled with the variant's flags",
-            "some; compilers use it for little except intrinsics, so this decides nothing",
-            "none, if another variant with the same flags looks the same",
+            "some; compilers rarely emit them without intrinsics, so this is only a warning",
+            "no action, if another variant with the same flags has the same result",
         )

@@ -23,7 +23,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: Variant
     digest: str
-    """Of the recipe file; empty if it cannot be read."""
+    """Digest of the recipe file; empty if it cannot be read."""
     output: str = ""
     """Store path of the current recipe's result, if the result link leads to it."""
     stale: str = ""

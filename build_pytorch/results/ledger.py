@@ -116,7 +116,7 @@ class Ledger:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    line = b"\n" + line  # a power cut tore the last line
+                    line = b"\n" + line  # the last line is incomplete after a power failure
                 while line:  # a full disk may take a part of it
                     line = line[file.write(line) or 0 :]
                 os.fsync(file.fileno())

@@ -38,7 +38,7 @@ def judge(report: SmokeReport, variant: Variant) -> Judgement:
     """
     mismatch = cpu_mismatch(variant, report.python.machine, report.cpu.flags)
     if error := report.torch.import_error:
-        if mismatch:  # it may be the reason, so the variant is not to blame
+        if mismatch:  # it may be the reason, so the failure does not show a fault of the variant
             return Judgement(outcome="skipped", reasons=(mismatch,), notes=(error,))
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
     gpu = report.gpu if variant.gpu else None

@@ -173,16 +173,16 @@ def verified(matrix: Matrix, planned: list[Change]) -> VerificationResult:
 def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
     """Yield what a person has to decide after the move."""
     if target.torch:
-        yield "the fixes of the build notes: does the new PyTorch still need each of them?"
-        yield "the prose of the build notes, which names the old version"
-        yield f"does the nixpkgs pin ship PyTorch {target.torch} by itself by now?"
+        yield "check whether the new PyTorch still needs each fix of the build notes"
+        yield "update the prose of the build notes, which names the old version"
+        yield f"check whether the nixpkgs pin has PyTorch {target.torch} itself"
     if target.nixpkgs and release.magma_patch:
         name = release.magma_patch.name
-        yield f"does the new pin have {name} already? Then remove release.*.magma_patch"
+        yield f"if the new pin already has {name}, remove release.*.magma_patch"
     if target.nixpkgs:
-        yield "is python3Packages of the new pin still the Python that release.*.python names?"
+        yield "check that python3Packages of the new pin is the Python of release.*.python"
     if target.cuda:
-        yield f"the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
-        yield "release.*.cuda.fixes and the MAGMA patch: are they for this CUDA?"
-        yield "the name of the release's tables, which may have the old CUDA in it"
+        yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
+        yield "check that release.*.cuda.fixes and the MAGMA patch fit this CUDA"
+        yield "check the name of the release's tables, which may contain the old CUDA"
     yield "build one variant before the others"

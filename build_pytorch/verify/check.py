@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import files, paths, process
+from build_pytorch.base import digest, files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
@@ -251,7 +251,8 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
-        fix = finding.fix or f"run `invoke phase{variant.phase.number}`, or: {self.fix}"
+        force = "" if digest.is_intact(recipe.text) else " --force"
+        fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
         return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
 
 

@@ -84,7 +84,7 @@ def reference_page() -> str:
         "",
         "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
         "`nox -s verify -- --explain NAME` prints the text of a check. Only the listed",
-        "requirements are checked: no check proves that a recipe builds.",
+        "requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():
         lines += ["", f"## {name}", "", category.about]

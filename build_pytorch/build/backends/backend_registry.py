@@ -32,7 +32,7 @@ def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
         raise BuildPytorchError(f'--backend: no backend "{name}"{hint}')
     found = [b for b in BACKENDS if b.is_remote == is_remote and name in {"", b.name}]
     if not found:
-        raise BuildPytorchError(f"--builders hands builds to Nix; omit --backend {name}")
+        raise BuildPytorchError(f"--builders works only with Nix; omit --backend {name}")
     return found
 
 

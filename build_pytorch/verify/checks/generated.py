@@ -99,7 +99,7 @@ def _reference(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="docs-listing",
-    title="docs/variants.md lists every package once",
+    title="docs/reference/variants.md lists every package once",
     why="People copy package names from it.",
     fix="run `invoke phase5`",
 )
