@@ -1,10 +1,10 @@
-"""Dotted versions: comparison and the spellings that names and compilers use."""
+"""Spellings of dotted versions that names and compilers use.
+
+Versions are compared with `packaging.version.Version`. It takes 5 ms to import and is therefore not
+imported on the path of every command.
+"""
 
 from __future__ import annotations
-
-from packaging.version import Version
-
-__all__ = ["Version", "digits", "minor_version", "underscored"]
 
 
 def digits(version: str) -> str:

@@ -65,13 +65,20 @@ def _key(matrix: Matrix) -> tuple[str, float]:
         with contextlib.suppress(OSError):  # the renderer has the better message
             newest = max(newest, path.stat().st_mtime)
             hasher.update(f"\0{path}\0".encode() + path.read_bytes())
+    for path in _libraries():
+        stat = path.stat()
+        hasher.update(f"\0{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
     return hasher.hexdigest(), newest
 
 
 def _inputs() -> Iterator[Path]:
-    """Yield the templates and the code of this package and of the libraries that render."""
+    """Yield the templates and the code of this package."""
     yield from sorted(paths.TEMPLATES.rglob("*.j2"))
     yield from sorted(Path(__file__).parents[1].rglob("*.py"))
+
+
+def _libraries() -> Iterator[Path]:
+    """Yield the files of the libraries that render. An installation changes their times."""
     for library in ("jinja2", "markupsafe", "msgspec"):
         found = importlib.util.find_spec(library)
         for folder in (found and found.submodule_search_locations) or ():

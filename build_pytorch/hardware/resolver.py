@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from packaging.version import Version
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.base.versions import Version
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on
 from build_pytorch.matrix.field_types import Workload

@@ -92,7 +92,10 @@ def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
         if value and set(value.removeprefix("sha256-")[:-1]) == {"A"}:
             yield trail, "found a fake hash; allowed: the hash of the real source"
     if nixpkgs.rev in nixpkgs.retired:
-        yield ("nixpkgs", "rev"), "found a revision that nixpkgs.retired lists; allowed: any other revision"
+        yield (
+            ("nixpkgs", "rev"),
+            "found a revision that nixpkgs.retired lists; allowed: any other revision",
+        )
     parts = release.folder.split("/")
     if ".git" in parts or parts[0] in _OUR_FOLDERS:
         yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'

@@ -79,9 +79,11 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
 
 
 def _warnings(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
-    for key in (key for key, each in spec.release.items() if not each.nixpkgs.sha256):
+    without = [key for key, each in spec.release.items() if not each.nixpkgs.sha256]
+    lines = TomlLines(text if without else "")
+    for key in without:
         trail = ("release", key, "nixpkgs")
-        what = f"{name}:{TomlLines(text).of(trail)}: {dotted(trail)} has no sha256"
+        what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
         fix = "`nox -s prefetch -- --only nixpkgs` adds the hash"
         yield f"{what}: Nix cannot detect a changed tarball; {fix}"
 

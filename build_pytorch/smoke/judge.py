@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from packaging.version import Version
 
-from build_pytorch.base.versions import Version
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on, sm_code
 from build_pytorch.matrix.model import Variant
 from build_pytorch.smoke.smoke_report import SmokeReport

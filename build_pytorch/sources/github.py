@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import requests
 from msgspec import Struct
+from packaging.version import Version
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.base.versions import Version
 from build_pytorch.matrix.model import Matrix
 
 API: Final = "https://api.github.com"

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from packaging.version import Version
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
-from build_pytorch.base.versions import Version, digits, minor_version, underscored
+from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
