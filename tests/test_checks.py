@@ -239,7 +239,7 @@ def test_findings_have_file_line_found_expected_and_fix(project: Project) -> Non
         "column": 3,
         "found": 'gpuArchSM = "8.9"',
         "expected": 'gpuArchSM = "9.0"',
-        "fix": "run `invoke phase2`, or: use the dotted capability for gpuArchSM, "
+        "fix": "run `invoke phase2 --force`, or: use the dotted capability for gpuArchSM, "
         "its digits for gpuArchNum",
     }
     assert findings["generated-recipes"]["line"] > 1

@@ -147,7 +147,7 @@ def run(
     """
     maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
-    # A user's own setting would make torch slower, and the report would attribute that to the build.
+    # The user's own setting would make torch slower, as if the build were the reason.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
     result = started.finish(maximum, on_wait)
     if result.expired:
