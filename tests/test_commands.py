@@ -222,3 +222,10 @@ def test_an_empty_option_is_a_variable_that_was_not_set(project: Project, argv: 
     assert done.returncode == 2
     option = argv[-2]
     assert f"{option}: found an empty value, as from a variable that is not set" in error_line(done)
+
+
+def test_error_messages_show_control_characters_escaped(project: Project) -> None:
+    done = project.invoke("verify", "\x1b[31mx\u009b2J\u202e")
+    assert done.returncode == 2
+    assert r"\x1b[31mx\x9b2J\u202e" in error_line(done)
+    assert not {"\x1b", "\u009b", "\u202e"} & set(done.stderr)
