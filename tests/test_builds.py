@@ -578,7 +578,7 @@ def test_kill_9_of_the_command_alone_ends_its_builds(world: World) -> None:
     run.communicate()
 
 
-KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "6"))
+KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "10"))
 
 
 def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:

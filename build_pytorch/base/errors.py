@@ -16,7 +16,9 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_CODES: Final = {
     EXIT_OK: "Done.",
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
-    "`build`: the number of variants that failed, at most 100.",
+    "`build`: the number of variants that failed, at most 100. "
+    "`recommend`: no variant runs on the machine. Also what Invoke itself refuses: an unknown "
+    "command or option, or an option without its value.",
     EXIT_BAD_INPUT: "Bad input: wrong arguments, a wrong matrix.toml, a missing program, a folder "
     "that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",

@@ -117,7 +117,7 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
     lowest, highest = spec.limits.ge, spec.limits.le
     try:
         value = msgspec.convert(text, spec.type, strict=False)
-        if lowest is None or highest is None or lowest <= value <= highest:
+        if (lowest is None or lowest <= value) and (highest is None or value <= highest):
             return value
     except msgspec.ValidationError:
         pass

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
+from build_pytorch.base import process
 from build_pytorch.base.console import visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
@@ -73,8 +74,6 @@ def guarded(run: Callable[[], int]) -> int:
         where = error.filename or "standard output"
         return _complain(f"{where}: {error.strerror}; fix that and run again", EXIT_BAD_INPUT)
     finally:
-        from build_pytorch.base import process
-
         process.kill_all()
 
 
