@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -178,6 +179,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     (folder / "nvml.c").write_text(LIBNVIDIA_ML)
     path = folder / "libnvidia-ml.so.1"
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler for the stand-in of the driver's library")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", path, folder / "nvml.c"], check=True)
     return path
 
