@@ -43,7 +43,8 @@ ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
 
 VARYING: Final = (
-    (r"(?m)^(\S+: [a-z]+, \d+:\d\d| +note +memory: .*)\n", ""),  # progress; this machine's size
+    # Progress, of which a slow machine prints more; the note on this machine's memory.
+    (r"(?m)^(\S+: [a-z ]+(\[\d+/\d+\])?, \d+:\d\d.*| +note +memory: .*)\n", ""),
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
     (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
     (r"\b\d+ checks: \d+ passed(, \d+ skipped)?", "<checks>"),
