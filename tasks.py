@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Invoke turns bytecode off: each command would compile the whole package, a fifth of its time.
+# Invoke turns bytecode off: each command would compile the whole package, a tenth of its time.
 sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 from build_pytorch.base.errors import reporting_missing_packages  # noqa: E402 - see above
