@@ -20,3 +20,8 @@ def underscored(version: str) -> str:
 def minor_version(version: str) -> str:
     """Return the major and minor number: such as `2.9` for `2.9.1`."""
     return ".".join(version.split(".")[:2])
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a dotted version, without a suffix such as rc1, for comparing."""
+    return tuple(map(int, version.partition("rc")[0].split(".")))

@@ -27,7 +27,7 @@ def run(options: BumpOptions) -> int:
     name = release_bump.chosen_release(old, options.release)
     release = old.releases[name]
     notes = list(release_bump.check_upstream(release, target, pre=options.pre))
-    text = matrix_editor.edited(old.text, dict(release_bump.values(name, release, target)))
+    text = matrix_editor.edited(old.text, dict(release_bump.values(old, name, target)))
     fetched = []
     for item in release_bump.fetch_changed(old, matrix_reader.parse(text), name, options.timeout):
         screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")

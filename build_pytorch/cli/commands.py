@@ -65,7 +65,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
     """Options of `prefetch`."""
 
     only: Annotated[
-        _Words, "SOURCE", "only this source (torch, nixpkgs, magma_patch); may be repeated"
+        _Words, "SOURCE", "only this source (torch, nixpkgs, patch); may be repeated"
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False

@@ -29,9 +29,11 @@ _SHA256: Final = "sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 _CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """Control characters would end a comment; bidirectional overrides would disguise its text."""
 
-Platform = Literal["x86_64-linux", "aarch64-linux"]
+Platform = Literal["x86_64-linux", "aarch64-linux", "aarch64-darwin"]
 Workload = Literal["inference", "training"]
-CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
+Kind = Literal["gpu", "cpu-only", "mps"]
+Fix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
+"""Changes of a build that a template knows by name."""
 
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)")]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)")]
@@ -64,6 +66,14 @@ Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, wi
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
+_OPTION: Final = "-D[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
+CmakeFlag = Annotated[str, like(_OPTION, "a CMake option such as -DUSE_X=OFF")]
+Variable = Annotated[str, like("[A-Z][A-Z0-9_]*", "an environment variable such as USE_CUDNN")]
+_WORDS: Final = "[A-Za-z0-9][A-Za-z0-9_.+=/:-]*"
+Setting = Annotated[str, like(_WORDS, "a value of letters, digits and _.+=/:- without spaces")]
+_BOUND: Final = r"(==|<=|>=|<|>)[0-9]{1,4}(\.[0-9]{1,4}){0,2}"
+Range = Annotated[str, like(f"{_BOUND}(, ?{_BOUND})*", "bounds of a version such as >=12.8, <13.0")]
+Date = Annotated[str, like("20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a date such as 2026-02-17")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
 Macro = Annotated[str, like("__[A-Z][A-Z0-9_]*", "a predefined macro such as __AVX512BF16__")]
 _SSH: Final = r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?"
@@ -79,8 +89,6 @@ Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 
 
 NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
 NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
-NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
-NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
 NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency
+from build_pytorch.matrix import consistency, inheritance, rules
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
@@ -37,6 +37,8 @@ def load(path: Path = paths.MATRIX) -> Matrix:
 def parse(text: str, name: str = "matrix.toml") -> Matrix:
     """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does."""
     raw = _parse_toml(text, name)
+    if wrong := list(inheritance.apply(raw)):
+        raise _error(text, name, wrong)
     try:
         spec = msgspec.convert(raw, MatrixFile, strict=True)
     except msgspec.ValidationError as error:
@@ -50,6 +52,9 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         releases=spec.release,
         gpus=spec.gpu,
         cpus=spec.cpu,
+        pins=spec.pin,
+        patches=spec.patch,
+        rules=spec.rule,
         builders=spec.builder,
         variants=variants,
         warnings=tuple(_warnings(spec, text, name)),
@@ -79,10 +84,11 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
 
 
 def _warnings(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
-    without = [key for key, each in spec.release.items() if not each.nixpkgs.sha256]
+    used = dict.fromkeys(release.nixpkgs.pin for release in spec.release.values())
+    without = [key for key in used if not spec.pin[key].sha256]
     lines = TomlLines(text if without else "")
     for key in without:
-        trail = ("release", key, "nixpkgs")
+        trail = ("pin", key)
         what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
         fix = "`nox -s prefetch -- --only nixpkgs` adds the hash"
         yield f"{what}: Nix cannot detect a changed tarball; {fix}"
@@ -94,12 +100,16 @@ def _variants(spec: MatrixFile) -> Iterator[Variant]:
         for group in release.group:
             for gpu_key in group.gpu or (None,):
                 for cpu_key in group.cpu:
-                    yield Variant(
+                    variant = Variant(
                         release_name=name,
                         release=release,
+                        pin=spec.pin[release.nixpkgs.pin],
                         group=group,
                         gpu_key=gpu_key,
                         gpu=spec.gpu[gpu_key] if gpu_key else None,
                         cpu_key=cpu_key,
                         cpu=spec.cpu[cpu_key],
+                        is_qualified=len(spec.release) > 1,
                     )
+                    effects = rules.effects(variant, spec.rule, spec.patch)
+                    yield msgspec.structs.replace(variant, effects=effects)

@@ -85,22 +85,32 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
         raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {target.nixpkgs}")
 
 
-def values(name: str, release: Release, target: BumpTarget) -> Iterator[tuple[Trail, Value]]:
+def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trail, Value]]:
     """Yield every value of matrix.toml that follows from the target. Pure.
 
-    Raises BuildPytorchError for a CUDA version and a release without CUDA.
+    Raises BuildPytorchError for a CUDA version and a release without CUDA, for a PyTorch and a
+    release with the torch of its pin, and for a pin that other releases have as well.
     """
     at: Trail = ("release", name)
+    release = matrix.releases[name]
     names, notes = release.names, release.notes
     if target.torch:
+        if release.torch.is_of_pin:
+            what = f"--torch: release {name} has the torch of its pin"
+            raise BuildPytorchError(f"{what}; move it with --nixpkgs, or give it a source")
         old, new = minor_version(release.torch.version), minor_version(target.torch)
         yield (*at, "torch", "version"), target.torch
         yield (*at, "torch", "rev"), f"v{target.torch}"
         yield (*at, "names", "pname"), names.pname.replace(digits(old), digits(new))
-        notes = notes.replace(old, new)
+        notes = notes and notes.replace(old, new)
     if target.nixpkgs:
-        retired = [*release.nixpkgs.retired, release.nixpkgs.rev]
-        yield (*at, "nixpkgs", "rev"), target.nixpkgs
+        key = release.nixpkgs.pin
+        others = [n for n, r in matrix.releases.items() if r.nixpkgs.pin == key and n != name]
+        if others:
+            what = f"--nixpkgs: pin {key} is also the pin of release {', '.join(others)}"
+            raise BuildPytorchError(f"{what}; add a pin to matrix.toml and name it")
+        retired = [*release.nixpkgs.retired, matrix.pins[key].rev]
+        yield ("pin", key, "rev"), target.nixpkgs
         yield (*at, "nixpkgs", "retired"), [rev for rev in retired if rev != target.nixpkgs]
     if target.cuda:
         if release.cuda is None:
@@ -115,8 +125,8 @@ def values(name: str, release: Release, target: BumpTarget) -> Iterator[tuple[Tr
         for index, entry in enumerate(release.cleanup):
             if entry.action != "delete" and old_name in entry.file:
                 yield (*at, "cleanup", index, "file"), entry.file.replace(old_name, new_name)
-        notes = notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
-    if notes != release.notes:
+        notes = notes and notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
+    if notes and notes != release.notes:
         yield (*at, "notes"), notes
 
 
@@ -143,7 +153,7 @@ def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
             changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
-    if page != moved:
+    if page and moved and page != moved:
         planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
         planned += docs.moved(texts, tree, page, moved)
     return [*changes, *planned]
@@ -177,13 +187,11 @@ def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
         yield "check whether the new PyTorch still needs each fix of the build notes"
         yield "update the prose of the build notes, which names the old version"
         yield f"check whether the nixpkgs pin has PyTorch {target.torch} itself"
-    if target.nixpkgs and release.magma_patch:
-        name = release.magma_patch.name
-        yield f"if the new pin already has {name}, remove release.*.magma_patch"
     if target.nixpkgs:
-        yield "check that python3Packages of the new pin is the Python of release.*.python"
+        pin = f"pin.{release.nixpkgs.pin}"
+        yield f"check torch, python, cuda and has of {pin}: they describe the earlier revision"
     if target.cuda:
         yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
-        yield "check that release.*.cuda.fixes and the MAGMA patch fit this CUDA"
+        yield "check that the rules that apply fit this CUDA"
         yield "check the name of the release's tables, which may contain the old CUDA"
     yield "build one variant before the others"

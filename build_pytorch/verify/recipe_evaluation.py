@@ -158,6 +158,7 @@ def _start(
   announce = true;
   catch = {quoting.literal(catch)};
   offline = {quoting.literal(not context.pinned)};
+  pins = builtins.fromJSON {quoting.literal(_pins(context))};
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
@@ -168,6 +169,13 @@ def _start(
         folders = sorted({str(Path(recipe.path).parent) for recipe in recipes})
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
+
+
+def _pins(context: Context) -> str:
+    """Return what the model of nixpkgs has to know of each revision, as JSON."""
+    fields = ("torch", "python", "cuda", "has")
+    pins = context.matrix.pins.values()
+    return json.dumps({pin.rev: {name: getattr(pin, name) for name in fields} for pin in pins})
 
 
 def _run_one(

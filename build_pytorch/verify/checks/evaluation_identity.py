@@ -43,15 +43,14 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     id="eval-names",
     title="name, pname and version are those of the variant",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
-    fix="replace torch in python3Packages by the overlay, and override that torch",
+    fix="override torch in the package set of the release's Python; an overlay has to use that set",
     word="pname",
 )
 def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     version = variant.release.torch.version
     yield from facts.expect({"pname": variant.pname, "version": version})
-    # The prefix is the Python of nixpkgs; offline, it is that of the model.
-    name = facts.text("name").partition("-")[2]
-    yield from equal("name", name, f"{variant.pname}-{version}")
+    python = f"python{variant.release.python.version}"
+    yield from equal("name", facts.text("name"), f"{python}-{variant.pname}-{version}")
 
 
 @CHECKS.add(
@@ -62,7 +61,7 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="fetchTarball",
 )
 def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    pin = variant.release.nixpkgs
+    pin = variant.pin
     url = facts.value("nixpkgs.url")
     if url is None:
         return  # only the model records the nixpkgs of a package
@@ -80,6 +79,10 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     torch = variant.release.torch
+    if torch.is_of_pin:
+        if facts.text("src.owner") or facts.text("src.url"):
+            yield Finding(f"src of {facts.text('src.owner')}", "the source of the pin's torch")
+        return
     wanted = {"src.owner": torch.owner, "src.repo": torch.repo, "src.hash": torch.hash}
     yield from facts.expect({**wanted, "src.fetchSubmodules": torch.submodules})
     yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), torch.rev)
@@ -87,13 +90,16 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-patches",
-    title="torch is built without the patches of nixpkgs",
-    why="They are for the version that nixpkgs ships and do not apply.",
-    fix="patches = [];",
+    title="torch has the patches of nixpkgs if and only if it is the torch of nixpkgs",
+    why="They are for the version that nixpkgs ships and do not apply to another one.",
+    fix="patches = []; with a source of its own, nothing with the torch of the pin",
     word="patches",
 )
-def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from facts.expect({"patches": []})
+def _patches(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if not variant.release.torch.is_of_pin:
+        yield from facts.expect({"patches": []})
+    elif not facts.list("patches"):
+        yield Finding("patches = []", "the patches of the pin's torch")
 
 
 @CHECKS.add(
@@ -226,9 +232,11 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
         yield from facts.expect({"magma": None})
         return
-    patch = variant.release.magma_patch
-    wanted = [{"name": patch.name, "url": patch.url, "hash": patch.hash}] if patch else []
     if facts["magma"] is None:
         yield Finding("torch links no MAGMA", "a static MAGMA")
-    else:
-        yield from facts.expect({"magma.static": True, "magma.patches": wanted})
+        return
+    yield from facts.expect({"magma.static": True})
+    # The model's own patches have no URL.
+    found = [patch for patch in facts.list("magma.patches") if patch["url"]]
+    wanted = [{"name": p.name, "url": p.url, "hash": p.hash} for p in variant.effects.patches]
+    yield from equal("magma.patches", found, wanted)

@@ -143,10 +143,11 @@ def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     id="overlay-count",
     title="The number of overlays is the one that the release needs",
     why="One too few means another CUDA, MAGMA or PyTorch; one too many hides one of them.",
-    fix="CUDA, MAGMA if the release patches it, PyTorch; without CUDA, PyTorch alone",
+    fix="CUDA if the variant has a GPU, each patch of a rule, PyTorch if it is not that of the pin",
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = 1 if variant.gpu is None else 2 + (variant.release.magma_patch is not None)
+    wanted = (variant.gpu is not None) + len(variant.effects.patches)
+    wanted += not variant.release.torch.is_of_pin
     lists = _captures(recipe).get("overlays", [])
     counts = [sum(child.type != "comment" for child in n.named_children) for n in lists]
     if counts != [wanted]:

@@ -26,7 +26,7 @@ _LIST: Final = {
 }
 _STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
 _OVERRIDE: Final = re.compile(
-    r"python3Packages\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
+    r"(?P<python>python3\d*Packages)\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
@@ -46,13 +46,14 @@ def _lines_with(text: str, words: list[str]) -> list[int]:
     fix="restore the overlays, and keep their words out of comments",
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    words, text = [f'version = "{variant.release.torch.version}"'], recipe.text
+    torch, text = variant.release.torch, recipe.text
+    words = [] if torch.is_of_pin else [f'version = "{torch.version}"']
     if variant.cuda:
         words.append(variant.cuda.package_set)
-    if variant.gpu and (patch := variant.release.magma_patch):
+    for patch in variant.effects.patches:
         words.append(patch.name)
         text = text.replace(patch.url, "")  # may contain the name
-    lines = _lines_with(text, words)
+    lines = _lines_with(text, words) if words else []
     if len(lines) != len(words):
         found = f"{len(lines)} lines with {' or '.join(words)}"
         yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
@@ -61,7 +62,7 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     CPU_RECIPES,
     id="cpu-pattern-lines",
-    title="CPU-only recipes have one overlay and no CUDA",
+    title="CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA",
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
@@ -80,12 +81,19 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
-    for release in context.matrix.releases.values():
-        own = [r for path, r in context.recipes.items() if path.startswith(f"{release.folder}/")]
-        for recipe, pin in itertools.product(own, release.nixpkgs.retired):
-            for line in _lines_with(recipe.text, [pin]):
-                found = f"the retired pin {pin}"
-                yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
+    matrix = context.matrix
+    paths = {variant.path: variant.release_name for variant in matrix.variants}
+    for name, release in matrix.releases.items():
+        # In a folder of two releases, each has its own retired pins.
+        own = [
+            recipe
+            for path, recipe in context.recipes.items()
+            if path.startswith(f"{release.folder}/") and paths.get(path, name) == name
+        ]
+        for recipe, rev in itertools.product(own, release.nixpkgs.retired):
+            for line in _lines_with(recipe.text, [rev]):
+                wanted = matrix.pins[release.nixpkgs.pin].rev
+                yield Finding(f"the retired pin {rev}", wanted, line=line, path=recipe.path)
 
 
 @CHECKS.add(
@@ -95,7 +103,7 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
     fix="import the pin that matrix.toml names",
 )
 def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    rev = variant.release.nixpkgs.rev
+    rev = variant.pin.rev
     if rev not in recipe.code:
         other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
         found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
@@ -105,19 +113,19 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
-    title="GPU recipes patch MAGMA if and only if the release has a patch",
+    title="GPU recipes patch MAGMA if and only if a rule does",
     why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
-    fix="make the MAGMA overlay agree with release.*.magma_patch",
+    fix="make the MAGMA overlay agree with the rules",
 )
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    patch = variant.release.magma_patch
-    if patch is None:
-        expected = "the MAGMA of the pin: this release has no MAGMA patch"
+    patches = [patch for patch in variant.effects.patches if patch.package == "magma"]
+    if not patches:
+        expected = "the MAGMA of the pin: no rule patches it"
         yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
-        return
-    for part in (patch.name, patch.url, "fetchpatch"):
-        if part not in recipe.code:
-            yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
+    for patch in patches:
+        for part in (patch.name, patch.url, "fetchpatch"):
+            if part not in recipe.code:
+                yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
 
 
 @CHECKS.add(
@@ -231,9 +239,11 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
-        found = "no (python3Packages.torch.override { ... }).overrideAttrs"
+        found = f"no ({variant.python_set}.torch.override {{ ... }}).overrideAttrs"
         yield Finding(found, f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs")
         return
+    if match["python"] != variant.python_set:
+        yield recipe.finding(match.start(), match["python"], variant.python_set)
     support = _CUDA_SUPPORT.search(match["arguments"])
     if support is None or support[1] != wanted:
         found = f"cudaSupport = {support[1]}" if support else "no cudaSupport"

@@ -24,9 +24,13 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     def _check(context: Context) -> Iterator[Finding]:
         paths = [PurePosixPath(path) for path in (*context.recipes, *context.unreadable)]
         for release_name, release in context.matrix.releases.items():
-            variants = context.matrix.of_release(release_name)
-            wanted = sum(variant.group.kind == kind for variant in variants)
-            others = {variant.package for variant in variants if variant.group.kind != kind}
+            own = [v for v in context.matrix.of_release(release_name) if v.group.kind == kind]
+            wanted, packages = len(own), {variant.package for variant in own}
+            others = {
+                variant.package
+                for variant in context.matrix.variants
+                if variant.release.folder == release.folder
+            } - packages
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.names.package}-{prefix}-"
             found = sum(
@@ -88,34 +92,41 @@ def _extra(context: Context) -> Iterator[Finding]:
     fix="run `nox -s prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
-    for name, release in context.matrix.releases.items():
-        torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
-        hashes = [("torch", "hash_of", torch.hash_of, torch.rev)]
-        if nixpkgs.sha256:
-            hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256_of, nixpkgs.rev))
-        if patch:
-            hashes.append(("magma_patch", "hash_of", patch.hash_of, patch.url))
-        for kind, field, hash_of, wanted in hashes:
-            if hash_of != wanted:
-                table = f"release.{name}.{kind}"
-                found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
-                fix = f"run `nox -s prefetch -- --only {kind}`, which sets hash and {field}"
-                yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
+    matrix = context.matrix
+    hashes = [
+        ("torch", f"release.{name}.torch", "hash_of", release.torch.hash_of, release.torch.rev)
+        for name, release in matrix.releases.items()
+    ]
+    hashes += [
+        ("nixpkgs", f"pin.{key}", "sha256_of", pin.sha256_of, pin.rev)
+        for key, pin in matrix.pins.items()
+        if pin.sha256
+    ]
+    hashes += [
+        ("patch", f"patch.{key}", "hash_of", patch.hash_of, patch.url)
+        for key, patch in matrix.patches.items()
+    ]
+    for kind, table, field, hash_of, wanted in hashes:
+        if hash_of != wanted:
+            found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
+            fix = f"run `nox -s prefetch -- --only {kind}`, which sets hash and {field}"
+            yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
 
 
 def _no_suffix(suffix: str, why: str) -> None:
     @CHECKS.add(
         id=f"no-{suffix}-suffix",
-        title=f"No recipe is named -{suffix}",
+        title=f"No recipe is named -{suffix}, unless a variant of the matrix is",
         why=why,
         fix="run `invoke phase1`, or delete the file",
     )
     def _check(context: Context) -> Iterator[Finding]:
+        expected = {variant.path for variant in context.matrix.variants}
         for path in context.recipe_paths():
-            if path.endswith(f"-{suffix}.nix"):
+            if path.endswith(f"-{suffix}.nix") and path not in expected:
                 yield Finding(f"the suffix -{suffix}", "no recipe of that name", path=path)
 
 
 _no_suffix("magma", "Every GPU recipe has MAGMA; a second name means a second build of the same.")
 _no_suffix("nightly", "A nightly follows a moving revision and cannot be built twice.")
-_no_suffix("avx", "Plain AVX is not an ISA of the matrix; avx2 replaced it.")
+_no_suffix("avx", "Plain AVX is for CPUs without AVX2 only; it needs rules that other recipes lack.")

@@ -21,6 +21,8 @@
   # is evaluated once, not once for each recipe.
   shared ? _: { },
   model ? ./.,
+  # What revisions of nixpkgs contain, by revision; the form is that of the default in pin.nix.
+  pins ? { },
   # The platform of the caller: of the package set that recipes get their arguments from, and of
   # each nixpkgs that a recipe imports without a platform.
   system ? "x86_64-linux",
@@ -53,7 +55,7 @@ let
 
   scope =
     if offline then
-      import ./offline-scope.nix { inherit model system; }
+      import ./offline-scope.nix { inherit model pins system; }
     else
       {
         inherit builtins fetchGit fetchTarball import scopedImport;

@@ -1,5 +1,7 @@
 # MAGMA, the library for linear algebra on GPUs that torch links. Its CUDA is that of the
-# `cudaPackages` that callPackage passes, and depends on the overlays.
+# `cudaPackages` that callPackage passes, and depends on the overlays. `has` are the fixes in this
+# revision of nixpkgs.
+{ has }:
 {
   lib,
   stdenv,
@@ -13,13 +15,17 @@
   cudaPackages,
   rocmPackages,
   python3,
+  runCommand,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
   gpuTargets ? [ ],
   static ? false,
 }:
-stdenv.mkDerivation (finalAttrs: {
+stdenv.mkDerivation (finalAttrs: lib.optionalAttrs (lib.elem "magma-clock-rate" has) {
+  patches = [ (runCommand "nixpkgs-magma-clock-rate.patch" { } "") ];
+}
+// {
   pname = "magma";
   version = "2.9.0";
 
@@ -29,7 +35,7 @@ stdenv.mkDerivation (finalAttrs: {
     hash = lib.fakeHash; # never fetched
   };
 
-  # No `patches` here: a recipe that appends to them needs `old.patches or [ ]`.
+  # Without a fix there are no `patches`: a recipe that appends needs `old.patches or [ ]`.
 
   nativeBuildInputs = [
     cmake
