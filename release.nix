@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:8d7190a9811d411cabfdb07cc506b344229b2e8165ccbb8092af62036817c308
+# Digest of this file, with zeros in place of it: sha256:ff9886b962f6185a1a03198c3a62612804ca29a405bcfe79e4e68c71bab211af
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -151,6 +151,74 @@ let
     ];
   };
 
+  nixpkgs_cuda12_8_gpu_x86 = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Said outright, so that any machine can evaluate this recipe and hand the build to a
+    # builder of that platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+
+    ];
+  };
+
+  nixpkgs_cuda12_8_gpu_arm = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Said outright, so that any machine can evaluate this recipe and hand the build to a
+    # builder of that platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_x86 = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Said outright, so that any machine can evaluate this recipe and hand the build to a
+    # builder of that platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_arm = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Said outright, so that any machine can evaluate this recipe and hand the build to a
+    # builder of that platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
   variants = {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
@@ -188,6 +256,55 @@ let
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
     "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
+    "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm120-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm120-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm90-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm90-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm90-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm90-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm90-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm89-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm89-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm89-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm89-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm89-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm86-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm86-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm86-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm86-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm86-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm80-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm80-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm80-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm80-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm80-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm75-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm75-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
+    "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
+    "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
+    "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
+    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_arm; };
+    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_arm; };
   };
 
   impossible = {
@@ -199,6 +316,14 @@ let
     "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
   };
 in
 variants // (if impossibleHosts then impossible else {})

@@ -1,0 +1,115 @@
+# pytorch-python313-cuda12_8-sm61-avx
+#
+# PyTorch 2.8.0 with CUDA 12.8 for SM61 GPUs (GTX 10 series, P40, P4, Titan Xp)
+# and CPUs with AVX, on Python 3.13.
+#
+# Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
+# Digest of this file, with zeros in place of it: sha256:9fbf2a2a3259686be1f40d6548c42815b25ed956d028e5a2520d9ce676d5108b
+
+{ pkgs ? import <nixpkgs> {}
+
+  # The one nixpkgs revision that every recipe of this release is built from. A caller that
+  # evaluates many recipes may hand in one import for all that agree in system and overlays;
+  # Flox never does.
+, nixpkgs_pinned ? import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Said outright, so that any machine can evaluate this recipe and hand the build to a
+    # builder of that platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+
+    ];
+  }
+}:
+
+let
+  inherit (nixpkgs_pinned) lib;
+
+  # GPU: Pascal (GTX 10 series, P40, P4, Titan Xp)
+  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
+  gpuArchNum = "61";
+  gpuArchSM = "6.1";
+
+  # CPU: AVX (Sandy Bridge, Ivy Bridge (Xeon E5 v2))
+  cpuFlags = [ "-mavx" "-mno-fma" "-mno-bmi" "-mno-bmi2" "-mno-avx2" ];
+in
+# Two stages. The first changes what nixpkgs decides from (without it the result is a CPU-only
+# PyTorch, whatever the second says); the second changes single attributes of that result.
+(nixpkgs_pinned.python3Packages.torch.override {
+  cudaSupport = true;
+  gpuTargets = [ gpuArchSM ];
+}).overrideAttrs (oldAttrs: {
+  pname = "pytorch28-python313-cuda12_8-sm61-avx";
+
+  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  ninjaFlags = [ "-j32" ];
+
+  # Keeps the build away from machines that are too small for it.
+  requiredSystemFeatures = [ "big-parallel" ];
+
+  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
+  # environment instead, so preConfigure says the same once more where a variable exists.
+  cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+    "-DCUDA_VERSION=12.8"
+    "-DCXX_AVX2_FOUND=FALSE"
+    "-DC_AVX2_FOUND=FALSE"
+    "-DCXX_AVX512_FOUND=FALSE"
+    "-DC_AVX512_FOUND=FALSE"
+    "-DCAFFE2_COMPILER_SUPPORTS_AVX512_EXTENSIONS=OFF"
+  ];
+
+  preConfigure = (oldAttrs.preConfigure or "") + ''
+
+    # CPU instruction set
+    export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
+    export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
+
+    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
+    # limit has to be put there as well; 0 stands for all cores.
+    export MAX_JOBS=32
+    cores=''${NIX_BUILD_CORES:-0}
+    if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
+    export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # cuDNN 9.11 and newer has no code for GPUs below 7.5, and nixpkgs has a newer one
+    export USE_CUDNN=0
+    # FBGEMM and NNPACK need AVX2, and oneDNN is compiled with AVX2 and AVX-512 code
+    export USE_FBGEMM=0
+    export USE_MKLDNN=0
+    export USE_MKLDNN_CBLAS=0
+    export USE_NNPACK=0
+
+    echo "PyTorch 2.8.0, CUDA 12.8, Python 3.13"
+    echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
+    echo "CPU flags: ${lib.concatStringsSep " " cpuFlags}"
+    echo "Jobs:      $NIX_BUILD_CORES"
+  '';
+
+  passthru = (oldAttrs.passthru or {}) // {
+    gpuArch = gpuArchSM;
+    cpuISA = "avx";
+    blasProvider = "cublas";
+  };
+
+  meta = (oldAttrs.meta or {}) // {
+    description = "PyTorch 2.8.0 with CUDA 12.8 for SM61 (GTX 10 series, P40, P4, Titan Xp) and AVX";
+    longDescription = ''
+      GPU: SM61, compute capability 6.1 (Pascal)
+      CPU: AVX (-mavx -mno-fma -mno-bmi -mno-bmi2 -mno-avx2)
+      CUDA: 12.8, with cuBLAS and MAGMA
+      PyTorch: 2.8.0, Python 3.13
+      Driver: NVIDIA 525.60.13 or newer
+      Hardware: GTX 10 series, P40, P4, Titan Xp on x86_64-linux, where the CPU has AVX
+    '';
+    platforms = [ "x86_64-linux" ];
+  };
+})
