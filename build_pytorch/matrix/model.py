@@ -357,6 +357,20 @@ class Variant(Struct, frozen=True, kw_only=True):
         return self.release.cuda if self.gpu else None
 
     @property
+    def kind(self) -> ft.Kind:
+        """The kind of its group."""
+        return self.group.kind
+
+    @property
+    def passthru(self) -> dict[str, str | None]:
+        """The attributes by which programs choose a package."""
+        if self.kind == "mps":
+            return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
+        capability = ";".join(self.gpu.capabilities) if self.gpu else None
+        blas = "cublas" if self.gpu else "openblas"
+        return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
+
+    @property
     def python_set(self) -> str:
         """The attribute of nixpkgs that has the packages of its Python."""
         return self.pin.python_set(self.release.python.version)

@@ -95,10 +95,17 @@ class Evaluation(msgspec.Struct, dict=True):
     results: dict[str, EvaluatedRecipe] = {}
     warnings: dict[str, list[str]] = {}
 
+    catalogs: dict[str, str] = {}
+    """The catalog of each recipe."""
+
+    def first_like(self, result: EvaluatedRecipe) -> str | None:
+        """Return the first recipe of the same catalog with the derivation of a result."""
+        return self._first.get((self.catalogs.get(result.id), result.drv_path))
+
     @functools.cached_property
-    def first_by_derivation(self) -> dict[str | None, str]:
-        """The first recipe of each derivation path."""
-        return {r.drv_path: r.id for r in reversed(self.results.values()) if r.drv_path}
+    def _first(self) -> dict[tuple[str | None, str | None], str]:
+        found = [((self.catalogs.get(r.id), r.drv_path), r.id) for r in self.results.values()]
+        return {key: name for key, name in reversed(found) if key[1]}
 
 
 def prepare(context: Context) -> None:
@@ -124,7 +131,7 @@ def evaluated(context: Context) -> Evaluation:
         return Evaluation("Nix is not installed")
     start, wait = functools.partial(_start, context), functools.partial(_wait, context)
     run = nix_evaluation.run_recipes(recipes, start, wait, running)
-    done = Evaluation()
+    done = Evaluation(catalogs={v.path: v.release.catalog for v in context.variants})
     if run.result.code == 0:
         done.warnings = _warnings(run.result.stderr, [recipe.id for recipe in run.recipes])
         decoded = _decoded(run.result.stdout)

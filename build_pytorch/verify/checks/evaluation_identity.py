@@ -110,12 +110,7 @@ def _patches(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="passthru",
 )
 def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = {
-        "passthru.gpuArch": variant.gpu.capability if variant.gpu else None,
-        "passthru.cpuISA": variant.cpu_key,
-        "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
-    }
-    yield from facts.expect(wanted)
+    yield from facts.expect({f"passthru.{name}": v for name, v in variant.passthru.items()})
 
 
 @CHECKS.add(
@@ -150,12 +145,12 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
 @CHECKS.add(
     RESULTS,
     id="eval-distinct",
-    title="Every variant is a build of its own",
+    title="Every variant is a build of its own in its catalog",
     why="A copy with only its comment changed builds the same thing twice.",
     fix="give each recipe its own GPU architecture and CPU ISA",
 )
 def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
-    first = evaluation.first_by_derivation.get(result.drv_path)
+    first = evaluation.first_like(result)
     if first not in {None, result.id}:
         yield Finding(f"the same derivation as {first}", "a build of its own")
 
