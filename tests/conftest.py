@@ -6,6 +6,7 @@ import atexit
 import compileall
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,10 +28,44 @@ pytest_plugins = ["world"]  # the fixtures of real builds
 
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
+WHOLE = (PROJECT / "matrix.toml").read_text()
 
 needs_nix = pytest.mark.skipif(
     shutil.which("nix-instantiate") is None, reason="Nix is not installed"
 )
+
+
+def first_release(text: str) -> str:
+    """A matrix with its first release only, and with what that one names."""
+    fleet = matrix_reader.parse(text)
+    first, *others = fleet.releases
+    own = fleet.of_release(first)
+    kept = {
+        "pin": {fleet.releases[first].nixpkgs.pin},
+        "gpu": {variant.gpu_key for variant in own},
+        "cpu": {variant.cpu_key for variant in own},
+    }
+    used = {rule.id for variant in own for rule in variant.effects.rules}
+    used_patches = {key for rule in fleet.rules if rule.id in used for key in rule.effect.patches}
+    kept["patch"] = used_patches
+    blocks = re.split(r"(?m)^(?=\[)", text)
+    rest = []
+    for block in blocks:
+        found = re.match(r"\[\[?(\w+)(?:\.(\w+))?", block)
+        kind, key = found.groups() if found else ("", "")
+        rule_id = re.search(r'(?m)^id = "(.*)"', block) if kind == "rule" else None
+        goes = (
+            (kind == "release" and key in others)
+            or (kind in kept and key not in kept[kind])
+            or (rule_id is not None and rule_id[1] not in used)
+        )
+        # The comment of the next section is at the end of this block.
+        rest.append("\n\n\n" + block.partition("\n\n\n")[2] if goes else block)
+    return re.sub(r"\n{4,}", "\n\n\n", "".join(rest))
+
+
+ONE = first_release(WHOLE)
+"""matrix.toml with its first release only: most tests are about one release."""
 
 
 class Project:
@@ -96,8 +131,11 @@ class Project:
 
 
 @functools.cache
-def _pristine() -> Path:
-    """A copy of the project without what Git ignores, and with compiled modules."""
+def _pristine(*, is_whole: bool = False) -> Path:
+    """A copy of the project without what Git ignores, and with compiled modules.
+
+    Unless it is whole, it has the first release only.
+    """
     root = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     skipped = shutil.ignore_patterns(
@@ -105,19 +143,32 @@ def _pristine() -> Path:
     )
     shutil.copytree(PROJECT, root, ignore=skipped, dirs_exist_ok=True)
     compileall.compile_dir(root / "build_pytorch", quiet=1, stripdir=root)
+    if not is_whole:
+        (root / "matrix.toml").write_text(ONE)
+        shutil.rmtree(root / "releases")
+        shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
+        done = Project(root).invoke("phase5")
+        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.rmtree(root / ".build-pytorch")
     return root
 
 
-def copied_project(root: Path) -> Project:
-    """Copy the whole project to a new folder, without what Git ignores."""
-    subprocess.run(["cp", "-a", _pristine(), root], check=True)
+def copied_project(root: Path, *, is_whole: bool = False) -> Project:
+    """Copy the project to a new folder, without what Git ignores."""
+    subprocess.run(["cp", "-a", _pristine(is_whole=is_whole), root], check=True)
     return Project(root)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A fresh copy of the whole project."""
+    """A fresh copy of the project with its first release only."""
     return copied_project(tmp_path / "project")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Project:
+    """A fresh copy of the project with all releases."""
+    return copied_project(tmp_path / "project", is_whole=True)
 
 
 @pytest.fixture
@@ -133,8 +184,8 @@ def legacy(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fleet() -> Matrix:
-    """The project's own matrix."""
-    return matrix_reader.load(PROJECT / "matrix.toml")
+    """The project's own matrix with its first release only."""
+    return matrix_reader.parse(ONE)
 
 
 @pytest.fixture

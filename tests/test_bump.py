@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project, error_line, needs_nix
+from conftest import ONE, Project, error_line, needs_nix
 from test_prefetch import OTHER, tool
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.sources.github import GitHub
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, PROJECT, Project
+from conftest import LEGACY, ONE, PROJECT, Project
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -17,7 +17,7 @@ from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 
 
 def verified(project: Project, fleet: Matrix | None = None) -> VerificationResult:

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from conftest import PROJECT
+from conftest import ONE, PROJECT
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
@@ -24,7 +24,7 @@ from build_pytorch.matrix.matrix_errors import dotted, explain
 from build_pytorch.matrix.model import Matrix, Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 SCHEMA = PROJECT / "docs/reference/matrix.schema.json"
 
 

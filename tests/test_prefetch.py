@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import PROJECT, Project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, error_line, needs_nix
 
 from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -24,7 +24,7 @@ from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources.fetchers import fetch
 from build_pytorch.sources.source_list import sources
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
 PATCH = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU="
 OTHER = "sha256-" + "B" * 42 + "A="

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, Project, needs_nix
+from conftest import ONE, PROJECT, Project, needs_nix
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import TemplateError
@@ -20,7 +20,7 @@ from build_pytorch.nix import quoting
 from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.verify import recipe_evaluation
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 
 
 @pytest.fixture(scope="module")
