@@ -40,14 +40,13 @@ def first_release(text: str) -> str:
     fleet = matrix_reader.parse(text)
     first, *others = fleet.releases
     own = fleet.of_release(first)
-    kept = {
+    kept: dict[str, set[str | None]] = {
         "pin": {fleet.releases[first].nixpkgs.pin},
         "gpu": {variant.gpu_key for variant in own},
         "cpu": {variant.cpu_key for variant in own},
     }
     used = {rule.id for variant in own for rule in variant.effects.rules}
-    used_patches = {key for rule in fleet.rules if rule.id in used for key in rule.effect.patches}
-    kept["patch"] = used_patches
+    kept["patch"] = {key for r in fleet.rules if r.id in used for key in r.effect.patches}
     blocks = re.split(r"(?m)^(?=\[)", text)
     rest = []
     for block in blocks:

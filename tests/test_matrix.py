@@ -121,7 +121,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ('"12.1"', '"sm_121"', "gpu.sm121.capability", "never sm_120"),
         ('"12.1"', '"121"', "gpu.sm121.capability", 'found "121"'),
         ('rev = "v2.10.0"', 'rev = "main"', "torch.rev", "never a branch"),
-        ('rev = "6a030d5', 'rev = "6a030d', "nixpkgs.rev", "40 hex digits"),
+        ('rev = "6a030d5', 'rev = "6a030d', "pin.early_2026.rev", "40 hex digits"),
         ('hash = "sha256-RKi', 'hash = "sha256-RK', "torch.hash", "an SRI hash"),
         ('hash = "sha256-RKi', 'hash = "sha512-RKi', "torch.hash", "an SRI hash"),
         ("[cpu.armv8_2]", '[cpu."armv8.2"]', 'cpu."armv8.2"', "a dot breaks Flox"),
@@ -144,7 +144,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         (
             'retired = ["fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3"]',
             'retired = ["6a030d535719c5190187c4cec156f335e95e3211"]',
-            "nixpkgs.rev",
+            "nixpkgs.pin",
             "retired",
         ),
         ('driver = "580.65.06"', 'driver = "525.60.13"', "cuda.driver", "580 or newer"),
@@ -158,8 +158,8 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ),
         ('kind = "cpu-only"', 'kind = "cpu-only"\ngpu = ["sm90"]', "group[2].gpu", "no gpu at all"),
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
-        ("level = 2", "level = 0", "cpu.avx512.level", "from 1 to 99"),
-        ("level = 3", "level = 4", "cpu.avx512vnni.level", "the level of avx512bf16"),
+        ("level = 3", "level = 0", "cpu.avx512.level", "from 1 to 99"),
+        ("level = 4", "level = 5", "cpu.avx512vnni.level", "the level of avx512bf16"),
         ('["inference"]', '["inferense"]', "good_for[0]", 'did you mean "inference"?'),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
@@ -189,11 +189,11 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
         ),
         ('version = "3.13"', 'version = "3.12"', ["names.gpu: found", "names.cpu: found"]),
         (
-            "level = 2",
-            "level = 5",
+            "level = 3",
+            "level = 6",
             [
-                "cpu.avx512bf16.level: found 4; allowed: more than 5, the level of avx512",
-                "cpu.avx512vnni.level: found 3; allowed: more than 5, the level of avx512",
+                "cpu.avx512bf16.level: found 5; allowed: more than 6, the level of avx512",
+                "cpu.avx512vnni.level: found 4; allowed: more than 6, the level of avx512",
             ],
         ),
         ('first_cuda = "12.8"', 'first_cuda = "13.1"', ['group[0].gpu[0]: found "sm120"']),
@@ -435,7 +435,7 @@ HOSTILE = [
         'system_features = ["big-parallel"]',
         'flags = ["-march=armv9-a+sve2"]',
         'capability = "12.1"',
-        'gpu = ["allowUnfree", "allowBroken", "cudaSupport"]',
+        'config = ["allowUnfree"]',
     ],
 )
 def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(
@@ -495,8 +495,9 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     }
     assert all(meaning for keys in described.values() for meaning in keys.values())
     for header, keys in {
-        "matrix.toml": "release builder gpu cpu",
-        "[release.NAME.nixpkgs.config]": "gpu cpu",
+        "matrix.toml": "pin patch rule release builder gpu cpu",
+        "[release.NAME.nixpkgs]": "pin retired config",
+        "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu",
         "[[builder]]": "uri platforms key jobs speed features host_key",
@@ -506,5 +507,6 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     documented = {key for keys in described.values() for key in keys}
     document = tomllib.loads(TEXT)
     written = {step for trail in values(document) for step in trail if isinstance(step, str)}
-    chosen = {*document["release"], *document["gpu"], *document["cpu"]}
+    chosen = {key for kind in ("pin", "patch", "release", "gpu", "cpu") for key in document[kind]}
+    chosen |= {name for pin in document["pin"].values() for name in pin["cuda"]}
     assert written - documented == {*chosen, "x86_64-linux", "aarch64-linux"}

@@ -136,9 +136,9 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     cuda = release[release.index("[release.cuda12_9.cuda]") : release.index("[release.cuda12_9.py")]
     release = release.replace(cuda, "").replace("python312-cuda12_9", "python312")
     group = 'title = "one"\nkind = "cpu-only"\nplatform = "aarch64-linux"\ncpu = ["armv9"]\n'
-    matrix.write_text(
-        f"{release}\n[[release.cuda12_9.group]]\n{group}\n{text[text.index('[gpu.sm121]') :]}"
-    )
+    pin = SECOND[SECOND.index("[pin.") :]
+    axes = text[text.index("[gpu.sm121]") :]
+    matrix.write_text(f"{release}\n[[release.cuda12_9.group]]\n{group}\n{pin}\n{axes}")
     for recipe in project.pkgs.iterdir():
         recipe.unlink()
     done = project.invoke("all")

@@ -46,6 +46,8 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }
     for release in releases:
+        if not release["notes"]:
+            continue
         texts[f"{release['notes']}#variants"] = render_template("docs/notes.md.j2", release=release)
     return texts
 
@@ -80,7 +82,7 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
 
 def pages(matrix: Matrix) -> list[str]:
     """Return the hand-written pages that contain generated regions."""
-    notes = [release.notes for release in matrix.releases.values()]
+    notes = [release.notes for release in matrix.releases.values() if release.notes]
     return [paths.README, paths.ARCHITECTURE_DOC, *notes]
 
 

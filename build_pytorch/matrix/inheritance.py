@@ -75,5 +75,7 @@ def _with_versions(name: str, release: dict[str, Any]) -> dict[str, Any]:
             return value
         return re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], "") or match[0], value)
 
-    scheme = {key: replaced(release[key]) for key in ("folder", "catalog", "names") if key in release}
+    scheme = {
+        key: replaced(release[key]) for key in ("folder", "catalog", "names") if key in release
+    }
     return release | scheme

@@ -17,9 +17,9 @@ Value = str | list[str]
 
 
 def edited(text: str, values: Mapping[Trail, Value]) -> str:
-    """Return the text with existing values replaced; comments, order and spacing stay.
+    """Return the text with values replaced or added; comments, order and spacing stay.
 
-    Raises KeyError for a path that does not exist, MatrixError if the result is not consistent.
+    Raises KeyError for a table that does not exist, MatrixError if the result is not consistent.
     """
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
@@ -27,8 +27,10 @@ def edited(text: str, values: Mapping[Trail, Value]) -> str:
         for step in trail[:-1]:
             table = table[step]
         new = tomlkit.item(value)
+        old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
         for part in ("indent", "comment_ws", "comment", "trail"):
-            setattr(new.trivia, part, getattr(table[trail[-1]].trivia, part))
+            if old is not None:
+                setattr(new.trivia, part, getattr(old.trivia, part))
         table[trail[-1]] = new
     result = tomlkit.dumps(document)
     matrix_reader.parse(result)

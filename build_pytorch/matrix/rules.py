@@ -11,9 +11,18 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
-from build_pytorch.matrix.model import Condition, Effects, Patch, Rule, Variant, VariantSetting
+from build_pytorch.matrix.model import (
+    Condition,
+    Effect,
+    Effects,
+    Patch,
+    Rule,
+    Variant,
+    VariantSetting,
+)
 
-_COMPARISONS: Final[dict[str, Callable[[object, object], bool]]] = {
+_Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+_COMPARISONS: Final[dict[str, _Comparison]] = {
     "==": operator.eq,
     "<=": operator.le,
     ">=": operator.ge,
@@ -33,7 +42,7 @@ def in_range(version: str, bounds: str) -> bool:
 def holds(condition: Condition, variant: Variant) -> bool:
     """Return whether all parts of a condition hold for a variant."""
     release, pin, gpu = variant.release, variant.pin, variant.gpu
-    cuda = release.cuda if release.cuda else None
+    cuda = release.cuda or None
     torch = release.torch
     lists = (
         (condition.kind, (variant.group.kind,)),
@@ -80,7 +89,7 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
     environment = {name: value for each in changes for name, value in each.environment.items()}
     own = {name: value for each in settings for name, value in each.environment.items()}
     jobs = [setting.max_jobs for setting in settings if setting.max_jobs]
-    flags = [*changes, *settings]
+    flags: list[Effect | VariantSetting] = [*changes, *settings]
     return Effects(
         rules=tuple(applied),
         off=tuple(off[rule.id] for rule in matching if rule.id in off),
@@ -137,7 +146,7 @@ def _contradictions(variant: Variant) -> Iterator[tuple[Rule, Rule, str]]:
 
 
 @functools.cache
-def _limits(bounds: str) -> tuple[tuple[Callable[[object, object], bool], object], ...]:
+def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
     limits = []
     for bound in bounds.replace(" ", "").split(","):
         operation = next(text for text in _COMPARISONS if bound.startswith(text))

@@ -104,22 +104,12 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
         yield (*at, "names", "pname"), names.pname.replace(digits(old), digits(new))
         notes = notes and notes.replace(old, new)
     if target.nixpkgs:
-        key = release.nixpkgs.pin
-        others = [n for n, r in matrix.releases.items() if r.nixpkgs.pin == key and n != name]
-        if others:
-            what = f"--nixpkgs: pin {key} is also the pin of release {', '.join(others)}"
-            raise BuildPytorchError(f"{what}; add a pin to matrix.toml and name it")
-        retired = [*release.nixpkgs.retired, matrix.pins[key].rev]
-        yield ("pin", key, "rev"), target.nixpkgs
-        yield (*at, "nixpkgs", "retired"), [rev for rev in retired if rev != target.nixpkgs]
+        yield from _pin_values(matrix, name, target.nixpkgs)
     if target.cuda:
         if release.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
         old, new = release.cuda.version, target.cuda
-        yield (*at, "cuda", "version"), new
-        is_exact = release.cuda.package_set.count("_") > 1
-        suffix = underscored(new) if is_exact else new.split(".")[0]
-        yield (*at, "cuda", "package_set"), f"cudaPackages_{suffix}"
+        yield from _cuda_values(matrix, name, new)
         old_name, new_name = f"cuda{underscored(old)}", f"cuda{underscored(new)}"
         yield (*at, "names", "gpu"), names.gpu.replace(old_name, new_name)
         for index, entry in enumerate(release.cleanup):
@@ -128,6 +118,30 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
         notes = notes and notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
     if notes and notes != release.notes:
         yield (*at, "notes"), notes
+
+
+def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trail, Value]]:
+    """Yield the CUDA of a release, and its package set if the pin is not known to have it."""
+    at, key = ("release", name, "cuda"), matrix.releases[name].nixpkgs.pin
+    known = [each for each, found in matrix.pins[key].cuda.items() if found == version]
+    package_set = (known or [f"cudaPackages_{underscored(version)}"])[-1]
+    yield (*at, "version"), version
+    yield (*at, "package_set"), package_set
+    if not known:
+        yield ("pin", key, "cuda", package_set), version
+
+
+def _pin_values(matrix: Matrix, name: str, rev: str) -> Iterator[tuple[Trail, Value]]:
+    """Yield the values of another revision. Raises BuildPytorchError for a shared pin."""
+    nixpkgs = matrix.releases[name].nixpkgs
+    key = nixpkgs.pin
+    others = [n for n, r in matrix.releases.items() if r.nixpkgs.pin == key and n != name]
+    if others:
+        what = f"--nixpkgs: pin {key} is also the pin of release {', '.join(others)}"
+        raise BuildPytorchError(f"{what}; add a pin to matrix.toml and name it")
+    retired = [*nixpkgs.retired, matrix.pins[key].rev]
+    yield ("pin", key, "rev"), rev
+    yield ("release", name, "nixpkgs", "retired"), [each for each in retired if each != rev]
 
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
@@ -192,6 +206,6 @@ def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
         yield f"check torch, python, cuda and has of {pin}: they describe the earlier revision"
     if target.cuda:
         yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
-        yield "check that the rules that apply fit this CUDA"
+        yield f"check that pin {release.nixpkgs.pin} has this CUDA, and that the rules fit it"
         yield "check the name of the release's tables, which may contain the old CUDA"
     yield "build one variant before the others"

@@ -66,8 +66,8 @@ _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPI
     word="preConfigure",
 )
 def _environment(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    assigned = re.findall(r"(?m)^\s*(?:export )?(\w+)=[\"']?([^\"'\n]*)", facts.shell("preConfigure"))
-    found = dict(assigned)
+    script = facts.shell("preConfigure")
+    found = dict(re.findall(r"(?m)^\s*(?:export )?(\w+)=[\"']?([^\"'\n]*)", script))
     wanted = variant.effects.environment
     for name, value in wanted.items():
         if found.get(name) != value:

@@ -129,4 +129,4 @@ def _no_suffix(suffix: str, why: str) -> None:
 
 _no_suffix("magma", "Every GPU recipe has MAGMA; a second name means a second build of the same.")
 _no_suffix("nightly", "A nightly follows a moving revision and cannot be built twice.")
-_no_suffix("avx", "Plain AVX is for CPUs without AVX2 only; it needs rules that other recipes lack.")
+_no_suffix("avx", "Plain AVX needs switches that other recipes lack; avx2 replaced it.")
