@@ -118,7 +118,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit("docs/reference/releases/cuda13_0.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
     ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
@@ -131,13 +131,13 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
     (
         "generated-docs",
-        lambda p: p.edit("docs/reference/variants.md", "36 buildable", "44 buildable"),
+        lambda p: p.edit("docs/reference/releases/cuda13_0.md", "36 buildable", "44 buildable"),
     ),
     (
         "generated-docs",
         lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
     ),
-    ("generated-docs", remove("docs/reference/variants.md")),
+    ("generated-docs", remove("docs/reference/releases.md")),
     ("generated-docs", remove("README.md")),
 ]
 

@@ -164,7 +164,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
             'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
-            'notes = "docs/reference/variants.md"',
+            'notes = "docs/reference/releases.md"',
             "cuda13_0.notes",
             "generated as a whole",
         ),

@@ -366,9 +366,12 @@ def test_one_source_is_fetched_once_for_all_releases(project: Project, world: Wo
     second = (PROJECT / "tests/second-release.toml").read_text()
     pin = "6a030d535719c5190187c4cec156f335e95e3211"
     second = second.replace('pin = "made_up"', 'pin = "early_2026"').partition("[pin.made_up]")[0]
-    second = second.replace("12_9", "13_0").replace("12.9", "13.0").replace("575.51", "580.65")
+    for old, new in (("Packages_12_9", "Packages_13_0"), ('"12.9"', '"13.0"'), ("575", "580")):
+        second = second.replace(old, new)
+    second = second.replace("python312-cuda12_9", "python312-cuda13_0")
     (project.root / "matrix.toml").write_text(TEXT + second)
     done = run(project, world, "--only", "nixpkgs", "--accept", "--json")
+    assert done.returncode == 0, done.stderr
     assert [source["release"] for source in json.loads(done.stdout)["sources"]] == [
         "cuda13_0",
     ]

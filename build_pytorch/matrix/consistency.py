@@ -26,7 +26,7 @@ _DRIVERS: Final = {12: 525, 13: 580}
 
 _OUR_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", paths.STATE})
 _WHOLE_PAGES: Final = frozenset(
-    {paths.VARIANTS_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
+    {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
 )
 
 
@@ -109,7 +109,8 @@ def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     parts = release.folder.split("/")
     if ".git" in parts or parts[0] in _OUR_FOLDERS:
         yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'
-    if release.notes in _WHOLE_PAGES:
+    notes = release.notes or ""
+    if notes in _WHOLE_PAGES or notes.startswith(f"{paths.RELEASE_PAGES}/"):
         found = f'found "{release.notes}", which is generated as a whole'
         yield ("notes",), f"{found}; allowed: another page"
     yield from _names(release)
