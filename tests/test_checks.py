@@ -18,6 +18,7 @@ from build_pytorch.verify.verification import VerificationResult
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
 TEXT = ONE
+PAGE = "docs/reference/releases/cuda13_0.md"
 
 
 def verified(project: Project, fleet: Matrix | None = None) -> VerificationResult:
@@ -118,7 +119,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/reference/releases/cuda13_0.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit(PAGE, "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
     ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
@@ -131,7 +132,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
     (
         "generated-docs",
-        lambda p: p.edit("docs/reference/releases/cuda13_0.md", "36 buildable", "44 buildable"),
+        lambda p: p.edit(PAGE, "36 buildable", "44 buildable"),
     ),
     (
         "generated-docs",

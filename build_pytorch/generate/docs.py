@@ -75,10 +75,16 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
 
 def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
-    """Plan to delete the pages of releases that the matrix no longer has."""
+    """Plan to delete the pages of releases that the matrix no longer has, unless edited by hand."""
     found = sorted((tree.root / paths.RELEASE_PAGES).glob("*.md"))
-    names = [path.relative_to(tree.root).as_posix() for path in found]
-    return [plan_delete(tree, name, "no such release") for name in names if name not in texts]
+    changes = []
+    for name in (path.relative_to(tree.root).as_posix() for path in found):
+        if name in texts:
+            continue
+        change = plan_delete(tree, name, "no such release")
+        if change.old is not None and digest.is_intact(change.old.decode(errors="replace")):
+            changes.append(change)
+    return changes
 
 
 def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[Change]:
