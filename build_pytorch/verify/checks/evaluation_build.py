@@ -15,10 +15,7 @@ CHECKS: Final = CheckList(FACTS)
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
     r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
-    r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
-    r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
-    r"include\s*\(FindCUDAToolkit\)",
-    r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
+    r"include\s*\(\"?\$\{CMAKE_ROOT\}/Modules/FindCUDAToolkit\.cmake\"?\)",
     r"endif\s*\(",
     r"(?m)^\w+$",  # the delimiter that ends the text, at the start of a line
 )
@@ -197,7 +194,7 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
     for part in _STUB_PARTS:
         match = re.search(part, body)
         if match is None:
-            expected = "a stub that includes CMake's own module and restores the path"
+            expected = "a stub that includes CMake's own module by its path"
             yield Finding(f"a stub without {part} in its place", expected)
             return
         body = body[match.end() :]
@@ -205,11 +202,11 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-features",
-    title="The build requires a large machine",
+    title="The build requires the system features of the matrix",
     why="Without big-parallel Nix may choose the smallest builder.",
-    fix='requiredSystemFeatures = [ "big-parallel" ];',
+    fix="take requiredSystemFeatures from matrix.toml",
     word="requiredSystemFeatures",
 )
 def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = list(variant.release.build.system_features)
+    wanted = list(variant.builder_features)
     yield from facts.expect({"requiredSystemFeatures": wanted})

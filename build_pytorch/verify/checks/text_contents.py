@@ -140,7 +140,9 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
-    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b|cudaCapabilities\s*="
+    pattern = (
+        rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b|cudaCapabilities\s*=(?!\s*\[\s*gpuArchSM\s*\]\s*;)"
+    )
     if variant.gpu is None:
         pattern += r"|cudaSupport\s*=\s*true"
     expected = "CUDA enabled or disabled by override and gpuTargets alone"
