@@ -12,6 +12,7 @@ from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
+_HASHES: Final = re.compile(r"(?<=/nix/store/)\w{32}-")
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
     r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
@@ -129,24 +130,21 @@ def _last(pattern: str, script: str, default: str) -> str:
 
 @CHECKS.add(
     id="eval-hooks",
-    title="preConfigure and postPatch extend those of nixpkgs",
-    why="Replaced hooks lose the architecture list, the paths of CUPTI and cuDNN, or CUDA=0.",
+    title="The hooks extend those of nixpkgs",
+    why="Replaced hooks lose the architecture list and the paths of CUPTI and cuDNN.",
     fix="(oldAttrs.preConfigure or \"\") + ''...''",
     word="preConfigure",
 )
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if variant.gpu is None:
-        if "export USE_CUDA=0" not in facts.shell("preConfigure"):
-            expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
-            yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
-        return
-    for hook, text, expected in (
-        ("preBuild", "MAX_JOBS=$NIX_BUILD_CORES", "preBuild unchanged"),
-        ("preConfigure", "CUDNN_INCLUDE_DIR", "oldAttrs.preConfigure + ..."),
-        ("postPatch", "--replace-fail", "oldAttrs.postPatch + ..."),
-    ):
-        if text not in facts.shell(hook):
-            yield Finding(f"{hook} without that of nixpkgs", expected)
+    if variant.gpu is None and "export USE_CUDA=0" not in facts.shell("preConfigure"):
+        expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
+        yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
+    for hook in ("postPatch", "preConfigure", "preBuild"):
+        # The line with the architectures depends on gpuTargets.
+        lines = [_HASHES.sub("", facts.shell(f"{of}{hook}")).splitlines() for of in ("pin.", "")]
+        missing = [line for line in lines[0] if "_ARCH_LIST=" not in line and line not in lines[1]]
+        if missing:
+            yield Finding(f"{hook} without: {missing[0].strip()}", f"oldAttrs.{hook} + ...")
 
 
 @CHECKS.add(

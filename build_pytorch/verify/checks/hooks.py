@@ -101,8 +101,8 @@ def _key(variant: Variant, facts: Facts) -> str:
             whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
     code = variant.gpu and "codegen-condition" in _fixes(variant) and variant.gpu.code
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
-    # The release: other versions and numbers of jobs are expected.
-    whole = "\0".join([whole, *pinned, repr((_fixes(variant), code, variant.release_name))])
+    others = (_fixes(variant), code, variant.release.build.max_jobs)
+    whole = "\0".join([whole, *pinned, repr(others)])
     return _without_hashes(whole) or ""
 
 
