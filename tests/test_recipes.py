@@ -69,8 +69,10 @@ def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> 
             "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz",
             f'system = "{variant.cpu.platform}";',
             "allowUnfree = true;",
-            "allowBroken = true;",
-            "(final: prev: { cudaPackages = final.cudaPackages_13; })",
+            "cudaPackages = final.cudaPackages_13",
+            "broken = false;",
+            "cudaCapabilities = [ gpuArchSM ];",
+            "$ENV{CUPTI_LIBRARY_DIR}",
             "patches = (oldAttrs.patches or []) ++ [",
             'hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";',
             'hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";',
@@ -323,12 +325,12 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
           arm = gpu // {{ system = "aarch64-linux"; }};
           cpu = {{
             system = "x86_64-linux";
-            config = {{ allowUnfree = true; allowBroken = true; }};
+            config = {{ allowUnfree = true; }};
             overlays = [ torch ];
           }};
         }};
         gpu = {{
-          config = {{ allowUnfree = true; allowBroken = true; cudaSupport = true; }};
+          config = {{ allowUnfree = true; cudaSupport = true; }};
           overlays = [ (final: prev: {{ cudaPackages = final.cudaPackages_13; }}) magma torch ];
         }};
         magma = final: prev: {{

@@ -29,6 +29,10 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
         if key != f"sm{gpu.capability.replace('.', '')}":
             allowed = f"allowed for {key}: the same digits with a dot"
             yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+        base = gpu.codegen_base
+        if base and _numbers(base) not in {(_numbers(gpu.capability)[0], n) for n in range(10)}:
+            allowed = f"allowed for {gpu.capability}: a capability of the same major version"
+            yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
     for name, release in spec.release.items():
         for trail, what in _in_release(spec, release):
@@ -152,6 +156,10 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
             yield ("cpu", index), _unknown(key, spec.cpu)
+        elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
+            found = f'found "{key}", which has no builder_feature'
+            allowed = "ISAs with one, as build.require_builder_feature is true"
+            yield ("cpu", index), f"{found}; allowed: {allowed}"
         elif (platform := spec.cpu[key].platform) != group.platform:
             found = f'found "{key}", which is for {platform}'
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
 
 Trail = tuple[str | int, ...]
@@ -60,6 +61,15 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
     fixes: tuple[ft.CudaFix, ...] = ()  #: changes that PyTorch needs to build on it
 
+    def source_fixes(self, gpu: GpuArchitecture) -> tuple[ft.CudaFix, ...]:
+        """Return the fixes that change the source of a build for a GPU architecture."""
+        changes = ("find-cuda-toolkit-stub", "cupti-paths", "codegen-condition")
+        return tuple(
+            fix
+            for fix in self.fixes
+            if fix in changes and (fix != "codegen-condition" or gpu.codegen_base)
+        )
+
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
     """A patch that the pinned MAGMA needs to compile."""
@@ -103,6 +113,8 @@ class Build(_TomlTable, frozen=True, kw_only=True):
     reserved_memory: ft.Size  #: memory in GiB that is left to the system
     disk: ft.Size  #: disk space in GiB for sources, objects and the result
     core_hours: ft.Hours  #: CPU core hours of one build
+    cuda_host_flags: bool = False  #: compile the CPU code in .cu files with the flags of the ISA
+    require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None
 
     def cores(self, memory: float, cpus: int) -> int:
@@ -172,6 +184,13 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
+    codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
+    own_libraries: bool = False  #: compile NCCL and MAGMA for it; nixpkgs does not by default
+
+    @property
+    def code(self) -> str:
+        """The capability as compilers write it, such as 120."""
+        return digits(self.capability)
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -191,6 +210,7 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
     cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
+    builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
@@ -276,6 +296,13 @@ class Variant(Struct, frozen=True, kw_only=True):
             return None
         real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
+
+    @property
+    def builder_features(self) -> tuple[str, ...]:
+        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
+        build, feature = self.release.build, self.cpu.builder_feature
+        own = (feature,) if build.require_builder_feature and feature else ()
+        return (*build.system_features, *own)
 
     @property
     def products(self) -> tuple[str, ...]:

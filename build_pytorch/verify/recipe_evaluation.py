@@ -153,6 +153,13 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
+    variants = [context.by_path[recipe.id] for recipe in recipes]
+    torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
+    pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
+    names = "".join(
+        f"{quoting.literal(variant.path)} = {quoting.literal(_pin_name(variant))};"
+        for variant in variants
+    )
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
   announce = true;
@@ -161,13 +168,33 @@ def _start(
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
-  recipes = {items};
+  pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
+  recipes = let pins = {{ {names} }}; in map (r: r // {{ pin = pins.${{r.id}}; }}) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
         folders = sorted({str(Path(recipe.path).parent) for recipe in recipes})
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
+
+
+def _pin_name(variant: Variant) -> str:
+    """Return the name of the pinned torch to compare a variant with."""
+    return f"{variant.release_name}-{variant.cpu.platform}-{'gpu' if variant.gpu else 'cpu'}"
+
+
+def _pinned_torch(variant: Variant) -> str:
+    """Return Nix code for the torch of the pinned nixpkgs, with the CUDA of the release only."""
+    pin, cuda = variant.release.nixpkgs, variant.cuda
+    url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
+    sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
+    overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
+    support = quoting.literal(cuda is not None)
+    return f"""(import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
+    system = {quoting.literal(variant.cpu.platform)};
+    config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
+    overlays = [ {overlay} ];
+  }}).python3Packages.torch.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(

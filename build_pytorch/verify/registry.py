@@ -33,6 +33,12 @@ CATEGORIES: Final = {
         "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
         ("evaluation_identity", "evaluation_build"),
     ),
+    "hooks": Category(
+        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
+        "stand-ins for PyTorch's source, for machines of several sizes. Variables, files and "
+        "numbers of jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
+        ("hooks",),
+    ),
     "compiler": Category(
         "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
         "flags and GPU architectures of the matrix. A compiler that is missing or of another "
