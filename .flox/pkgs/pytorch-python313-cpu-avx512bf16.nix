@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:c81d1adb6813f91f52aac3f843eee444439b10444cf6d2f86fcf775466f4128c
+# Digest of this file, with zeros in place of it: sha256:07b5fd07b9f340ba36781ed807853c674c56b57bf5a6dc5da9611abcc63b18a8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:c73477bb5eac303882829e0aa226db77a97eabc437d5437237a566e18e2f277c
+# Digest of this file, with zeros in place of it: sha256:a40cf907c8ad24c4482eaea092ddb4dbb6bf1cb9f60e23fcf6c2ca40dc415482
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:4a738d1f3eff2c97bb9ad9654a19457ef7b48869e347cf6f6711a52b19158e35
+# Digest of this file, with zeros in place of it: sha256:afa896b048f874fd1bb36343167af05d47a859ea9bdcb582befbc2fc3290e60a
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Alder Lake client
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:d040c2464db82cb76d8bd0ecbf2c7daa26faab0d15651fcecf920fb179802304
+# Digest of this file, with zeros in place of it: sha256:e5e317dcbac7711886fc299bdef2bc7c2e1eacfc2b24c7233b4bea9cc3b9e129
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: ARMv8.2 with FP16 and dot product (-march=armv8.2-a+fp16+dotprod)
+      CPUs: Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2; not A64FX
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:abaf846e2526f9b1dbf5c8b8293366cfc2895bb02e8983f20ce9f61cffd0d770
+# Digest of this file, with zeros in place of it: sha256:38376d5833d95681ceec93a537d2f9c31e6db212babd0914b24cc3507c0b21e6
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: ARMv9 with SVE2 (-march=armv9-a+sve2)
+      CPUs: Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10); not Graviton3 (SVE without SVE2)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

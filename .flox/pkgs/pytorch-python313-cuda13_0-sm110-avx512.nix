@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:61408bf0a0b55e9252bf59f84d87ccc1cad2925f2a100b00d51ba55b88eff391
+# Digest of this file, with zeros in place of it: sha256:3ebfbd36c0a9e49b81139e98166d12f02425fc97840272d92f2270d7e97377b9
 
 { pkgs ? import <nixpkgs> {}
 
@@ -161,6 +161,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Alder Lake client
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

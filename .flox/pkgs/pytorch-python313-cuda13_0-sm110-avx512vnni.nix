@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2d475dd367464a428391a18989d6dfdea566fe171cc6103d9543bc5572c07ad0
+# Digest of this file, with zeros in place of it: sha256:263e77274935633295421063f50c097e9ebf65e9ac3c425d27584dc858de1c29
 
 { pkgs ? import <nixpkgs> {}
 
@@ -161,6 +161,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:673964fb895bd2b73e82e54016d374d401d8a2efa3650da91bddb34db57f53e7
+# Digest of this file, with zeros in place of it: sha256:657a97b21de7f5c07c6135b08ec3ced459b70c2284c96b2f5cfb9b305030b7bd
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM120, compute capability 12.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:0b6fcf4583c59b6a98914ccf43afb6d0b3f9b3025052d47dbbd1a7c67e3b8270
+# Digest of this file, with zeros in place of it: sha256:e1f29aed595e5218a8ff3070eb5ab9bae9f7302c968484201415554812ef2057
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: ARMv8.2 with FP16 and dot product (-march=armv8.2-a+fp16+dotprod)
+      CPUs: Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2; not A64FX
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:9a6577de5cba74885d60f56b9e11fac1a7b7f55c4531572a32b1f68f99d5fdab
+# Digest of this file, with zeros in place of it: sha256:604716311c30682a37b7b8e93805e8ca350fe581942d63320cd1463b71e7c2b8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: ARMv9 with SVE2 (-march=armv9-a+sve2)
+      CPUs: Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10); not Graviton3 (SVE without SVE2)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5f4adb43a5f777a34a75c3eef59fa446f22777ba3764c3a1639f43a714b13cf1
+# Digest of this file, with zeros in place of it: sha256:503ffb8ab480c69f15a120928ac92ab9a59c62226b1efb12f0fe87fa813e975e
 
 { pkgs ? import <nixpkgs> {}
 
@@ -161,6 +161,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

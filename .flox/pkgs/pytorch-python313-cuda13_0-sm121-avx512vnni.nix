@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:c6651cc4df7bf8a03bae0df246c2ee435de812f50aa77215b105f25cbd2c3023
+# Digest of this file, with zeros in place of it: sha256:87fec4e35291d404517d0df809dae1d8752a142a2995265a546d8a009123bbaf
 
 { pkgs ? import <nixpkgs> {}
 
@@ -161,6 +161,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

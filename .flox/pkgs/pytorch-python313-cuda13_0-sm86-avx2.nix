@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a8f7a18ede7d8ace85384624bec2bb0fa3c0e001a48d9bcd2bed038dff94b203
+# Digest of this file, with zeros in place of it: sha256:abccdd6b9c007a20ef8cd4918904fe93d66d19472c83224f208edbf73f964770
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:48a07333a6301a705c1c88c32eef4b35e93f29f567283c98c769c0cef2097537
+# Digest of this file, with zeros in place of it: sha256:83ee2fa69eeba138c6e9144637008ea99cd3295a66b9bc065e18457e8c93c3ca
 
 { pkgs ? import <nixpkgs> {}
 
@@ -160,6 +160,7 @@ in
     longDescription = ''
       GPU: SM89, compute capability 8.9 (Ada Lovelace)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
