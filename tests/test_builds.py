@@ -585,7 +585,7 @@ def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
     """Set BUILD_PYTORCH_TEST_KILLS for more rounds than the few of an ordinary run."""
     world.scenario("default", "pause=0.01; steps=20; good")
     seed = int(os.environ.get("BUILD_PYTORCH_TEST_SEED", "0")) or time.time_ns() % (1 << 30)
-    dice = random.Random(seed)  # noqa: S311 - moments, no secrets
+    dice = random.Random(seed)
     finished: set[str] = set()
     path = world.root / ".build-pytorch/ledger.jsonl"
 

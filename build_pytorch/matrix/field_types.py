@@ -26,7 +26,7 @@ def filled(element: str, kind: str = "list") -> Meta:
 
 _SHA256: Final = "sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 """32 bytes leave two zero bits in the last base64 digit, hence its smaller alphabet."""
-_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """Control characters would end a comment; bidirectional overrides would disguise its text."""
 
 Platform = Literal["x86_64-linux", "aarch64-linux"]
@@ -36,7 +36,7 @@ CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)")]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)")]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
-Text = Annotated[str, like(f"[^{_CONTROL}]+", "one line of text")]
+Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,6 +105,13 @@ class Context:
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
             for path in sorted((root / folder).rglob("*.nix")):
                 self._read_recipe(path)
+
+    @functools.cached_property
+    def release_nix(self) -> str:
+        """The text of release.nix; empty if it cannot be read."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return files.read_regular_file(self.root / paths.RELEASE).decode("utf-8")
+        return ""
 
     def _read_recipe(self, path: Path) -> None:
         name = path.relative_to(self.root).as_posix()

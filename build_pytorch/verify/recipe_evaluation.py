@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import process
+from build_pytorch.base import paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation, quoting
@@ -139,7 +139,11 @@ def evaluated(context: Context) -> Evaluation:
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root
     present = (recipe for _, recipe in context.present())
-    return [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    found = [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    if found and context.is_whole and (release := context.release_nix):
+        path = str((root / paths.RELEASE).resolve())
+        found.append(RecipeSource(paths.RELEASE, path, release, is_set=True))
+    return found
 
 
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
@@ -173,7 +177,9 @@ def _start(
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
-        folders = sorted({str(Path(recipe.path).parent) for recipe in recipes})
+        # Of the folder of release.nix, the whole checkout, no other file may be read.
+        places = {Path(r.path) if r.is_set else Path(r.path).parent for r in recipes}
+        folders = sorted(map(str, places))
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 
@@ -271,7 +277,15 @@ def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]
         yield recipe.path, (variant, Facts(facts)) if facts else reason
 
 
+def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
+    evaluation = evaluated(context)
+    result = evaluation.results.get(paths.RELEASE)
+    yield paths.RELEASE, (context, result) if result else evaluation.reason or "no such file here"
+
+
 RESULTS: Final = Subjects(each=_results, prepare=prepare)
 """Each recipe: the whole evaluation and the result of the recipe."""
 FACTS: Final = Subjects(each=_facts, prepare=prepare)
 """Each recipe that evaluates: the variant and its facts."""
+RELEASE: Final = Subjects(each=_release, needs_all=True, prepare=prepare)
+"""release.nix: the context and the result, whose fact `packages` has name and system of each."""
