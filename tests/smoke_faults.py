@@ -40,9 +40,11 @@ def wrong(*args, **kwargs):
 {function} = wrong
 """
 FORCE_MATH = """
+import functools
 from torch.nn import attention
 real = attention.sdpa_kernel
-attention.sdpa_kernel = lambda backends: real([attention.SDPBackend.MATH])
+math = functools.wraps(real)(lambda backends: real([attention.SDPBackend.MATH]))
+attention.sdpa_kernel = math
 """
 MATMUL = ONE_ELEMENT.format(function="torch.Tensor.__matmul__")
 EXP = ONE_ELEMENT.format(function="torch.exp")
@@ -89,10 +91,7 @@ FAULTS = (
             ("cuda", "cudnn attention bf16"),
         )
     ),
-    *(
-        Fault(device, "compile", NO_COMPILE, says="no kernel was generated")
-        for device in ("cpu", "cuda")
-    ),
+    *(Fault(device, "compile", NO_COMPILE) for device in ("cpu", "cuda")),
     Fault("cuda", "matmul fp8", ONE_ELEMENT.format(function="torch._scaled_mm")),
     Fault(
         "cuda",

@@ -411,6 +411,7 @@ def compiled(torch: Any, device: str) -> Measured:
     version, required = triton_versions(torch)
     if not is_cpu and version is None:
         raise MissingPart("Triton is not installed")
+    versions = "" if is_cpu else triton_text(version, required)
     x, y = torch.randn(256, 1000), torch.randn(256, 1000)
 
     def work(x: Any, y: Any) -> Any:
@@ -427,11 +428,10 @@ def compiled(torch: Any, device: str) -> Measured:
         except Exception as error:
             if "C compiler" in str(error):  # Triton compiles its launcher with it
                 raise MissingPart("Triton finds no C compiler") from error
-            raise RuntimeError(f"{triton_text(version, required)}: {error}") from error
+            raise RuntimeError(f"{versions}: {error}" if versions else str(error)) from error
     if not metrics.generated_kernel_count:
         raise RuntimeError("no kernel was generated: torch.compile is switched off")
-    message = "" if is_cpu else triton_text(version, required)
-    return compared(got, work(x.double(), y.double()))[0], message
+    return compared(got, work(x.double(), y.double()))[0], versions
 
 
 @smoke_test(
