@@ -39,7 +39,9 @@ def test_every_variant_passes_on_the_machine_that_it_is_for(fleet: Matrix) -> No
 
 def test_the_script_has_every_test_of_the_specification() -> None:
     both = ["matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul", "training"]
-    gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma"]
+    both += ["flash attention bf16", "fft", "compile"]
+    gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma", "cudnn attention bf16"]
+    gpu += ["matmul fp8 rowwise", "grouped matmul bf16", "nvrtc", "profiler", "nccl all-reduce"]
     wanted = [f"{where} {name}" for where in ("cpu", "cuda") for name in both]
     wanted += [f"cuda {name}" for name in gpu] + ["cpu solve", "cpu matmul int8"]
     assert set(wanted) <= set(NAMES)
@@ -51,7 +53,9 @@ def test_one_failed_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     change(document, name, outcome="failed", error=0.5, tolerance=1e-5, message="or so")
     judgement = judged(document, fleet, "sm90-avx512")
     assert judgement.outcome == "failed"
-    assert judgement.reasons == (f"{name}: error 0.5, tolerance 1e-05; or so",)
+    (meaning,) = [test.meaning for test in script.tests() if test.name == name]
+    why = f"{name}: error 0.5, tolerance 1e-05; or so"
+    assert judgement.reasons == (f"{why}; {meaning}" if meaning else why,)
     half = "cpu" if name.startswith("cpu ") else "gpu"
     assert getattr(judgement, half) == "failed"
 
@@ -64,7 +68,19 @@ def test_a_declared_test_without_a_result_fails_the_variant(fleet: Matrix, name:
     assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
 
 
-@pytest.mark.parametrize("name", NAMES)
+OPTIONAL = [test.name for test in script.tests() if test.optional]
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_missing_optional_part_is_a_note(fleet: Matrix, name: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, name, outcome="skipped", message="no such part")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.outcome == "passed"
+    assert f"{name} was skipped: no such part" in judgement.notes
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*OPTIONAL}))
 def test_a_skipped_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     change(document, name, outcome="skipped", message="no idea")
@@ -80,6 +96,19 @@ def test_fp8_may_be_skipped_only_where_the_gpu_lacks_it(
     document = right(variant(fleet, id_))
     change(document, "cuda matmul fp8", outcome="skipped", message="FP8 needs capability 8.9")
     assert judged(document, fleet, id_).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("torch", "outcome"), [("2.8.0", "passed"), ("2.10.0a0+git1", "failed"), ("?", "passed")]
+)
+def test_a_test_may_be_skipped_by_a_pytorch_that_is_too_old_for_it(
+    fleet: Matrix, torch: str, outcome: Outcome
+) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["torch"]["version"] = torch
+    change(document, "cuda grouped matmul bf16", outcome="skipped", message="needs PyTorch 2.9")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.gpu == outcome
 
 
 def test_magma_may_be_skipped_only_by_a_torch_without_it(fleet: Matrix) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import process
+from build_pytorch.matrix.field_types import Capability
 from build_pytorch.smoke import script
 
 SCRIPT: Final = Path(script.__file__)
@@ -28,10 +29,16 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
     device: Literal["cpu", "cuda"]
     tolerance: float | None = None
-    capability: str | None = None
+    capability: Capability | None = None
     """The oldest compute capability that can run it; None: any."""
     magma: bool = False
     """Whether it needs a PyTorch with MAGMA."""
+    torch: str | None = None
+    """The oldest PyTorch that can run it; None: any."""
+    optional: str = ""
+    """The part that it needs and that may be missing; empty: none."""
+    meaning: str = ""
+    """What a failure means."""
 
 
 class SmokeResult(Struct, frozen=True, kw_only=True):
@@ -55,6 +62,9 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     hip: str | None = None
     cudnn: int | None = None
     magma: bool = False
+    nccl: str | None = None
+    triton: str | None = None
+    triton_required: str | None = None
     arch_list: tuple[str, ...] = ()
     cpu_capability: str = ""
 
@@ -64,7 +74,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
     index: int
     name: str
-    capability: str
+    capability: Capability
 
 
 class CudaFacts(Struct, frozen=True, kw_only=True):
@@ -155,11 +165,16 @@ def run(
     if result.code:
         last = f": {result.last_line}" if result.code > 0 else ""
         return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
-    try:
-        raw = msgspec.json.decode(result.stdout)
-        report = msgspec.convert(raw, SmokeReport)
-    except ValueError as error:  # msgspec's errors, and lone surrogates
-        return SmokeRun(problem=f"its output is not a report: {error}")
-    if raw.get("declared") != script.declarations():
+    found = parse(result.stdout)
+    if found.report and found.raw["declared"] != script.declarations():
         return SmokeRun(problem="its report does not declare the tests of this script")
-    return SmokeRun(report=report, raw=raw)
+    return found
+
+
+def parse(text: str) -> SmokeRun:
+    """Parse a report of any version of the script, or anything else. Never raises."""
+    try:
+        raw = msgspec.json.decode(text)
+        return SmokeRun(report=msgspec.convert(raw, SmokeReport), raw=raw)
+    except (ValueError, RecursionError) as error:  # msgspec's errors, and lone surrogates
+        return SmokeRun(problem=f"its output is not a report: {error}")
