@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import Project
@@ -15,7 +16,7 @@ from build_pytorch.base.console import Screen
 from build_pytorch.cli.smoke import SmokeCase, exit_code, show
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.smoke import script
+from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import Judgement, Outcome, judge
 from build_pytorch.smoke.smoke_report import SmokeRun
 
@@ -169,7 +170,7 @@ import json, sys
 from pathlib import Path
 import msgspec
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.smoke import script
+from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import judge
 from build_pytorch.smoke.smoke_report import SmokeReport
 reports = {
@@ -590,3 +591,57 @@ def test_every_test_is_shown_with_error_and_tolerance(fleet: Matrix) -> None:
 def test_control_characters_of_a_gpu_name_do_not_reach_the_terminal(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm90-avx2"), name="\x1b[31mH200")
     assert not any("\x1b" in line for line in shown(document, fleet, "sm90-avx2"))
+
+
+# --- reports by others ---
+
+
+def test_an_error_without_a_tolerance_is_judged_and_shown(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, "cuda fft", outcome="failed", error=0.5, tolerance=None, message="by hand")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.reasons[0].startswith("cuda fft: by hand")
+    case = SmokeCase(
+        variant=variant(fleet, "sm90-avx512"),
+        judgement=judgement,
+        ran=smoke_report.parse(json.dumps(document)),
+    )
+    show(Screen(io.StringIO()), case)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("cuda", "devices", 0, "capability"), "x", "$.cuda.devices[0].capability"),
+        (("declared", 0, "capability"), "sm_89", "$.declared[0].capability"),
+        (("torch", "config"), [[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]], "nested too deeply"),
+    ],
+)
+def test_a_wrong_report_is_refused_with_its_place(
+    fleet: Matrix, path: tuple[str | int, ...], value: object, says: str
+) -> None:
+    document: Any = right(variant(fleet, "sm90-avx512"))
+    *way, last = path
+    parent = document
+    for step in way:
+        parent = parent[step]
+    parent[last] = value
+    found = smoke_report.parse(json.dumps(document))
+    assert found.report is None
+    assert says in found.problem
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, '"\\ud800"', "", "1e999", "NaN"])
+def test_what_is_no_report_is_a_problem_and_no_exception(text: str) -> None:
+    assert smoke_report.parse(text).problem.startswith("its output is not a report: ")
+
+
+def test_names_of_tests_are_escaped(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["tests"].append({"name": "cuda \x1b[2J", "outcome": "passed"})
+    out = io.StringIO()
+    here = variant(fleet, "sm90-avx512")
+    ran = smoke_report.parse(json.dumps(document))
+    assert ran.report
+    show(Screen(out), SmokeCase(variant=here, judgement=judge(ran.report, here), ran=ran))
+    assert "\x1b" not in out.getvalue()

@@ -191,7 +191,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
         for test in report.tests:
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
-                screen.line(f"  {painted} {test.name:<25} {visible(_detail(test))}".rstrip())
+                screen.line(f"  {painted} {visible(f'{test.name:<25} {_detail(test)}')}".rstrip())
     for note in case.judgement.notes:
         screen.line(visible(f"note: {note}"))
     _print_verdict(screen, case)

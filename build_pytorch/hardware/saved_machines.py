@@ -100,14 +100,15 @@ def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        fix = "write one with `invoke describe-machine --output FILE`"
+        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
+    try:
         machine = msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
         wrong = matrix_errors.explain(error, raw, Machine)
         errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
         raise BuildPytorchError(matrix_errors.message(errors)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        fix = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:

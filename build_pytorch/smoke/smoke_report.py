@@ -18,6 +18,8 @@ from build_pytorch.smoke import script
 
 SCRIPT: Final = Path(script.__file__)
 
+_DEEPEST: Final = 20
+"""Maximum nesting of a report; the script's have four levels. What writes JSON recurses."""
 _GRACE: Final = 5.0
 """Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
@@ -175,6 +177,22 @@ def parse(text: str) -> SmokeRun:
     """Parse a report of any version of the script, or anything else. Never raises."""
     try:
         raw = msgspec.json.decode(text)
-        return SmokeRun(report=msgspec.convert(raw, SmokeReport), raw=raw)
+        report = msgspec.convert(raw, SmokeReport)
+        if _is_deeper(raw, _DEEPEST):
+            raise ValueError("nested too deeply")
+        return SmokeRun(report=report, raw=raw)
     except (ValueError, RecursionError) as error:  # msgspec's errors, and lone surrogates
         return SmokeRun(problem=f"its output is not a report: {error}")
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Whether lists and dicts are nested more than `depth` times."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(each, dict | list) for each in level)
