@@ -178,11 +178,11 @@ def parse(text: str) -> SmokeRun:
     try:
         raw = msgspec.json.decode(text)
         report = msgspec.convert(raw, SmokeReport)
-        if _is_deeper(raw, _DEEPEST):
-            raise ValueError("nested too deeply")
-        return SmokeRun(report=report, raw=raw)
     except (ValueError, RecursionError) as error:  # msgspec's errors, and lone surrogates
         return SmokeRun(problem=f"its output is not a report: {error}")
+    if _is_deeper(raw, _DEEPEST):
+        return SmokeRun(problem="its output is not a report: nested too deeply")
+    return SmokeRun(report=report, raw=raw)
 
 
 def _is_deeper(value: object, depth: int) -> bool:

@@ -5,6 +5,7 @@ Whatever they hold, they are read or refused; nothing raises, and no control cha
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -93,15 +94,12 @@ def read_machine(draw: random.Random, text: str) -> bool:
     """Recommend a variant for a machine, as the command prints it."""
     try:
         machine = saved_machines.parse(text.encode("utf-8", "surrogatepass"), "machine.json")
-    except BuildPytorchError as error:
-        assert len(str(error)) < 20 * 1000
+    except BuildPytorchError:
         return False
     out = io.StringIO()
     recommend.print_machine(Screen(out), machine)
-    try:
+    with contextlib.suppress(BuildPytorchError):  # it has no GPU 0
         resolver.recommend(FLEET, machine, "training", gpu=draw.choice((None, None, 0)))
-    except BuildPytorchError:  # it has no GPU 0
-        pass
     assert visible_only(out.getvalue()), text
     return True
 
