@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 ONE_ELEMENT = """
 real = {function}
 def wrong(*args, **kwargs):
-    got = real(*args, **kwargs)
+    got = real(*args, **kwargs).contiguous()
     if args[0].dtype not in (torch.float64, torch.int64):
         got.view(-1)[7] = -got.view(-1)[7]
     return got

@@ -486,6 +486,28 @@ def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]
     assert done.stdout == SCHEMA.read_text()
 
 
+@pytest.mark.parametrize(
+    ("feature", "platform", "says"),
+    [
+        ("gccarch-armv9-a", "aarch64-linux", ""),
+        ("gccarch-armv9a", "aarch64-linux", 'did you mean "gccarch-armv9-a"?'),
+        ("gccarch-armv9-a", "x86_64-linux", "allowed: builder_feature of a CPU ISA of its platf"),
+        ("kvm", "x86_64-linux", ""),
+    ],
+)
+def test_a_builder_states_its_cpu_by_names_of_isas(feature: str, platform: str, says: str) -> None:
+    builder = (
+        f'\n[[builder]]\nuri = "ssh://x"\nplatforms = ["{platform}"]\nfeatures = ["{feature}"]\n'
+    )
+    if not says:
+        matrix_reader.parse(TEXT + builder)
+        return
+    with pytest.raises(MatrixError) as error:
+        matrix_reader.parse(TEXT + builder)
+    assert "builder[0].features[0]: found" in str(error.value)
+    assert says in str(error.value)
+
+
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
     assert page == matrix_reference.page()

@@ -484,7 +484,7 @@ def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
     return document
 
 
-@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests"])
 def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included(name: str) -> None:
     tests = raw(name)["tests"]
     assert {test["name"] for test in tests} == {t.name for t in report(raw(name)).declared}
@@ -508,7 +508,7 @@ def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: M
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
-@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests"])
 def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, name: str, cpu: str) -> None:
     id_ = f"sm90-{cpu}"
     assert judged(as_variant(raw(name), fleet, id_), fleet, id_).outcome == "passed"

@@ -65,6 +65,8 @@ _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
+_FEATURE: Final = "[a-z0-9][a-z0-9_.-]*"
+SystemFeature = Annotated[str, like(_FEATURE, "a system feature such as gccarch-x86-64-v3")]
 Macro = Annotated[str, like("__[A-Z][A-Z0-9_]*", "a predefined macro such as __AVX512BF16__")]
 _SSH: Final = r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?"
 BuilderUri = Annotated[str, like(_SSH, "an address such as ssh://nix@thor.example.org")]

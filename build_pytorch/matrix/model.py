@@ -119,7 +119,7 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
     key: ft.KeyFile | None = None  #: SSH private key on this machine
     jobs: ft.Jobs = 1  #: number of builds that it runs at once
     speed: ft.Jobs = 1  #: speed relative to other builders
-    features: tuple[ft.Word, ...] = ()  #: system features that it offers
+    features: tuple[ft.SystemFeature, ...] = ()  #: system features that it offers
     host_key: ft.Base64 | None = None  #: public SSH host key in base64
 
     @property
@@ -191,6 +191,7 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
     cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
+    builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
