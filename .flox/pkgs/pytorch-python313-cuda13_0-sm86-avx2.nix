@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm86-avx2
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a8f7a18ede7d8ace85384624bec2bb0fa3c0e001a48d9bcd2bed038dff94b203
+# Digest of this file, with zeros in place of it: sha256:4f02b732c0b6745333aa8919fcf6df72d1916a9930001b3be18a24c83e66ae0c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -68,7 +68,7 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
   # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
@@ -156,14 +156,14 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX2";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX2
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
   };

@@ -37,8 +37,8 @@ class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU.
 
     Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
-    has. `microarchitecture` is archspec's name, for display; a hypervisor that hides one flag
-    changes it to that of an older CPU. `processors` counts logical ones.
+    has. `microarchitecture` is a note of whoever wrote the description; it is not detected, because
+    a hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
     """
 
     vendor: Text | None = None

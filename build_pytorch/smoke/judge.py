@@ -175,8 +175,8 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
     if driver.visible_devices in {"", "-1"}:
         return "CUDA_VISIBLE_DEVICES hides the GPUs"
     found = f"driver {driver.version}"
-    if cuda and driver.version and numbers(driver.version) < numbers(cuda.driver):
-        return f"{found} is older than {cuda.driver}, which CUDA {cuda.version} needs"
+    if cuda and driver.version and numbers(driver.version) < numbers(variant.driver):
+        return f"{found} is older than {variant.driver}, which CUDA {cuda.version} needs"
     if driver.libcuda_problem:
         what = f"this Python cannot load its library ({driver.libcuda_problem})"
         return f"{found} is installed, but {what}; torch reports: {report.cuda.reason}"

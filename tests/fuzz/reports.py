@@ -97,9 +97,9 @@ def read_machine(draw: random.Random, text: str) -> bool:
     except BuildPytorchError:
         return False
     out = io.StringIO()
-    recommend.print_machine(Screen(out), machine)
+    recommend.print_machine(Screen(out), machine, FLEET.cpus.values())
     with contextlib.suppress(BuildPytorchError):  # it has no GPU 0
-        resolver.recommend(FLEET, machine, "training", gpu=draw.choice((None, None, 0)))
+        resolver.recommend(FLEET, machine, gpu=draw.choice((None, None, 0)))
     assert visible_only(out.getvalue()), text
     return True
 
