@@ -161,6 +161,45 @@ def test_a_missing_system_feature_stops_before_the_build_begins(world: World) ->
     assert "cpu-avx2: needs the system feature big-parallel" in done.stderr
 
 
+LACKS_IT = ('"avx512_bf16", "fma"]', '"avx512_bf16", "fma", "future_isa"]')
+
+
+def test_a_variant_is_not_built_on_a_cpu_that_cannot_run_it(world: World) -> None:
+    """The build runs what it has compiled; it would end with an illegal instruction."""
+    world.project.edit("matrix.toml", *LACKS_IT)
+    done = world.build("cpu-avx512bf16")
+    assert done.returncode == 2
+    assert "nothing to build: wrong CPU: a build runs what it compiles, and " in done.stderr
+    assert " lacks future_isa; no [[builder]] states gccarch-cooperlake; --force" in done.stderr
+    both = world.built("cpu-avx512bf16", "cpu-avx2", "--dry-run")
+    actions = {name: row["action"] for name, row in both["by_id"].items()}
+    assert actions == {"cpu-avx512bf16": "skipped", "cpu-avx2": "build"}
+    assert world.build("cpu-avx512bf16", "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        ("big-parallel", "no [[builder]] states gccarch-cooperlake"),
+        ('big-parallel", "gccarch-cooperlake', "--builders matrix: ssh://nix@big.example.org"),
+    ],
+)
+def test_the_builders_that_could_build_it_are_named(world: World, features: str, says: str) -> None:
+    world.project.edit("matrix.toml", *LACKS_IT)
+    with (world.root / "matrix.toml").open("a") as file:
+        file.write(
+            '\n[[builder]]\nuri = "ssh://nix@big.example.org"\nplatforms = ["x86_64-linux"]\n'
+            f'features = ["{features}"]\n'
+        )
+    assert says in world.build("cpu-avx512bf16").stderr
+    done = world.built("cpu-avx512bf16", "--builders", "matrix", "--dry-run")
+    (row,) = done["variants"]
+    is_able = "cooperlake" in features
+    assert (row["action"], row["where"]) == (
+        ("build", "ssh://nix@big.example.org") if is_able else ("skipped", "")
+    )
+
+
 def test_a_recipe_that_does_not_evaluate_is_an_obstacle(world: World) -> None:
     world.project.edit(
         ".flox/pkgs/pytorch-python313-cpu-avx2.nix", "inherit (nixpkgs_pinned) lib;", ""

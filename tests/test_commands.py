@@ -200,7 +200,6 @@ def test_the_menus_hold_no_logic() -> None:
         (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
         (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
         (["build", "cpu-avx2", "--jobs", "0"], 'found "0"; allowed: a whole number from 1 to 1024'),
-        (["recommend", "--for", "trainng"], 'inference, training; did you mean "training"?'),
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),

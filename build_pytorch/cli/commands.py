@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
-from build_pytorch.matrix.field_types import Workload
 
 _Words = tuple[str, ...]
 _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
@@ -185,9 +184,6 @@ class RecommendOptions(CommandOptions, frozen=True):
     machine: Annotated[
         Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
-    workload: Annotated[Workload, "WORK", "choose the CPU ISA for this work"] = field(
-        default="training", name="for"
-    )
     gpu: Annotated[int | None, "N", "only this GPU, by its number in nvidia-smi", _Number] = None
     release: Annotated[str, "NAME", "only variants of this release"] = ""
     json: _Json = False

@@ -34,6 +34,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
             allowed = f"allowed for {gpu.capability}: a capability of the same major version"
             yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
+    yield from _builder_features(spec)
     for name, release in spec.release.items():
         for trail, what in _in_release(spec, release):
             yield ("release", name, *trail), what
@@ -80,6 +81,18 @@ def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
                     at,
                     f"{found}; allowed: more than {less.level}, the level of {below}, {reason}",
                 )
+
+
+def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
+    """A builder states its CPU by builder_feature of ISAs; a name that no ISA has is a mistake."""
+    for index, builder in enumerate(spec.builder):
+        isas = [cpu for cpu in spec.cpu.values() if cpu.platform in builder.platforms]
+        known = [cpu.builder_feature for cpu in isas if cpu.builder_feature]
+        for number, feature in enumerate(builder.features):
+            if feature.startswith("gccarch-") and feature not in known:
+                allowed = f"builder_feature of a CPU ISA of its platforms: {', '.join(known)}"
+                found = f'found "{feature}"; allowed: {allowed}{near_miss(feature, known)}'
+                yield ("builder", index, "features", number), found
 
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:

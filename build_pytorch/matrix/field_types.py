@@ -30,7 +30,6 @@ CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """Control characters would end a comment; bidirectional overrides would disguise its text."""
 
 Platform = Literal["x86_64-linux", "aarch64-linux"]
-Workload = Literal["inference", "training"]
 CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"]
 
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)")]

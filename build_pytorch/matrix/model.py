@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import digits
+from build_pytorch.base.versions import digits, numbers
 from build_pytorch.matrix import field_types as ft
 
 Trail = tuple[str | int, ...]
@@ -131,7 +131,7 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
     key: ft.KeyFile | None = None  #: SSH private key on this machine
     jobs: ft.Jobs = 1  #: number of builds that it runs at once
     speed: ft.Jobs = 1  #: speed relative to other builders
-    features: tuple[ft.Word, ...] = ()  #: system features that it offers
+    features: tuple[ft.SystemFeature, ...] = ()  #: system features that it offers
     host_key: ft.Base64 | None = None  #: public SSH host key in base64
 
     @property
@@ -186,6 +186,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     own_libraries: bool = False  #: compile NCCL and MAGMA for it; nixpkgs does not by default
+    driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
 
     @property
     def code(self) -> str:
@@ -195,7 +196,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     @property
     def products(self) -> tuple[str, ...]:
         """The products of all platforms, in the order of the matrix."""
-        return tuple(product for products in self.hosts.values() for product in products)
+        return tuple(dict.fromkeys(name for names in self.hosts.values() for name in names))
 
 
 class CpuIsa(_TomlTable, frozen=True, kw_only=True):
@@ -204,7 +205,6 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     title: ft.Text  #: name in docs and recipes
     platform: ft.Platform  #: platform of the ISA
     level: ft.Level  #: order of the ISAs of a platform
-    good_for: tuple[ft.Workload, ...] = ()  #: workloads for which it precedes higher levels
     flags: ft.NonEmptyFlags  #: flags for the compilers
     cpuinfo: ft.NonEmptyWords  #: flags of /proc/cpuinfo that a CPU must have to run it
     macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
@@ -257,6 +257,13 @@ class Variant(Struct, frozen=True, kw_only=True):
     def cuda(self) -> CudaToolkit | None:
         """The CUDA of the release; None without a GPU."""
         return self.release.cuda if self.gpu else None
+
+    @property
+    def driver(self) -> str:
+        """The oldest Linux driver: that of the CUDA, or of the GPU if it is newer; "" without."""
+        if not (self.gpu and self.release.cuda):
+            return ""
+        return max(self.release.cuda.driver, self.gpu.driver or "", key=numbers)
 
     @property
     def _suffix(self) -> str:

@@ -135,7 +135,7 @@ class Ledger:
         for old, new in _OLD_WORDS.items():
             data = data.replace(old, new)
         for line in data.split(b"\n"):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield _DECODER.decode(line)
 
 
