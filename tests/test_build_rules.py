@@ -256,7 +256,7 @@ GPU_LINES = {
         "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
     ],
     "find-cuda-toolkit": [
-        f'{CMAKE_ERROR}(file): file INSTALL cannot find "/x/Modules/FindCUDAToolkit.cmake": No such',
+        f'{CMAKE_ERROR}(file): file INSTALL cannot find "/x/FindCUDAToolkit.cmake": No such',
     ],
     "cuda-toolkit": [
         f"{CMAKE_ERROR}(message): Could NOT find CUDAToolkit (missing: CUDAToolkit_NVCC)",
