@@ -301,14 +301,20 @@ def test_two_runs_in_one_checkout_keep_apart(world: World) -> None:
 
 
 SICK = {
-    "sm90-avx2": ("cuda-not-found", "echo '  PyTorch: CUDA cannot be found.'"),
-    "sm90-avx512": ("not-compiling-cuda", "echo '  Not compiling with CUDA.'"),
+    "sm90-avx2": ("cuda-not-found", "warning 'PyTorch: CUDA cannot be found.'"),
+    "sm90-avx512": ("not-compiling-cuda", "warning 'Not compiling with CUDA.'"),
     "sm90-avx512bf16": ("cuda-off", "cuda=OFF; summary"),
-    "sm90-avx512vnni": ("magma-off", "echo '--   USE_MAGMA             : OFF'"),
-    "sm89-avx2": ("wrong-capability", "capability=8.0; summary"),
+    "sm90-avx512vnni": (
+        "magma-off",
+        "summary; echo '-- MAGMA not found. Compiling without MAGMA support'",
+    ),
+    "sm89-avx2": ("wrong-capability", "capability=8.0; phases; configure"),
     "sm89-avx512": ("wrong-nvcc-flags", "number=80; summary"),
-    "sm89-avx512bf16": ("wrong-architecture", "echo '-- CMAKE_CUDA_ARCHITECTURES: 52'"),
-    "sm89-avx512vnni": ("unknown-architecture", "echo 'Unknown CUDA Architecture Name sm_89'"),
+    "sm89-avx512bf16": (
+        "wrong-architecture",
+        "echo 'cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=52 -DX=1'",
+    ),
+    "sm89-avx512vnni": ("unknown-architecture", "warning 'Found Unknown CUDA Architecture Name'"),
     "sm86-avx2": ("wrong-cuda", "echo '--     CUDA version        : 12.8'"),
     "sm86-avx512": ("wrong-version", "echo 'Building wheel torch-2.9.1'"),
     "cpu-avx2": ("cuda-on", "cuda=ON; summary"),
@@ -356,16 +362,19 @@ KNOWN = {
     ),
     "sm90-avx512bf16": (
         "magma-clock-rate",
-        """echo "'cudaDeviceProp' has no member named 'clockRate'\"""",
+        """echo "a.cu: error: 'cudaDeviceProp' has no member named 'clockRate'\"""",
     ),
-    "sm90-avx512vnni": ("cccl-headers", "echo 'cccl/cuda/std/utility: No such file or directory'"),
+    "sm90-avx512vnni": (
+        "cccl-headers",
+        "echo 'a.cpp:1: error: cuda/std/utility: No such file'",
+    ),
     "sm89-avx2": (
         "torch-feature-version",
         "echo '#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0'",
     ),
     "sm89-avx512": (
         "find-cuda-toolkit",
-        """echo 'file INSTALL cannot find "/build/cmake/Modules/FindCUDAToolkit.cmake"'""",
+        """warning 'file INSTALL cannot find "/x/Modules/FindCUDAToolkit.cmake"' file""",
     ),
 }
 

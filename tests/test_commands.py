@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
 import re
 import shutil
@@ -178,11 +179,13 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
 def test_colour_is_for_terminals_only(project: Project) -> None:
     assert "\x1b" not in project.invoke("all").stdout
 
-    class Terminal:
+    class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"  # type: ignore[arg-type]
+    screen = Screen(Terminal())
+    screen.line(screen.paint("x", "red"))
+    assert screen.stream.getvalue() == "\x1b[31mx\x1b[0m\n"  # type: ignore[attr-defined]
 
 
 def test_the_menus_hold_no_logic() -> None:

@@ -122,6 +122,14 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class DiagnoseOptions(CommandOptions, frozen=True):
+    """Options of `diagnose`."""
+
+    log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
+    variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
+    json: _Json = False
+
+
 class StatusOptions(CommandOptions, frozen=True):
     """Options of `status`."""
 
@@ -212,6 +220,7 @@ COMMANDS: Final = {
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
+        Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),

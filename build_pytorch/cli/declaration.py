@@ -30,8 +30,8 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
 
     A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
-    `tuple[str, ...]` may be repeated, anything else takes one value. A field called `variants`
-    takes words without an option name.
+    `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`
+    and `log` take words without an option name.
     """
 
 
@@ -67,7 +67,7 @@ class OptionSpec(Struct, frozen=True):
     @property
     def is_positional(self) -> bool:
         """Whether values are given without the option's name."""
-        return self.field == "variants"
+        return self.field in {"variants", "log"}
 
 
 @functools.cache
@@ -104,7 +104,7 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option
-    option = "VARIANT" if spec.is_positional else f"--{spec.name}"
+    option = spec.metavar if spec.is_positional else f"--{spec.name}"
     if not text.strip():
         raise BuildPytorchError(
             f"{option}: found an empty value, as from a variable that is not set; "

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from build_pytorch.base import process
-from build_pytorch.base.console import visible
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -99,5 +99,5 @@ def _complain(message: str, code: int) -> int:
         sys.stdout.flush()
     except OSError:
         _give_up_stdout()
-    sys.stderr.write(f"error: {visible(message)}\n")
+    Screen(sys.stderr).line(f"error: {message}")
     return code

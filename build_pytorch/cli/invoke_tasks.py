@@ -64,7 +64,8 @@ _invoke_handle = ParseMachine.handle
 def _handle(machine: ParseMachine, token: str) -> None:
     arguments = machine.context.args.values() if machine.context else ()
     words = next((argument for argument in arguments if isinstance(argument, Words)), None)
-    if words is None or token.startswith("-") or machine.waiting_for_flag_value:
+    is_option = len(token) > 1 and token.startswith("-")
+    if words is None or is_option or machine.waiting_for_flag_value:
         _invoke_handle(machine, token)
     else:
         words.set_value(token)

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from build_pytorch.base import files, paths
+from build_pytorch.base.console import masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
@@ -107,8 +108,8 @@ class Ledger:
         self.path = self.folder / FILE
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line and sync it to disk. Raises WriteError."""
-        line = msgspec.json.encode(event) + b"\n"
+        """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
+        line = masked(msgspec.json.encode(event)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         with files.write_errors(self.path):
             files.make_state(self.folder)
