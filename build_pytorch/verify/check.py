@@ -14,9 +14,6 @@ from build_pytorch.base import digest, files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
-_LARGEST: Final = 1 << 20
-"""Bytes. A generated recipe has seven thousand."""
-
 
 class Finding(Struct, frozen=True):
     """One place where a check is violated. Lines and columns count from 1.
@@ -99,16 +96,22 @@ class Context:
         self.running: dict[str, process.Running] = {}
         """Programs that were started before the first check, by name."""
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
-            for path in sorted((root / folder).rglob("*.nix")):
-                self._read_recipe(path)
+            try:
+                for path in files.walk_below(root, folder):
+                    if path.endswith(".nix"):
+                        self._read_recipe(path)
+            except OSError as error:  # not a folder, or one that may not be read
+                self.unreadable[folder] = str(error.strerror)
+        for variant in matrix.variants:
+            if variant.path not in self.recipes:
+                self._read_recipe(variant.path)  # a folder has no content to verify
 
-    def _read_recipe(self, path: Path) -> None:
-        name = path.relative_to(self.root).as_posix()
+    def _read_recipe(self, name: str) -> None:
         try:
-            if path.stat().st_size > _LARGEST:
-                self.unreadable[name] = f"larger than {_LARGEST >> 20} MiB"
-                return
-            self.recipes[name] = RecipeFile(name, files.read_regular_file(path).decode("utf-8"))
+            data = files.read_below(self.root, name, files.LARGEST_TEXT)
+            self.recipes[name] = RecipeFile(name, data.decode("utf-8"))
+        except FileNotFoundError:
+            return
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:

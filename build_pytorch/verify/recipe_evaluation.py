@@ -137,9 +137,8 @@ def evaluated(context: Context) -> Evaluation:
 
 
 def _sources(context: Context) -> list[RecipeSource]:
-    root = context.root
-    present = (recipe for _, recipe in context.present())
-    return [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    root = context.root.resolve()
+    return [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
 
 
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:

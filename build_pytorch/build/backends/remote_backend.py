@@ -83,13 +83,13 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> tuple[Path, list[Build
         path, name = settings.root / paths.STATE / "machines", "matrix.toml"
         if text and not settings.dry_run:
             with files.write_errors(path):
-                files.make_state(path.parent)
-            files.write_atomically(path, text.encode())
+                files.make_state(settings.root)
+                files.write_all(settings.root, {f"{paths.STATE}/machines": text.encode()})
     else:
         path = Path(settings.builders.removeprefix("@")).resolve()
         name = f"--builders {settings.builders}"
         try:
-            text = path.read_text(encoding="utf-8")
+            text = files.read_named(path, or_stdin=True).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise BuildPytorchError(f"{name}: cannot be read: {why}") from None

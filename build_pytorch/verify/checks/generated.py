@@ -136,8 +136,7 @@ def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
     texts = {}
     for page in pages:
         with contextlib.suppress(OSError):
-            data = files.read_regular_file(context.root / page)
-            texts[page] = data.decode("utf-8", errors="replace")
+            texts[page] = files.read_text_below(context.root, page)
     if not texts:
         raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
     return texts
