@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, git
 from build_pytorch.base.console import Screen, visible
@@ -149,6 +149,12 @@ _HAND_WRITTEN: Final = "written by hand"
 _UNCOMMITTED: Final = "not committed in Git as it is"
 
 
+def is_generated_for(data: bytes, stem: str) -> bool:
+    """Return whether the content of a recipe is unedited and was generated for a file name."""
+    text = data.decode("utf-8", errors="replace")
+    return digest.is_intact(text) and text.partition("\n")[0] == f"# {stem}"
+
+
 def _origin(current: str, text: str) -> str:
     if digest.is_intact(current):
         # The first line names the file that a text was generated for.
@@ -157,16 +163,24 @@ def _origin(current: str, text: str) -> str:
     return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
 
 
-def plan_delete(tree: Tree, path: str, reason: str) -> Change:
-    """Plan the removal of a file that the clean-up list names."""
+def plan_kept(tree: Tree, path: str, text: str, reason: str, group: str = "") -> Change:
+    """Plan a file that is written by hand: `text` is only for a file that is missing."""
+    change = plan_text(tree, path, text, group=group)
+    if change.old is None or change.action is Action.UNCHANGED:
+        return change
+    return structs.replace(change, action=Action.KEPT, reason=f"written by hand: {reason}")
+
+
+def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:
+    """Plan the removal of a file that the clean-up list names; None if there is no such file."""
     try:
         old = tree.read(path)
     except OSError as error:
         return unreadable(path, error)
-    action = Action.DELETE
     if old is None:
-        action, reason = Action.UNCHANGED, "already gone"
-    elif tree.is_modified(path) and not tree.force:
+        return None
+    action = Action.DELETE
+    if tree.is_modified(path) and not tree.force:
         action, reason = Action.REFUSED, f"{_UNCOMMITTED}; --force deletes it"
     return Change(path=path, action=action, reason=reason, old=old)
 

@@ -6,6 +6,7 @@ other transports, pagers (git-config(1), checked on 2026-11-21 with Git 2.47).
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,9 @@ _ENVIRONMENT: Final = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_TERMINAL_PROMPT": "0",
 }
-_FILTER_OFF: Final = ("clean=", "smudge=", "process=", "required=false")
+_DRIVERS: Final = r"^(filter|diff)\..*\.(clean|smudge|process|required|command|textconv)$"
+"""Settings of drivers, whose names are free; `.gitattributes` says which files they are for."""
+_BROKEN: Final = 128  #: Git's exit code for a configuration or repository that it cannot read
 
 
 def top(root: Path) -> Path | None:
@@ -47,31 +50,37 @@ def top(root: Path) -> Path | None:
 def uncommitted(root: Path) -> list[str]:
     """Return the changed and untracked files of a checkout. Raises ToolError if Git fails.
 
-    The filters of the checkout's own configuration are off, so that a file with such a filter may
-    count as changed.
+    A file with a filter of the checkout's own configuration may count as changed.
     """
-    listed = run(root, "config", "--show-scope", "--null", "--get-regexp", r"^filter\.")
-    words = listed.stdout.split("\0")
-    own = [
-        entry.partition("\n")[0]
-        for scope, entry in zip(words[::2], words[1::2], strict=False)
-        if scope in {"local", "worktree"}
-    ]
-    options: list[str] = []
-    for name in {key.rpartition(".")[0] for key in own}:
-        if "=" in name:
-            raise ToolError(f"{root}: {name} in .git/config cannot be turned off; remove it")
-        for setting in _FILTER_OFF:
-            options += ["-c", f"{name}.{setting}"]
-    found = run(root, *options, "status", "--porcelain", "--ignore-submodules=all")
-    if found.code or listed.code > 1:  # 1: no such setting
-        failed = found if found.code else listed
-        raise ToolError(f"{root}: git status failed: {failed.last_line}")
+    found = run(root, "status", "--porcelain", "--ignore-submodules=all")
+    if found.code:
+        raise ToolError(f"{root}: git status failed: {found.last_line}")
     return [line[3:] for line in found.stdout.splitlines()]
 
 
 def run(root: Path, *argv: str) -> ProcessResult:
-    """Run a Git command that reads in a checkout. Raises ToolError if Git is missing."""
+    """Run a Git command that reads in a checkout. Raises ToolError if Git is missing or too old."""
+    return _run(root, *_without_drivers(root), *argv)
+
+
+@functools.cache
+def _without_drivers(root: Path) -> tuple[str, ...]:
+    """Return the options that turn off the drivers of the checkout's own configuration."""
+    listed = _run(root, "config", "--show-scope", "--null", "--get-regexp", _DRIVERS)
+    if listed.code not in {0, 1, _BROKEN}:  # 1: none
+        raise ToolError(f"git config --show-scope: {listed.last_line}; install Git 2.26 or newer")
+    words = listed.stdout.split("\0")
+    options: list[str] = []
+    for scope, entry in zip(words[::2], words[1::2], strict=False):
+        key = entry.partition("\n")[0]
+        if scope in {"local", "worktree"}:
+            if "=" in key:
+                raise ToolError(f"{root}: {key} in .git/config cannot be turned off; remove it")
+            options += ["-c", f"{key}={'false' if key.endswith('.required') else ''}"]
+    return tuple(options)
+
+
+def _run(root: Path, *argv: str) -> ProcessResult:
     options = [word for setting in _SETTINGS.items() for word in ("-c", "=".join(setting))]
     if folder := top(root):  # core.worktree may name any other folder
         options.append(f"--work-tree={folder}")

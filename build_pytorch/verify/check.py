@@ -20,6 +20,7 @@ class Finding(Struct, frozen=True):
 
     A check fills in what it found and what it expected. The runner adds the id of the check, the
     subject (a recipe, the tree), the recipe as `path`, and the fix of the check if `fix` is empty.
+    A note is no violation: it is about what matrix.toml says is written by hand.
     """
 
     found: str
@@ -28,7 +29,7 @@ class Finding(Struct, frozen=True):
     column: int = 1
     path: str = ""
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "note"] = "error"
     check: str = ""
     subject: str = ""
 
@@ -98,7 +99,7 @@ class Context:
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
             try:
                 for path in files.walk_below(root, folder):
-                    if path.endswith(".nix"):
+                    if path.endswith(".nix") and not matrix.is_foreign(path):
                         self._read_recipe(path)
             except OSError as error:  # not a folder, or one that may not be read
                 self.unreadable[folder] = str(error.strerror)
@@ -169,7 +170,7 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
         """The worst state of a subject. A check without subjects was skipped."""
         if any(finding.severity == "error" for finding in self.findings):
             return "failed"
-        if self.findings:
+        if any(finding.severity == "warning" for finding in self.findings):
             return "warning"
         return "skipped" if self.not_run or not self.passed else "passed"
 
@@ -235,7 +236,8 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
                     reasons.append(given)
                     continue
                 own = [self._attached(context, subject, found) for found in self.test(*given)]
-                states["failed" if own else "passed"].append(subject)
+                is_failed = any(finding.severity != "note" for finding in own)
+                states["failed" if is_failed else "passed"].append(subject)
                 findings += own
         except CheckSkipped as reason:
             states["not_run"].append(subject)
@@ -250,12 +252,18 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
 
     def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
         variant = context.by_path.get(subject)
+        manual = context.matrix.manual.get(subject if variant else finding.path)
+        if manual and (reason := manual.waive.get(self.id)):
+            found = f"{finding.found} (waived: {reason})"
+            finding = structs.replace(finding, found=found, severity="note")
         if variant is None:
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
         force = "" if digest.is_intact(recipe.text) else " --force"
         fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
+        if manual:
+            fix = f"{finding.fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
         return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
 
 

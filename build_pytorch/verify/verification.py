@@ -43,10 +43,11 @@ class VerificationResult:
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
         warnings = self.severities["warning"] + len(self.context.matrix.warnings)
+        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
         return (
             f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
-            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}"
+            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}{notes}"
         )
 
     def derivations(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from build_pytorch.base.console import counted
+from build_pytorch.base.errors import near_miss
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -72,13 +73,32 @@ def _unreadable(context: Context) -> Iterator[Finding]:
     id="extra-recipe",
     title="Every recipe belongs to a variant of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
-    fix="delete it, or name it in the clean-up list of matrix.toml and run `invoke phase1`",
+    fix="run `invoke phase1`, which deletes what was generated and not edited; else delete it, or "
+    "list it under [[release.NAME.manual]] in matrix.toml to keep it",
 )
 def _extra(context: Context) -> Iterator[Finding]:
     expected = {variant.path for variant in context.matrix.variants}
     for path in context.recipe_paths():
         if path not in expected:
             yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
+
+
+@CHECKS.add(
+    id="waived-checks",
+    title="Every check that matrix.toml waives exists",
+    why="A waiver with a wrong id waives nothing, and one of a removed check is forgotten.",
+    fix="correct the id or remove the waiver",
+)
+def _waived(context: Context) -> Iterator[Finding]:
+    from build_pytorch.verify import registry  # it imports this module
+
+    waived = {id_ for entry in context.matrix.manual.values() for id_ in entry.waive}
+    if not waived:
+        return
+    known = [check.id for name in registry.CATEGORIES for check in registry.checks_of(name)]
+    for id_ in sorted(waived.difference(known)):
+        expected = f"the id of a check{near_miss(id_, known)}"
+        yield context.matrix_finding("[[release", f'a waiver for "{id_}"', expected)
 
 
 @CHECKS.add(
