@@ -75,7 +75,8 @@ def verify(  # noqa: PLR0913 - the options of a verification
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
     With a selection of variants, checks that need all of them are left out.
-    Raises BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
+    Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
+    nixpkgs is not available.
     """
     context = Context(matrix, root, variants, pinned=pinned, pages=pages)
     # Nix takes longest. It starts here and works while the modules of the checks are imported and
@@ -83,6 +84,7 @@ def verify(  # noqa: PLR0913 - the options of a verification
     if not only or "evaluation" in only:
         recipe_evaluation.prepare(context)
 
+    registry.refuse_unknown_waivers(matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")

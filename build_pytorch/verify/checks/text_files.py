@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from build_pytorch.base.console import counted
-from build_pytorch.base.errors import near_miss
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -81,24 +80,6 @@ def _extra(context: Context) -> Iterator[Finding]:
     for path in context.recipe_paths():
         if path not in expected:
             yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
-
-
-@CHECKS.add(
-    id="waived-checks",
-    title="Every check that matrix.toml waives exists",
-    why="A waiver with a wrong id waives nothing, and one of a removed check is forgotten.",
-    fix="correct the id or remove the waiver",
-)
-def _waived(context: Context) -> Iterator[Finding]:
-    from build_pytorch.verify import registry  # it imports this module
-
-    waived = {id_ for entry in context.matrix.manual.values() for id_ in entry.waive}
-    if not waived:
-        return
-    known = [check.id for name in registry.CATEGORIES for check in registry.checks_of(name)]
-    for id_ in sorted(waived.difference(known)):
-        expected = f"the id of a check{near_miss(id_, known)}"
-        yield context.matrix_finding("[[release", f'a waiver for "{id_}"', expected)
 
 
 @CHECKS.add(
