@@ -205,7 +205,7 @@ def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
 ) -> None:
     rendering.texts.cache_clear()
     first = rendering.texts(fleet)
-    assert rendering.MEMORY.exists()
+    assert (rendering.CHECKOUT / rendering.MEMORY).exists()
 
     rendering.texts.cache_clear()
     with monkeypatch.context() as patched:
@@ -256,7 +256,7 @@ def test_texts_are_not_stored_if_a_source_may_be_newer_than_the_running_code(
     monkeypatch.setattr(rendering, "STARTED", newest)
     rendering.texts.cache_clear()
     assert rendering.texts(fleet)
-    assert not rendering.MEMORY.exists()
+    assert not (rendering.CHECKOUT / rendering.MEMORY).exists()
 
 
 @pytest.mark.usefixtures("own_memory")
@@ -266,13 +266,13 @@ def test_damaged_stored_texts_are_rendered_again(
 ) -> None:
     rendering.texts.cache_clear()
     first = rendering.texts(fleet)
-    whole = rendering.MEMORY.read_bytes()
+    whole = (rendering.CHECKOUT / rendering.MEMORY).read_bytes()
     damaged = whole.replace(*damage) if isinstance(damage, tuple) else damage
     assert damaged != whole
-    rendering.MEMORY.write_bytes(damaged)
+    (rendering.CHECKOUT / rendering.MEMORY).write_bytes(damaged)
     rendering.texts.cache_clear()
     assert rendering.texts(fleet) == first
-    assert rendering.MEMORY.read_bytes() == whole
+    assert (rendering.CHECKOUT / rendering.MEMORY).read_bytes() == whole
 
 
 @needs_nix

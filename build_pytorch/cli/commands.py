@@ -37,6 +37,9 @@ class PhaseOptions(CommandOptions, frozen=True):
     force: Annotated[bool, "overwrite or delete hand-edited and uncommitted files too"] = False
     json: _Json = False
     root: _Root = paths.PROJECT
+    init: Annotated[bool, "first make --root DIR a checkout: matrix.toml, templates, program"] = (
+        False
+    )
 
     @property
     def is_read_only(self) -> bool:

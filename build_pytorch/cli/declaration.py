@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
+from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
 Given = Mapping[str, str | bool | Sequence[str] | None]
@@ -100,7 +101,16 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
                 values[spec.field] = _converted(spec, text)
             case [_, *_] as texts:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
-    return options(**values)
+    found = options(**values)
+    root: Path = getattr(found, "root", paths.PROJECT)
+    if getattr(found, "init", False) or paths.is_checkout(root):
+        return found
+    if not root.is_dir():
+        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
+    raise BuildPytorchError(
+        f"--root {root}: not a checkout, as it has neither matrix.toml nor .flox; "
+        "`invoke all --init --root DIR` makes one"
+    )
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option
@@ -111,8 +121,6 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
             "give a value or leave the option out"
         )
     if spec.type is Path:
-        if spec.field == "root" and not Path(text).is_dir():
-            raise BuildPytorchError(f"--root {text}: no such folder; name an existing checkout")
         return Path(text).resolve() if spec.field == "root" else Path(text)
     lowest, highest = spec.limits.ge, spec.limits.le
     try:

@@ -6,7 +6,7 @@ number or UUID.
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,7 +90,7 @@ def load(path: Path) -> Machine:
     """
     name = "standard input" if str(path) == "-" else str(path)
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else files.read_regular_file(path)
+        data = files.read_named(path, files.LARGEST_TEXT, or_stdin=True)
     except OSError as error:
         raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
     return parse(data, name)
@@ -129,4 +129,6 @@ def save(machine: Machine, path: Path) -> None:
             raise WriteError(
                 f"{path}: not a machine description; refusing to overwrite it; name another file"
             ) from None
-    files.write_atomically(path, text_of(machine).encode(), follow_link=True)
+    target = Path(os.path.realpath(path))
+    with files.write_errors(path):
+        files.write_all(target.parent, {target.name: text_of(machine).encode()})

@@ -60,8 +60,8 @@ def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contra
         if first != name:
             what = f'found "{release.notes}", the notes of release.{first} as well'
             yield ("release", name, "notes"), f"{what}; allowed: a file of its own"
-        for trail, what in _cleanup(release, recipes):
-            yield ("release", name, "cleanup", *trail), what
+        for trail, what in (*_cleanup(release, recipes), *_manual(release, recipes)):
+            yield ("release", name, *trail), what
 
 
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
@@ -194,7 +194,7 @@ def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:
 def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
     files: set[str] = set()
     for index, entry in enumerate(release.cleanup):
-        at, found = (index, "file"), f'found "{entry.file}"'
+        at, found = ("cleanup", index, "file"), f'found "{entry.file}"'
         if entry.file in files:
             yield at, f"{found} twice; allowed: each file once"
         files.add(entry.file)
@@ -204,6 +204,20 @@ def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradicti
             yield at, f"{found}, the recipe of a variant; {allowed}: a file that no variant needs"
         if entry.action != "delete" and not is_variant:
             yield at, f"{found}, which is no variant's recipe; {allowed}: the recipe of a variant"
+
+
+def _manual(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
+    places = [entry.file for entry in release.manual]
+    cleaned = {entry.file for entry in release.cleanup}
+    for index, entry in enumerate(release.manual):
+        at, found = ("manual", index, "file"), f'found "{entry.file}"'
+        if entry.file in places[:index]:
+            yield at, f"{found} twice; allowed: each file once"
+        if entry.file in cleaned:
+            yield at, f"{found}, which cleanup lists as well; allowed: one of the two"
+        if entry.waive and f"{release.folder}/{entry.file}" not in recipes:
+            what = f"found a waiver for {entry.file}, which no check looks at"
+            yield ("manual", index, "waive"), f"{what}; allowed: the recipe of a variant"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

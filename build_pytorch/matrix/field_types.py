@@ -60,6 +60,8 @@ PatchName = Annotated[
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..")]
+_PLACE: Final = "a file or folder below the release's folder, without .."
+PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
@@ -84,6 +86,8 @@ NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
 NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
 NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
+
+Waivers = Annotated[dict[Name, Text], Meta(description="a table of check ids, each with a reason")]
 
 # msgspec leaves the allowed keys of a table out of the schema.
 _PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}

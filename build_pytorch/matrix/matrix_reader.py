@@ -24,7 +24,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     Raises MatrixError with file, line, TOML path, the value found and the values allowed.
     """
     try:
-        text = files.read_regular_file(path).decode("utf-8")
+        text = files.read_below(path.parent, path.name, files.LARGEST_TEXT).decode("utf-8")
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

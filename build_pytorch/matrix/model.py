@@ -160,6 +160,18 @@ class Cleanup(_TomlTable, frozen=True, kw_only=True):
     reason: ft.Text  #: why; printed with the action
 
 
+class Manual(_TomlTable, frozen=True, kw_only=True):
+    """A file or folder in the release's folder that is written by hand and never overwritten.
+
+    The recipe of a variant is verified, and its differences from the template are notes. Anything
+    else is a package of its own: no check looks at it.
+    """
+
+    file: ft.PlaceInFolder  #: its path below the release's folder
+    reason: ft.Text  #: why it is written by hand; printed with it
+    waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
+
+
 class Release(_TomlTable, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants."""
 
@@ -174,6 +186,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
     cleanup: tuple[Cleanup, ...] = ()
+    manual: tuple[Manual, ...] = ()
 
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
@@ -341,6 +354,19 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """Allowed values that should be changed, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
+
+    @property
+    def manual(self) -> dict[str, Manual]:
+        """What is written by hand, by path below the root."""
+        releases = self.releases.values()
+        return {f"{release.folder}/{e.file}": e for release in releases for e in release.manual}
+
+    def is_foreign(self, path: str) -> bool:
+        """Return whether a file is, or is in, what a person keeps beside the recipes."""
+        manual = self.manual
+        if not manual or path in {variant.path for variant in self.variants}:
+            return False
+        return any(path == place or path.startswith(f"{place}/") for place in manual)
 
     def of_release(self, name: str) -> tuple[Variant, ...]:
         """Return the variants of one release, in the order of its groups."""

@@ -137,12 +137,10 @@ def evaluated(context: Context) -> Evaluation:
 
 
 def _sources(context: Context) -> list[RecipeSource]:
-    root = context.root
-    present = (recipe for _, recipe in context.present())
-    found = [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    root = context.root.resolve()
+    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
     if found and context.is_whole and (release := context.release_nix):
-        path = str((root / paths.RELEASE).resolve())
-        found.append(RecipeSource(paths.RELEASE, path, release, is_set=True))
+        found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
     return found
 
 

@@ -43,10 +43,11 @@ class VerificationResult:
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
         warnings = self.severities["warning"] + len(self.context.matrix.warnings)
+        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
         return (
             f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
-            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}"
+            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}{notes}"
         )
 
     def derivations(self) -> dict[str, str]:
@@ -76,7 +77,8 @@ def verify(  # noqa: PLR0913 - the options of a verification
 
     With a selection of variants, checks that need all of them are left out. Hooks of recipes that
     are not `trusted` run only where they can write nothing outside their folder.
-    Raises BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
+    Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
+    nixpkgs is not available.
     """
     context = Context(matrix, root, variants, pinned=pinned, trusted=trusted, pages=pages)
     # Nix takes longest. It starts here and works while the modules of the checks are imported and
@@ -84,6 +86,7 @@ def verify(  # noqa: PLR0913 - the options of a verification
     if not only or {"evaluation", "hooks"} & set(only):
         recipe_evaluation.prepare(context)
 
+    registry.refuse_unknown_waivers(matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")
