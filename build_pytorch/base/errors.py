@@ -53,7 +53,7 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean "X"?` if a known word is close to `word`, else an empty text."""
     import difflib  # 5 ms, for errors only
 
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word[:80], list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 

@@ -303,8 +303,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     cpus: dict[str, CpuIsa]
     builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
-    warnings: tuple[str, ...]
-    """Allowed values that should be changed, each with its place in the file."""
+    notes: tuple[str, ...]
+    """What is allowed and not complete, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
 
