@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from build_pytorch.base.errors import reporting_missing_packages
+import os
+import sys
+
+# Invoke turns bytecode off: each command would compile the whole package, a tenth of its time.
+sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+
+from build_pytorch.base.errors import reporting_missing_packages  # noqa: E402 - see above
 
 with reporting_missing_packages():
     from build_pytorch.cli.invoke_tasks import collection

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -28,6 +29,15 @@ def test_invoke_lists_the_phases_with_a_line_each(project: Project) -> None:
     listing = project.invoke("--list").stdout
     for name in ("phase1", "phase2", "phase3", "phase4", "phase5", "all", "verify"):
         assert any(line.split()[:1] == [name] for line in listing.splitlines())
+
+
+def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Project) -> None:
+    compiled = project.root / "build_pytorch/cli/__pycache__"
+    shutil.rmtree(compiled)
+    project.run("invoke", "--list", env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert not compiled.exists()
+    project.run("invoke", "--list", env={"PYTHONDONTWRITEBYTECODE": ""})
+    assert list(compiled.glob("commands.*.pyc"))
 
 
 @pytest.mark.parametrize("task", ["phase1", "all", "verify"])
