@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
+WIDTH: Final = 80
+"""Columns that output for people may fill."""
+
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
@@ -33,6 +36,25 @@ class Screen:
     def paint(self, text: str, colour: str) -> str:
         """Return the text in a colour, or unchanged if the stream has no colours."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colour and colour else text
+
+    def fold(self, head: str, text: str, colour: str = "", indent: int = 4) -> None:
+        """Print a text after a head in a colour, in lines of at most 80 columns.
+
+        Later lines are indented. Only a word that is longer, such as a path, is not broken.
+        """
+        import textwrap  # for findings and long output only
+
+        first, *rest = textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=" " * len(head),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        self.line(f"{self.paint(head, colour)}{first[len(head) :]}".rstrip())
+        for line in rest:
+            self.line(line)
 
     def diff(self, text: str) -> None:
         """Print a unified diff."""

@@ -58,7 +58,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
         result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
         if screen:
-            reports.show(result, screen)
+            reports.show(result, screen, verbose=options.verbose)
         else:
             verified = reports.document(result)
     if not screen:

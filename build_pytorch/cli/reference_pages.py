@@ -44,7 +44,5 @@ def _section(options: type[CommandOptions], commands: Sequence[Command]) -> Iter
         yield f"- `invoke {command.name}`: {command.summary}"
     yield from ("", "| option | meaning |", "|---|---|")
     for spec in option_specs(options):
-        usage = f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"
-        usage = f"{spec.metavar} ..." if spec.is_positional else usage
-        yield f"| `{usage}` | {spec.help.replace('|', chr(92) + '|')} |"
+        yield f"| `{spec.usage}` | {spec.help.replace('|', chr(92) + '|')} |"
     yield ""
