@@ -87,7 +87,7 @@ def _add_build_sessions() -> None:
         for variant, name, tags in session_ids(load()):
             build_one = functools.partial(_build_one, variant.package)
             build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
-            nox.session(build_one, name=f"build({name})", tags=tags, venv_backend="none")
+            nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
     except (BuildPytorchError, ModuleNotFoundError):
         return  # the sessions that need the matrix report what is wrong
 

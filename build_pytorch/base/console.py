@@ -42,7 +42,10 @@ class Screen:
 
         Later lines are indented. Only a word that is longer, such as a path, is not broken.
         """
-        import textwrap  # for findings and long output only
+        if len(head) + len(text) <= WIDTH and "\n" not in text:
+            self.line(f"{self.paint(head, colour)}{text}".rstrip())
+            return
+        import textwrap
 
         first, *rest = textwrap.wrap(
             text,

@@ -22,8 +22,8 @@ EXIT_CODES: Final = {
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
     "`build`: the number of variants that failed, at most 100. "
     "`recommend`: no variant runs on the machine. `outdated --check`: something is newer.",
-    EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong matrix.toml, a missing program, a folder "
-    "that cannot be written. Nothing was changed.",
+    EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
+    "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
     EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM).",
 }

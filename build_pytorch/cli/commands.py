@@ -23,6 +23,7 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Root = Annotated[Path, "DIR", "the checkout to work on, with this matrix.toml (default: this one)"]
+_OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
@@ -77,6 +78,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
     ] = None
     timeout: _Minutes = 60
     json: _Json = False
+    root: _OwnRoot = paths.PROJECT
 
 
 class BumpOptions(CommandOptions, frozen=True):
@@ -89,11 +91,13 @@ class BumpOptions(CommandOptions, frozen=True):
     pre: Annotated[bool, "accept a pre-release"] = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
+    root: _OwnRoot = paths.PROJECT
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
     """Options of `outdated`."""
 
+    check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
 
 

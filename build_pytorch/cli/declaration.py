@@ -143,8 +143,11 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
     else:
         choices = get_args(spec.type)
         allowed = f"{', '.join(choices)}{near_miss(text, choices)}"
-    quoted = text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
-    raise BuildPytorchError(f'{option}: found "{quoted}"; allowed: {allowed}')
+    raise BuildPytorchError(f'{option}: found "{_shortened(text)}"; allowed: {allowed}')
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
 
 
 def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -154,23 +157,24 @@ def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list
     option without its value or with one that it does not take.
     """
     specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
-    has_variants = specs.pop("--variants", None) is not None
+    names = next((spec.field for spec in specs.values() if spec.is_positional), "")
+    specs.pop(f"--{names}", None)
     given: dict[str, Any] = {}
     rest = list(words)
-    while rest and (has_variants or _is_option(rest[0])):
+    while rest and (names or _is_option(rest[0])):
         name, found, value = rest.pop(0).partition("=")
         name = _SHORT.get(name, name)
         spec = specs.get(name)
         if not _is_option(name):
-            given.setdefault("variants", []).append(f"{name}{found}{value}")
+            given.setdefault(names, []).append(f"{name}{found}{value}")
         elif name == "--help":
             given["help"] = True
         elif spec is None:
             hint = near_miss(name, specs) or f"; `invoke --help {command.name}` lists the options"
-            raise BuildPytorchError(f"unknown option {name}{hint}")
+            raise BuildPytorchError(f"unknown option {_shortened(name)}{hint}")
         elif spec.kind == "flag":
             if found:
-                raise BuildPytorchError(f"{name}: takes no value; remove ={value}")
+                raise BuildPytorchError(f"{name}: takes no value; remove ={_shortened(value)}")
             given[spec.field] = True
         else:
             if not found:

@@ -18,6 +18,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.main import program
 from invoke.parser.argument import Argument
+from invoke.parser.parser import ParseResult
 from invoke.program import Program
 from invoke.tasks import Task
 
@@ -67,7 +68,7 @@ class InvokeMenu(Program):
         self.calls = []
         if code := guarded(self._read_words):
             raise Exit(code=code)
-        self.tasks = [command.name for command, _ in self.calls]
+        self.tasks = ParseResult(self.parser.contexts[each.name] for each, _ in self.calls)
 
     def _read_words(self) -> int:
         words = list(self.core.unparsed)

@@ -15,15 +15,22 @@ from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Phase
+from build_pytorch.matrix.model import Matrix, Phase
 
 
-def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False) -> int:
+def run(
+    phases: Sequence[Phase],
+    options: PhaseOptions,
+    *,
+    verify: bool = False,
+    fleet: Matrix | None = None,
+) -> int:
     """Plan, print and apply phases in order; with `verify`, check the result.
 
-    Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
+    `fleet` is another matrix than that of this checkout. Returns the exit code. Raises
+    BuildPytorchError for what stops a run altogether.
     """
-    fleet = matrix_reader.load()
+    fleet = fleet or matrix_reader.load()
     root = options.root
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)

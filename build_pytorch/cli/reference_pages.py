@@ -26,7 +26,7 @@ def commands_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` shows its options.",
-        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch` and `smoke`;",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
     ]

@@ -105,6 +105,10 @@ class Build(_TomlTable, frozen=True, kw_only=True):
     core_hours: ft.Hours  #: CPU core hours of one build
     closure_gib: ClosureBudget | None = None
 
+    def memory(self, jobs: int, cores: int) -> float:
+        """Return the memory in GiB of so many builds at once, with so many compile jobs each."""
+        return (self.reserved_memory + self.job_memory * cores) * jobs
+
     def cores(self, memory: float, cpus: int) -> int:
         """Return the number of compile jobs for this memory in GiB and CPUs; at least 1."""
         fitting = int((memory - self.reserved_memory) // self.job_memory)

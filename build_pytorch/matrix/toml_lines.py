@@ -125,7 +125,8 @@ def _statements(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _keys(statement: str) -> list[str]:
     """Return the parts of the dotted key at the start of a statement."""
-    keys, position, more = [], 0, "."
+    keys: list[str] = []
+    position, more = 0, "."
     while more and len(keys) <= _DEEPEST and (found := _KEY.match(statement, position)):
         written, more = found.groups()
         with contextlib.suppress(ValueError):  # of an error in the text, such as "\q"

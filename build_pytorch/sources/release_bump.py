@@ -128,9 +128,9 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
             yield fetch(source, minutes)
 
 
-def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
+def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted."""
-    tree = Tree(paths.PROJECT)
+    tree = Tree(root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
     changes += [plan_text(tree, v.path, texts[v.path], group=v.gpu_label) for v in new.variants]

@@ -117,7 +117,8 @@ def of_value(draw: random.Random, document: dict[str, Any]) -> bytes:
         parent[f"{last}x"] = value
     else:
         parent[last] = value
-    return tomlkit.dumps(broken).encode("utf-8", "surrogatepass")
+    text: str = tomlkit.dumps(broken)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
