@@ -265,7 +265,7 @@ def test_invoke_still_has_the_methods_that_the_menu_replaces() -> None:
     """Fails if a new version of Invoke changes what InvokeMenu relies on."""
     for method in ("parse_tasks", "execute", "print_task_help", "list_tasks", "no_tasks_given"):
         ours, theirs = getattr(InvokeMenu, method), getattr(Program, method)
-        assert inspect.signature(ours) == inspect.signature(theirs)
+        assert [*inspect.signature(ours).parameters] == [*inspect.signature(theirs).parameters]
         assert ours is not theirs
 
 

@@ -170,7 +170,8 @@ def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list
         elif name == "--help":
             given["help"] = True
         elif spec is None:
-            hint = near_miss(name, specs) or f"; `invoke --help {command.name}` lists the options"
+            hint = near_miss(name[2:], [spec.name for spec in specs.values()])
+            hint = hint.replace('"', '"--', 1) or f"; `invoke --help {command.name}` lists all"
             raise BuildPytorchError(f"unknown option {_shortened(name)}{hint}")
         elif spec.kind == "flag":
             if found:

@@ -37,9 +37,12 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     if verbose:
         _show_checks(result, screen)
     for finding in result.findings:
-        place = f"{visible(finding.path)}:{finding.line}: "
-        colour = _COLOURS[finding.severity]
-        screen.fold(place, f"{finding.severity}: {finding.check}", colour, indent=2)
+        place, head = (
+            f"{visible(finding.path)}:{finding.line}:",
+            f"{finding.severity}: {finding.check}",
+        )
+        gap = " " if len(f"{place} {head}") <= console.WIDTH else "\n  "
+        screen.line(f"{place}{gap}{screen.paint(head, _COLOURS[finding.severity])}")
         screen.fold("    found:    ", visible(finding.found), indent=14)
         screen.fold("    expected: ", visible(finding.expected), indent=14)
         screen.fold("    fix:      ", visible(finding.fix), indent=14)
