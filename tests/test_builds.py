@@ -133,8 +133,44 @@ def test_a_recipe_that_verification_refuses_is_not_built(world: World) -> None:
     done = world.build("cpu-avx2")
     assert done.returncode == 2
     assert "verification finds" in done.stderr
-    assert "`nox -s verify -- cpu-avx2` shows where" in done.stderr
+    assert "`invoke verify cpu-avx2` shows where" in done.stderr
     assert world.build("cpu-avx2", "--force").returncode == 0
+
+
+def test_a_recipe_that_is_out_of_date_is_not_built_and_the_fix_is_a_command(world: World) -> None:
+    world.project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 16")
+    done = world.build("cpu-avx2", "cpu-avx512")
+    assert done.returncode == 2
+    assert "cpu-avx2 cpu-avx512: the recipe is missing or out of date; run `invoke all`" in (
+        done.stderr
+    )
+    assert world.project.invoke("all").returncode == 0
+    assert world.build("cpu-avx2", "--dry-run").returncode == 0
+
+
+def test_the_plan_of_a_dry_run_needs_no_network(world: World) -> None:
+    pin = "6a030d535719c5190187c4cec156f335e95e3211"
+    world.env |= {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    world.env |= {"XDG_CACHE_HOME": f"{world.folder}/empty"}
+    done = world.build("--gpu", "cpu", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Plan: nix, 1 at once, ")
+    shown = " ".join(done.stdout.split())
+    assert " hours in all; " in shown
+    assert " GiB of memory and " in shown
+    assert "derivations not evaluated: the pin cannot be reached from here" in shown
+    assert [line.split()[:2] for line in lines if line.startswith("  build")] == [
+        ["build", f"cpu-{isa}"] for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    ]
+    assert all(len(line) <= 80 for line in lines)
+    document = world.built("--gpu", "cpu", "--dry-run")
+    assert {"hours", "memory_gib", "disk_gib"} <= set(document)
+    assert {row["derivation"] for row in document["variants"]} == {None}
+    done = world.build("--gpu", "cpu")
+    assert done.returncode == 2
+    assert "the pinned nixpkgs cannot be downloaded" in done.stderr
+    assert pin in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.base.errors import BuildPytorchError, DocumentError, WriteError
 from build_pytorch.matrix import matrix_errors
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
@@ -101,14 +101,15 @@ def parse(data: bytes, name: str) -> Machine:
     try:
         raw = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
         fix = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
+        raise BuildPytorchError(f"{name}: not JSON ({why}); {fix}") from None
     try:
         machine = msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
-        wrong = matrix_errors.explain(error, raw, Machine)
+        wrong = matrix_errors.explain(error, raw, Machine, matrix_errors.JSON)
         errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
-        raise BuildPytorchError(matrix_errors.message(errors)) from None
+        raise DocumentError(matrix_errors.message(errors)) from None
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:

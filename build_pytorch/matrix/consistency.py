@@ -10,12 +10,16 @@ from typing import Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
+from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import CudaToolkit, Group, MatrixFile, Release, Trail, Variant
 
 Contradiction = tuple[Trail, str]
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
+
+_MOST_VARIANTS: Final = 10_000
+"""Maximum number of variants of a matrix: lists multiply."""
 
 _OUR_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", paths.STATE})
 _WHOLE_PAGES: Final = frozenset(
@@ -35,6 +39,9 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
             yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
     yield from _builder_features(spec)
+    sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
+    if sum(sizes) > _MOST_VARIANTS:
+        yield ("release",), f"found {sum(sizes)} variants; allowed: {_MOST_VARIANTS} at most"
     for name, release in spec.release.items():
         for trail, what in _in_release(spec, release):
             yield ("release", name, *trail), what
@@ -179,7 +186,7 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
 
 
 def _unknown(key: str, known: Collection[str]) -> str:
-    return f'found "{key}"; allowed: {", ".join(known)}{near_miss(key, known)}'
+    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
 
 
 def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:

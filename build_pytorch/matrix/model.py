@@ -117,6 +117,10 @@ class Build(_TomlTable, frozen=True, kw_only=True):
     require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None
 
+    def memory(self, jobs: int, cores: int) -> float:
+        """Return the memory in GiB of so many builds at once, with so many compile jobs each."""
+        return (self.reserved_memory + self.job_memory * cores) * jobs
+
     def cores(self, memory: float, cpus: int) -> int:
         """Return the number of compile jobs for this memory in GiB and CPUs; at least 1."""
         fitting = int((memory - self.reserved_memory) // self.job_memory)
@@ -350,8 +354,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     cpus: dict[str, CpuIsa]
     builders: tuple[Builder, ...]
     variants: tuple[Variant, ...]
-    warnings: tuple[str, ...]
-    """Allowed values that should be changed, each with its place in the file."""
+    notes: tuple[str, ...]
+    """What is allowed and not complete, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
 

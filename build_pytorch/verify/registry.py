@@ -101,8 +101,8 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/verify/checks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
-        "`nox -s verify -- --explain NAME` prints the text of a check. Only the listed",
+        "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category,",
+        "`invoke verify --explain NAME` prints the text of a check. Only the listed",
         "requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():

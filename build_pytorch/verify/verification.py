@@ -30,24 +30,29 @@ class VerificationResult:
     @property
     def exit_code(self) -> int:
         """1 if a finding is an error; if strict, also for a warning or a skipped check."""
-        if self.severities["error"]:
-            return EXIT_FINDINGS
+        return EXIT_FINDINGS if self.severities["error"] or self.strict_reason else EXIT_OK
+
+    @property
+    def strict_reason(self) -> str:
+        """Why only `strict` fails the run; empty if it does not."""
         is_perfect = self.states.total() == self.states["passed"]
-        if self.strict and not (is_perfect and not self.context.matrix.warnings):
-            return EXIT_FINDINGS
-        return EXIT_OK
+        if not self.strict or is_perfect or self.severities["error"]:
+            return ""
+        what = counted(self.severities["warning"], "warning")
+        skipped = counted(self.states["skipped"], "skipped check")
+        return f"No errors, but --strict also fails on {what} and {skipped}."
 
     @property
     def summary(self) -> str:
         """One line with all counts."""
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
-        warnings = self.severities["warning"] + len(self.context.matrix.warnings)
-        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
+        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         return (
-            f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
-            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}{notes}"
+            f"{present} of {counted(wanted, 'recipe')}, {counted(len(self.outcomes), 'check')}: "
+            f"{states}; {counted(self.severities['error'], 'error')}, "
+            f"{counted(self.severities['warning'], 'warning')}{notes}"
         )
 
     def derivations(self) -> dict[str, str]:
