@@ -173,6 +173,10 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
             found = f'found "{key}" with CUDA {release.cuda.version}'
             yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
+    yield from _group_isas(spec, release, group)
+
+
+def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
             yield ("cpu", index), _unknown(key, spec.cpu)

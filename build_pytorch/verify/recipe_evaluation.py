@@ -155,7 +155,7 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    variants = [context.by_path[recipe.id] for recipe in recipes]
+    variants = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
     torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
     pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
     names = "".join(
@@ -171,7 +171,7 @@ def _start(
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
   pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
-  recipes = let pins = {{ {names} }}; in map (r: r // {{ pin = pins.${{r.id}}; }}) {items};
+  recipes = let pins = {{ {names} }}; in map (r: {{ pin = pins.${{r.id}} or null; }} // r) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
