@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:ff9886b962f6185a1a03198c3a62612804ca29a405bcfe79e4e68c71bab211af
+# Digest of this file, with zeros in place of it: sha256:5b3e7acbe818ae9e4832f515483447fc238bc5a2bbcb39ab38066d2629ad7126
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -13,25 +13,24 @@
 }:
 
 let
-  nixpkgs_cuda13_0_gpu_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
       cudaSupport = true;
     };
 
     overlays = [
-      # Overlay 1: CUDA 13.0 for every package that asks for CUDA
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # The static MAGMA that torch links is made from this one.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {
           patches = (oldAttrs.patches or []) ++ [
@@ -65,25 +64,154 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux_2 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+          });
+        });
+      })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=110"
+            "-DMIN_ARCH=1100"
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "v2.10.0";
+                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
+  nixpkgs_cuda13_0_gpu_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "aarch64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
       cudaSupport = true;
     };
 
     overlays = [
-      # Overlay 1: CUDA 13.0 for every package that asks for CUDA
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+          });
+        });
+      })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=110"
+            "-DMIN_ARCH=1100"
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "v2.10.0";
+                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
+  nixpkgs_cuda13_0_gpu_aarch64_linux_2 = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # The static MAGMA that torch links is made from this one.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {
           patches = (oldAttrs.patches or []) ++ [
@@ -117,16 +245,15 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_cpu_only = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_cpu_only_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
     };
 
     overlays = [
@@ -151,11 +278,11 @@ let
     ];
   };
 
-  nixpkgs_cuda12_8_gpu_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda12_8_gpu_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
@@ -164,17 +291,16 @@ let
     };
 
     overlays = [
-      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_12_8; })
-
     ];
   };
 
-  nixpkgs_cuda12_8_gpu_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda12_8_gpu_aarch64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "aarch64-linux";
 
     config = {
@@ -183,17 +309,16 @@ let
     };
 
     overlays = [
-      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_12_8; })
-
     ];
   };
 
-  nixpkgs_cuda12_8_cpu_only_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda12_8_cpu_only_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
@@ -204,11 +329,11 @@ let
     ];
   };
 
-  nixpkgs_cuda12_8_cpu_only_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda12_8_cpu_only_aarch64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "aarch64-linux";
 
     config = {
@@ -220,110 +345,110 @@ let
   };
 
   variants = {
-    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm120-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm120-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm90-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm90-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm90-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm90-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm90-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm89-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm89-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm89-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm89-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm89-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm86-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm86-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm86-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm86-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm86-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm80-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm80-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm80-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm80-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm80-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm75-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm75-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
-    "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
-    "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
-    "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86; };
-    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_arm; };
-    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_arm; };
+    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
   };
 
   impossible = {
-    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
-    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_arm; };
+    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
   };
 in
 variants // (if impossibleHosts then impossible else {})

@@ -19,9 +19,15 @@ ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
 CHECKS_DOC: Final = "docs/reference/checks.md"
 CHOOSING_DOC: Final = "docs/reference/choosing.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"
+LOG_RULES_DOC: Final = "docs/reference/log-rules.md"
 MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
 RELEASES_DOC: Final = "docs/reference/releases.md"
 RELEASE_PAGES: Final = "docs/reference/releases"
 """Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
+
+
+def is_checkout(root: Path) -> bool:
+    """Return whether a folder is a checkout that commands may work on."""
+    return (root / MATRIX.name).exists() or (root / ".flox").exists()

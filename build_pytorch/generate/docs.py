@@ -20,7 +20,7 @@ from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Matrix, Rule, Variant
+from build_pytorch.matrix.model import Matrix, Release, Rule, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -77,12 +77,12 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
     """Plan to delete the pages of releases that the matrix no longer has, unless edited by hand."""
     found = sorted((tree.root / paths.RELEASE_PAGES).glob("*.md"))
-    changes = []
+    changes: list[Change] = []
     for name in (path.relative_to(tree.root).as_posix() for path in found):
         if name in texts:
             continue
         change = plan_delete(tree, name, "no such release")
-        if change.old is not None and digest.is_intact(change.old.decode(errors="replace")):
+        if change and change.old is not None and digest.is_intact(change.old.decode(errors="replace")):
             changes.append(change)
     return changes
 
@@ -227,7 +227,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     return {
         "total": len(matrix.variants),
         "buildable": len(buildable),
-        "releases": matrix.releases,
+        "drivers": _drivers(matrix),
         "gpus": [
             (key, gpu, platform, products, _isas(buildable, key, platform))
             for key, gpu in matrix.gpus.items()
@@ -244,6 +244,19 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
             for gpu in matrix.gpus.values()
         ],
     }
+
+
+def _drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
+    """Return each release with the oldest driver of each of its GPU architectures."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for variant in matrix.variants:
+        keys = rows.setdefault((variant.release_name, variant.driver), [])
+        if variant.gpu_key and variant.gpu_key not in keys:
+            keys.append(variant.gpu_key)
+    return [
+        (name, matrix.releases[name], driver or "none", keys or ["cpu"])
+        for (name, driver), keys in rows.items()
+    ]
 
 
 def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:

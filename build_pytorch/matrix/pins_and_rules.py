@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
+from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import Condition, MatrixFile, Release, Rule, Trail, Variant
 
 Contradiction = tuple[Trail, str]
@@ -72,7 +73,7 @@ def unused_settings(
 
 def unknown(key: str, known: Collection[str]) -> str:
     """Return what is wrong with a key that a table does not have."""
-    return f'found "{key}"; allowed: {", ".join(known)}{near_miss(key, known)}'
+    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
 
 
 def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
@@ -91,7 +92,7 @@ def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
         condition: Condition | None = getattr(rule, field)
         if condition == Condition():
             yield (field,), "found no condition; allowed: at least one"
-        for name, known in (("cpu", spec.cpu), ("pin", spec.pin)):
+        for name, known in (("gpu", spec.gpu), ("cpu", spec.cpu), ("pin", spec.pin)):
             for position, key in enumerate(getattr(condition, name, ())):
                 if key not in known:
                     yield (field, name, position), unknown(key, known)

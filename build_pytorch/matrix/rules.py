@@ -47,6 +47,7 @@ def holds(condition: Condition, variant: Variant) -> bool:
     lists = (
         (condition.kind, (variant.group.kind,)),
         (condition.platform, (variant.cpu.platform,)),
+        (condition.gpu, (variant.gpu_key,)),
         (condition.cpu, (variant.cpu_key,)),
         (condition.pin, (release.nixpkgs.pin,)),
         (condition.pin_has, pin.has),

@@ -111,6 +111,19 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    id="nixpkgs-config",
+    title="nixpkgs is allowed no more than the matrix says",
+    why="allowBroken for all packages hides every other broken package among the inputs.",
+    fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
+)
+def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = variant.config
+    for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
+        if match[1] not in wanted:
+            yield recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
+
+
+@CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
     title="GPU recipes patch MAGMA if and only if a rule does",
@@ -119,8 +132,8 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     patches = [patch for patch in variant.effects.patches if patch.package == "magma"]
-    if not patches:
-        expected = "the MAGMA of the pin: no rule patches it"
+    if not patches and "own-libraries" not in variant.effects.fixes:  # it sets flags of MAGMA
+        expected = "the MAGMA of the pin: no rule changes it"
         yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
     for patch in patches:
         for part in (patch.name, patch.url, "fetchpatch"):
@@ -148,7 +161,9 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
-    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b|cudaCapabilities\s*="
+    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b"
+    # passthru may say for which capabilities other packages are built with this torch.
+    pattern += r"|cudaCapabilities\s*=(?!\s*\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]\s*;)"
     if variant.gpu is None:
         pattern += r"|cudaSupport\s*=\s*true"
     expected = "CUDA enabled or disabled by override and gpuTargets alone"

@@ -19,7 +19,7 @@
     url = null;
     sha256 = null;
   },
-  modelPins ? { },
+  modelRevisions ? { },
   ...
 }@args:
 let
@@ -62,7 +62,7 @@ let
     config = checkedConfig;
     pin = import ./pin.nix {
       inherit lib;
-      pins = modelPins;
+      revisions = modelRevisions;
       inherit (modelSource) url;
     };
     system = platform;

@@ -7,6 +7,7 @@
   stdenv,
   config,
   fetchurl,
+  runCommand,
   cmake,
   ninja,
   gfortran,
@@ -15,17 +16,13 @@
   cudaPackages,
   rocmPackages,
   python3,
-  runCommand,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
   gpuTargets ? [ ],
   static ? false,
 }:
-stdenv.mkDerivation (finalAttrs: lib.optionalAttrs (lib.elem "magma-clock-rate" has) {
-  patches = [ (runCommand "nixpkgs-magma-clock-rate.patch" { } "") ];
-}
-// {
+stdenv.mkDerivation (finalAttrs: {
   pname = "magma";
   version = "2.9.0";
 
@@ -35,7 +32,11 @@ stdenv.mkDerivation (finalAttrs: lib.optionalAttrs (lib.elem "magma-clock-rate" 
     hash = lib.fakeHash; # never fetched
   };
 
-  # Without a fix there are no `patches`: a recipe that appends needs `old.patches or [ ]`.
+  # A recipe that replaces `patches` instead of appending to them loses these.
+  patches = [
+    (runCommand "drop-cmp0037.patch" { } "")
+  ]
+  ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
 
   nativeBuildInputs = [
     cmake
@@ -59,6 +60,9 @@ stdenv.mkDerivation (finalAttrs: lib.optionalAttrs (lib.elem "magma-clock-rate" 
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
     (lib.cmakeBool "MAGMA_ENABLE_CUDA" cudaSupport)
     (lib.cmakeBool "MAGMA_ENABLE_HIP" rocmSupport)
+  ]
+  ++ lib.optionals cudaSupport [
+    (lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString)
   ];
 
   passthru = {

@@ -4,7 +4,7 @@
 {
   model,
   # What revisions of nixpkgs contain, as in evaluate.nix.
-  pins,
+  revisions,
   # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
   system,
 }:
@@ -104,7 +104,7 @@ let
         import model (
           {
             modelSystem = system;
-            modelPins = pins;
+            modelRevisions = revisions;
             modelSource =
               path.modelSource or {
                 url = null;

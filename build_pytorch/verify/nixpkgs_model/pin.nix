@@ -2,7 +2,7 @@
 # sets and the fixes in it. A revision that is not known is like the default.
 {
   lib,
-  pins,
+  revisions,
   url,
 }:
 let
@@ -19,4 +19,4 @@ let
   };
   rev = if url == null then null else builtins.match ".*/archive/([0-9a-f]{40})[.].*" url;
 in
-if rev == null then default else pins.${lib.head rev} or default
+if rev == null then default else revisions.${lib.head rev} or default

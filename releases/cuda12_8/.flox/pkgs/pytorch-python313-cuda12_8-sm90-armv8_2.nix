@@ -4,18 +4,17 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:2bea85526dacf175be63c12a6d303edaf82cb225421c3c956bb078730cf52e17
+# Digest of this file, with zeros in place of it: sha256:6d37f431e5f5c4c6a11fb94170b9408ea1c2dcdf9f6289ca80deac03873e1bca
 
 { pkgs ? import <nixpkgs> {}
 
-  # The one nixpkgs revision that every recipe of this release is built from. A caller that
-  # evaluates many recipes may hand in one import for all that agree in system and overlays;
-  # Flox never does.
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "aarch64-linux";
 
     config = {
@@ -24,9 +23,8 @@
     };
 
     overlays = [
-      # Overlay 1: CUDA 12.8 for every package that asks for CUDA
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_12_8; })
-
     ];
   }
 }:
@@ -35,29 +33,30 @@ let
   inherit (nixpkgs_pinned) lib;
 
   # GPU: Hopper (GH200)
-  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
+  # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "90";
   gpuArchSM = "9.0";
 
   # CPU: ARMv8.2 with FP16 and dot product (Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2)
   cpuFlags = [ "-march=armv8.2-a+fp16+dotprod" ];
 in
-# Two stages. The first changes what nixpkgs decides from (without it the result is a CPU-only
-# PyTorch, whatever the second says); the second changes single attributes of that result.
+# Two stages. override changes the arguments of torch, from which nixpkgs chooses CUDA and its
+# libraries; without it the result is a CPU-only PyTorch. overrideAttrs changes single attributes.
 (nixpkgs_pinned.python3Packages.torch.override {
   cudaSupport = true;
   gpuTargets = [ gpuArchSM ];
 }).overrideAttrs (oldAttrs: {
   pname = "pytorch28-python313-cuda12_8-sm90-armv8_2";
 
-  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
   ninjaFlags = [ "-j32" ];
 
-  # Keeps the build away from machines that are too small for it.
+  # Nix sends the build only to builders with these features.
   requiredSystemFeatures = [ "big-parallel" ];
 
-  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
-  # environment instead, so preConfigure says the same once more where a variable exists.
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
   cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
     "-DCUDA_VERSION=12.8"
   ];
@@ -68,8 +67,9 @@ in
     export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
     export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
 
-    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
-    # limit has to be put there as well; 0 stands for all cores.
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
     export MAX_JOBS=32
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
@@ -85,6 +85,8 @@ in
     gpuArch = gpuArchSM;
     cpuISA = "armv8_2";
     blasProvider = "cublas";
+    # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
+    cudaCapabilities = [ gpuArchSM ];
   };
 
   meta = (oldAttrs.meta or {}) // {
@@ -92,11 +94,14 @@ in
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: ARMv8.2 with FP16 and dot product (-march=armv8.2-a+fp16+dotprod)
+      CPUs: Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2; not A64FX
       CUDA: 12.8, with cuBLAS and MAGMA
       PyTorch: 2.8.0, Python 3.13
       Driver: NVIDIA 525.60.13 or newer
       Hardware: GH200 on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
+    broken = false;
   };
 })

@@ -3,18 +3,17 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:9036754f074ae9444c6ed369c73a53f1db8467239dffa8de8f93b5d723437225
+# Digest of this file, with zeros in place of it: sha256:3588ac218b99287d65cf30ba990f9d9954b8c980fe4b2a9cf3d1de17dc67ff30
 
 { pkgs ? import <nixpkgs> {}
 
-  # The one nixpkgs revision that every recipe of this release is built from. A caller that
-  # evaluates many recipes may hand in one import for all that agree in system and overlays;
-  # Flox never does.
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
@@ -32,20 +31,21 @@ let
   # CPU: AVX-512 with BF16 (Cooper Lake, Sapphire Rapids, Zen 4 and newer)
   cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mavx512bf16" "-mfma" ];
 in
-# Two stages: the first changes what nixpkgs decides from, the second single attributes.
+# Two stages: override changes the arguments of torch, overrideAttrs single attributes.
 (nixpkgs_pinned.python3Packages.torch.override {
   cudaSupport = false;
 }).overrideAttrs (oldAttrs: {
   pname = "pytorch28-python313-torch28-cpu-avx512bf16";
 
-  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
   ninjaFlags = [ "-j32" ];
 
-  # Keeps the build away from machines that are too small for it.
+  # Nix sends the build only to builders with these features.
   requiredSystemFeatures = [ "big-parallel" ];
 
-  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
-  # environment instead, so preConfigure says the same once more.
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
   cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
     "-DUSE_CUDA=OFF"
   ];
@@ -56,14 +56,15 @@ in
     export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
     export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
 
-    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
-    # limit has to be put there as well; 0 stands for all cores.
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
     export MAX_JOBS=32
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
 
-    # No CUDA, even on a machine that has it
+    # No CUDA, even where one is installed
     export USE_CUDA=0
 
     echo "PyTorch 2.8.0, CPU-only, Python 3.13"
@@ -82,6 +83,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.8.0, Python 3.13
       Driver: none

@@ -3,18 +3,17 @@
 # PyTorch 2.8.0 without CUDA for CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:0bdc9906a983ae04094a9100a5b53ab64da90974b20dccc4633ad4e404c1c489
+# Digest of this file, with zeros in place of it: sha256:ce2505cde788bf06b62c9534aa4c5d872eb0445d050c6eff288d29ecd5db1904
 
 { pkgs ? import <nixpkgs> {}
 
-  # The one nixpkgs revision that every recipe of this release is built from. A caller that
-  # evaluates many recipes may hand in one import for all that agree in system and overlays;
-  # Flox never does.
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
@@ -32,20 +31,21 @@ let
   # CPU: AVX-512 with VNNI (Cascade Lake, Ice Lake, Zen 4 and newer)
   cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mavx512vnni" "-mfma" ];
 in
-# Two stages: the first changes what nixpkgs decides from, the second single attributes.
+# Two stages: override changes the arguments of torch, overrideAttrs single attributes.
 (nixpkgs_pinned.python3Packages.torch.override {
   cudaSupport = false;
 }).overrideAttrs (oldAttrs: {
   pname = "pytorch28-python313-torch28-cpu-avx512vnni";
 
-  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
   ninjaFlags = [ "-j32" ];
 
-  # Keeps the build away from machines that are too small for it.
+  # Nix sends the build only to builders with these features.
   requiredSystemFeatures = [ "big-parallel" ];
 
-  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
-  # environment instead, so preConfigure says the same once more.
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
   cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
     "-DUSE_CUDA=OFF"
   ];
@@ -56,14 +56,15 @@ in
     export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
     export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
 
-    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
-    # limit has to be put there as well; 0 stands for all cores.
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
     export MAX_JOBS=32
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
 
-    # No CUDA, even on a machine that has it
+    # No CUDA, even where one is installed
     export USE_CUDA=0
 
     echo "PyTorch 2.8.0, CPU-only, Python 3.13"
@@ -82,6 +83,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.8.0, Python 3.13
       Driver: none
