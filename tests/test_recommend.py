@@ -440,13 +440,12 @@ def test_a_release_may_be_named(fleet: Matrix) -> None:
         answer(two, "a100-zen3", release="cuda13")
 
 
-def test_a_name_that_two_releases_have_is_given_as_a_package(fleet: Matrix) -> None:
+def test_commands_name_the_release_where_there_is_more_than_one(fleet: Matrix) -> None:
     two = matrix_reader.parse(fleet.text + SECOND)
-    shared = next(v for v in two.variants if v.id == "sm120-avx2")
-    alone = next(v for v in two.variants if v.id == "sm80-avx2")
-    of_both = explain.commands(two, shared, "")
-    assert of_both["publish"] == [f"invoke publish {shared.package}"]
-    assert explain.commands(two, alone, "")["publish"] == ["invoke publish sm80-avx2"]
+    variant = next(v for v in two.variants if v.short_id == "sm120-avx2")
+    assert explain.commands(variant, "")["publish"] == ["invoke publish cuda13_0/sm120-avx2"]
+    alone = next(v for v in fleet.variants if v.id == "sm120-avx2")
+    assert explain.commands(alone, "")["publish"] == ["invoke publish sm120-avx2"]
 
 
 def test_what_was_published_is_installed_from_where_it_was_published(project: Project) -> None:

@@ -38,7 +38,7 @@ def run(options: CiMatrixOptions) -> int:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()
-    wanted = [v for v in select(fleet, options.variants) if not v.impossible]
+    wanted = [v for v in select(fleet, options.variants, options.release) if not v.impossible]
     if options.store:
         wanted = _missing(options.root, wanted, options.store)
     jobs = list(_jobs(wanted, options.size, labels))

@@ -35,7 +35,7 @@ def run(options: PublishCommandOptions) -> int:
     if org and not _ORGANIZATION.fullmatch(org):
         raise BuildPytorchError(f'--org: found "{org}"; allowed: letters, digits, - and _')
     is_allowed = options.without_evidence or options.unproved
-    variants = select(matrix_reader.load(), options.variants)
+    variants = select(matrix_reader.load(), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     known = evidence.look(root, variants)
     rows = [decide(known[v.package], org, without_evidence=is_allowed) for v in variants]

@@ -72,7 +72,7 @@ def run(options: SmokeOptions) -> int:
     fleet = matrix_reader.load()
     if not 0 < options.timeout < float("inf"):
         raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
-    variants = select(fleet, options.variants)
+    variants = select(fleet, options.variants, options.release)
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases, not_run = [], []

@@ -82,7 +82,11 @@ def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
         if name in texts:
             continue
         change = plan_delete(tree, name, "no such release")
-        if change and change.old is not None and digest.is_intact(change.old.decode(errors="replace")):
+        if (
+            change
+            and change.old is not None
+            and digest.is_intact(change.old.decode(errors="replace"))
+        ):
             changes.append(change)
     return changes
 

@@ -109,7 +109,7 @@ def carry_out(
     event = ledger.Published(
         at=ledger.now(),
         release=result.variant.release_name,
-        variant=variant,
+        variant=result.variant.short_id,
         digest=result.digest,
         organization=organization,
         output=result.output,
