@@ -28,8 +28,7 @@ LINES: dict[str, dict[str, Any]] = FACTS["lines"]
 LATE_CCCL = {"L10", "L15", "L16"}
 """Lines on CUDA 13 whose pin is older than the fix of cuda_cccl."""
 DEVIATIONS = {
-    "allowBroken": {"L10"},  # CUDA 13 with a torch that nixpkgs marks as broken there
-    "CCCL shim": {"L10"},  # the same pin, without the fix of cuda_cccl
+    "CCCL shim": {"L10"},  # a pin without the fix of cuda_cccl
     "FindCUDAToolkit stub": {"L13", "L14"},  # patches cleared, on whichever CUDA
 }
 
@@ -44,7 +43,9 @@ def lines() -> Matrix:
 def tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all recipes."""
     root = tmp_path_factory.mktemp("lines")
-    for path, text in recipes.render(lines).items():
+    texts = recipes.render(lines)
+    texts["release.nix"] = recipes.release_nix(lines, texts)
+    for path, text in texts.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -180,18 +181,21 @@ def test_recipes_say_what_the_facts_say(lines: Matrix, tree: Path, line: str) ->
         assert variant.gpu
         text = (tree / variant.path).read_text()
         assert f"archive/{FACTS['pins'][fact['pin']]['rev']}.tar.gz" in text
-        assert f"cudaPackages = final.{fact['set']};" in text
+        assert re.search(rf"cudaPackages = final\.{fact['set']}[;.]", text)
         assert "cudaSupport = true;\n  gpuTargets = [ gpuArchSM ];" in text
         assert f'gpuArchSM = "{variant.gpu.capability}";' in text
         assert (FACTS["magma_patch"]["hash"] in text) == fact["magma_patch"]
         assert (source["hash"] in text) == (fact["source"] == "override")
         assert ("patches = [];" in text) == (fact["source"] == "override")
         assert ("PYTORCH_BUILD_VERSION" in text) == (fact["source"] == "override")
-        has_broken = "allowBroken" in fact["config"] or line in DEVIATIONS["allowBroken"]
-        assert ("allowBroken = true;" in text) == has_broken
+        # Instead of allowBroken for every package, torch alone is said to be not broken.
+        assert "allowBroken" not in text
+        assert "broken = false;" in text
         assert ("cccl-compat" in text) == (line in LATE_CCCL)
         own_source = fact["source"] == "override"
         assert bool(re.search(r"cat > \S*FindCUDAToolkit", text)) == own_source
+        assert ("CUPTI_LIBRARY_DIR" in text) == own_source
+        assert ("cmake/Codegen.cmake" in text) == (variant.gpu_key in {"sm103", "sm121"})
 
 
 @needs_nix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +70,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         raise _error(text, name, explain(error, raw, MatrixFile)) from None
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
-    variants = tuple(_variants(spec))
+    variants = tuple(_named(list(_variants(spec))))
     if wrong := list(consistency.collisions(spec, variants)):
         raise _error(text, name, wrong)
     return Matrix(
@@ -130,6 +131,14 @@ def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
         what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
         fix = "`invoke prefetch --only nixpkgs` adds the hash"
         yield f"{what}: Nix cannot detect a changed tarball; {fix}"
+
+
+def _named(variants: list[Variant]) -> Iterator[Variant]:
+    """Yield the variants; those whose package name another one has say so."""
+    counts = Counter(variant.package for variant in variants)
+    for v in variants:
+        is_shared = counts[v.package] > 1
+        yield msgspec.structs.replace(v, shares_name=True) if is_shared else v
 
 
 def _variants(spec: MatrixFile) -> Iterator[Variant]:

@@ -83,7 +83,7 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
 class Patch(_TomlTable, frozen=True, kw_only=True):
     """A patch that rules apply to a package of nixpkgs."""
 
-    package: ft.NixName  #: the patched package
+    package: Literal["magma"]  #: the patched package
     reason: ft.Text  #: why the patch is needed; a comment in the recipes
     name: ft.PatchName  #: file name of the patch
     url: ft.Url  #: address of the patch
@@ -367,6 +367,8 @@ class Variant(Struct, frozen=True, kw_only=True):
     effects: Effects = Effects()
     is_qualified: bool = False
     """Whether the matrix has other releases, so that the id needs the name of this one."""
+    shares_name: bool = False
+    """Whether a release with another catalog has a package of the same name."""
 
     @property
     def short_id(self) -> str:
@@ -433,6 +435,11 @@ class Variant(Struct, frozen=True, kw_only=True):
     def package(self) -> str:
         """The Flox package name, which is also the stem of the recipe's file name."""
         return f"{self.release.names.package}-{self._suffix}"
+
+    @property
+    def attribute(self) -> str:
+        """The package name; with that of the release if another release has the same package."""
+        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
 
     @property
     def pname(self) -> str:

@@ -210,7 +210,7 @@ def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]
     for variant in context.matrix.variants:
         version = variant.release.torch.version
         name, expected = f"{variant.pname}-{version}", variant.cpu.platform
-        drv = packages.pop(variant.package, {"name": "nothing", "system": "nothing"})
+        drv = packages.pop(variant.attribute, {"name": "nothing", "system": "nothing"})
         # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
         if drv["name"].partition("-")[2] != name or drv["system"] != expected:
             shown = f"{variant.package} = {drv['name']} for {drv['system']}"
