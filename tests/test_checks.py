@@ -162,8 +162,8 @@ def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
         assert check.fix
 
 
-def test_there_are_six_categories_and_every_module_of_checks_is_in_one() -> None:
-    wanted = ["matrix", "text", "syntax", "evaluation", "compiler", "generated"]
+def test_there_are_seven_categories_and_every_module_of_checks_is_in_one() -> None:
+    wanted = ["matrix", "text", "syntax", "evaluation", "hooks", "compiler", "generated"]
     assert list(registry.CATEGORIES) == wanted
     listed = {module for category in registry.CATEGORIES.values() for module in category.modules}
     folder = PROJECT / "build_pytorch/verify/checks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from conftest import PROJECT, WHOLE, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import matrix_reader, rules
+from build_pytorch.matrix import compatibility, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.verify import verification
@@ -322,6 +323,80 @@ def test_a_setting_changes_the_variants_that_it_names(tmp_path: Path) -> None:
 )
 def test_a_setting_of_nothing_is_an_error(old: str, new: str, says: str) -> None:
     assert says in error_of(WHOLE + SETTING.replace(old, new))
+
+
+# --- several GPU architectures in one build ---
+
+MIXED = """
+[gpu.sm86_120]
+capability = "8.6"
+also = ["12.0"]
+ptx = true
+family = "Ampere and Blackwell"
+hosts.x86_64-linux = ["RTX 30 series with RTX 50 series"]
+first_cuda = "12.8"
+
+[[release.cuda12_8.group]]
+title = "mixed"
+kind = "gpu"
+platform = "x86_64-linux"
+gpu = ["sm86_120"]
+cpu = ["avx2"]
+"""
+
+
+@needs_nix
+def test_one_build_for_several_architectures(tmp_path: Path) -> None:
+    matrix = matrix_reader.parse(WHOLE + MIXED)
+    variant = by_id(matrix, "cuda12_8/sm86_120-avx2")
+    assert variant.package == "pytorch-python313-cuda12_8-sm86_120-avx2"
+    text = recipes.render(matrix)[variant.path]
+    for part in (
+        'gpuArchNum = "86;120";',
+        'gpuArchSM = "8.6;12.0+PTX";',
+        'gpuTargets = lib.splitString ";" gpuArchSM;',
+        'cudaCapabilities = [ "8.6" "12.0" ];',
+    ):
+        assert part in text
+    (tmp_path / variant.path).parent.mkdir(parents=True)
+    (tmp_path / variant.path).write_text(text)
+    only = ["text", "syntax", "evaluation", "hooks"]
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
+    assert [(f.check, f.found) for f in result.findings] == []
+    wrong = text.replace('"8.6;12.0+PTX"', '"8.6;12.0"')
+    (tmp_path / variant.path).write_text(wrong)
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
+    assert {"gpu-arch", "eval-architecture"} <= {f.check for f in result.findings}
+
+
+@pytest.mark.parametrize(
+    ("device", "runs"),
+    [
+        ("8.6", "exact"),
+        ("12.0", "exact"),
+        ("8.9", "compatible"),
+        ("12.1", "compatible"),
+        ("13.0", "compatible"),  # from PTX
+        ("9.0", None),
+        ("8.0", None),
+        ("8.7", None),  # Jetson
+    ],
+)
+def test_it_runs_where_one_of_its_architectures_does(device: str, runs: str | None) -> None:
+    gpu = matrix_reader.parse(WHOLE + MIXED).gpus["sm86_120"]
+    assert compatibility.fit(gpu, device) == runs
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('also = ["12.0"]', 'also = ["8.0"]', "gpu.sm86_120.also: found 8.0 after 8.6; allowed:"),
+        ("sm86_120", "sm86", "declared twice|set twice"),
+        ('also = ["12.0"]\nptx = true\n', "", "gpu.sm86_120.capability: found"),
+    ],
+)
+def test_a_wrong_mixture_is_an_error(old: str, new: str, says: str) -> None:
+    assert re.search(re.escape(says).replace(r"\|", "|"), error_of(WHOLE + MIXED.replace(old, new)))
 
 
 # --- selection ---

@@ -18,7 +18,7 @@ from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
-from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Release, Rule, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
@@ -226,7 +226,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
     buildable = [variant for variant in matrix.variants if not variant.impossible]
     used = {variant.gpu_key for variant in buildable}
-    built = {key: gpu.capability for key, gpu in matrix.gpus.items() if key in used}
+    built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
     cells = {"exact": "best", "compatible": "runs", None: ""}
     return {
         "total": len(matrix.variants),
@@ -242,10 +242,11 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
             for platform in get_args(Platform)
             if any(cpu.platform == platform for cpu in matrix.cpus.values())
         ],
-        "built": [f"{key} ({capability})" for key, capability in built.items()],
+        "built": [f"{key} ({gpu.arch_list})" for key, gpu in built.items()],
         "devices": [
-            (gpu.capability, [cells[runs_on(own, gpu.capability)] for own in built.values()])
+            (gpu.capability, [cells[fit(own, gpu.capability)] for own in built.values()])
             for gpu in matrix.gpus.values()
+            if gpu.is_single
         ],
     }
 

@@ -79,7 +79,7 @@ def why_fallback(fallback: Candidate, best: Candidate) -> str:
 def _gpu_code(candidate: Candidate) -> str:
     if candidate.variant.gpu is None:
         return "leaves the GPU unused" if candidate.gpu else "no GPU"
-    built = candidate.variant.gpu.capability
+    built = candidate.variant.gpu.arch_list
     if candidate.grade == "exact":
         return f"built for exactly this GPU's capability {built}"
     return (

@@ -37,9 +37,15 @@ _WHOLE_PAGES: Final = frozenset(
 def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
     """Yield contradictions inside the tables of a file."""
     for key, gpu in spec.gpu.items():
-        if key != f"sm{gpu.capability.replace('.', '')}":
+        if gpu.is_single and key != f"sm{gpu.code}":
             allowed = f"allowed for {key}: the same digits with a dot"
             yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+        if not gpu.is_single and key in {f"sm{code}" for code in gpu.code.split(";")}:
+            yield ("gpu", key), f"found the key of one architecture; allowed: another, as {key}_ptx"
+        ordered = sorted({numbers(each) for each in gpu.capabilities})
+        if [numbers(each) for each in gpu.capabilities] != ordered:
+            found = f"found {', '.join(gpu.also)} after {gpu.capability}"
+            yield ("gpu", key, "also"), f"{found}; allowed: higher capabilities in ascending order"
         base = gpu.codegen_base
         if base and numbers(base) not in {(numbers(gpu.capability)[0], n) for n in range(10)}:
             allowed = f"allowed for {gpu.capability}: a capability of the same major version"

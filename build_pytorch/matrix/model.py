@@ -268,9 +268,14 @@ class Release(_TomlTable, frozen=True, kw_only=True):
 
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
-    """A GPU architecture; its key is sm and the digits of the capability."""
+    """A GPU architecture, or several in one build for machines with different GPUs.
+
+    The key of a single one is sm and the digits of the capability.
+    """
 
     capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
+    also: tuple[ft.Capability, ...] = ()  #: higher capabilities in the same build
+    ptx: bool = False  #: add PTX of the highest capability, from which newer GPUs compile code
     family: ft.Text  #: name of the GPU family
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
@@ -280,13 +285,29 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
 
     @property
     def code(self) -> str:
-        """The capability as compilers write it, such as 120."""
-        return digits(self.capability)
+        """The capability as compilers write it, such as 120; several such as 86;120."""
+        return digits(";".join(self.capabilities))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The compute capabilities that its variants have code for."""
-        return (self.capability,)
+        """The compute capabilities that its variants have code for, in ascending order."""
+        return (self.capability, *self.also)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its variants have code for one capability and no PTX."""
+        return not (self.also or self.ptx)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The capabilities as PyTorch's TORCH_CUDA_ARCH_LIST has them, such as 12.0+PTX."""
+        *lower, highest = self.capabilities
+        return (*lower, f"{highest}+PTX" if self.ptx else highest)
+
+    @property
+    def arch_list(self) -> str:
+        """The value of TORCH_CUDA_ARCH_LIST, such as 8.6;12.0+PTX."""
+        return ";".join(self.targets)
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -397,7 +418,7 @@ class Variant(Struct, frozen=True, kw_only=True):
         """The attributes by which programs choose a package."""
         if self.kind == "mps":
             return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
-        capability = ";".join(self.gpu.capabilities) if self.gpu else None
+        capability = self.gpu.arch_list if self.gpu else None
         blas = "cublas" if self.gpu else "openblas"
         return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
 

@@ -265,10 +265,10 @@ def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="gpuTargets",
 )
 def _architectures(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    capability = variant.gpu.capability if variant.gpu else None
     if variant.gpu and facts["gpuTargets"] is not None:
-        yield from facts.expect({"gpuTargets": [capability]})
-    yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], capability)
+        yield from facts.expect({"gpuTargets": list(variant.gpu.targets)})
+    wanted = variant.gpu.arch_list if variant.gpu else None
+    yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], wanted)
 
 
 @CHECKS.add(

@@ -95,7 +95,7 @@ def _key(variant: Variant, facts: Facts) -> str:
     texts = [facts.text(name) for name in hook_runs.NAMES]
     whole = "\0".join([*texts, repr(_wanted_environment(variant))])
     flags = variant.cpu.flags
-    capability = variant.gpu.capability if variant.gpu else ""
+    capability = variant.gpu.arch_list if variant.gpu else ""
     for value in (" ".join(flags), ",".join(flags), variant.gpu_label, capability):
         if value:
             whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
@@ -120,7 +120,7 @@ def _wanted_environment(variant: Variant) -> dict[str, str]:
     wanted |= variant.effects.environment
     if variant.cuda is None or variant.gpu is None:
         return wanted | {"USE_CUDA": "0"}
-    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
+    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
     if variant.release.build.cuda_host_flags:
         wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
     if "cccl-shim" in variant.effects.fixes:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify import check
 from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
@@ -153,6 +152,14 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), match[0], expected)
 
 
+def _own(variant: Variant) -> str:
+    """Return a pattern for the list of the variant's own capabilities."""
+    if variant.gpu is None or variant.gpu.is_single:
+        return r"\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]"
+    quoted = [re.escape(f'"{capability}"') for capability in variant.gpu.capabilities]
+    return rf"\[\s*{' '.join(quoted)}\s*\]"
+
+
 @CHECKS.add(
     id="cuda-switch",
     title="Only override and gpuTargets enable or disable CUDA",
@@ -163,7 +170,7 @@ def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
     pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b"
     # passthru may say for which capabilities other packages are built with this torch.
-    pattern += r"|cudaCapabilities\s*=(?!\s*\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]\s*;)"
+    pattern += rf"|cudaCapabilities\s*=(?!\s*{_own(variant)}\s*;)"
     if variant.gpu is None:
         pattern += r"|cudaSupport\s*=\s*true"
     expected = "CUDA enabled or disabled by override and gpuTargets alone"
@@ -179,8 +186,8 @@ def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if variant.gpu:
-        yield from _binding(recipe, "gpuArchSM", variant.gpu.capability)
-        yield from _binding(recipe, "gpuArchNum", digits(variant.gpu.capability))
+        yield from _binding(recipe, "gpuArchSM", variant.gpu.arch_list)
+        yield from _binding(recipe, "gpuArchNum", variant.gpu.code)
 
 
 @CHECKS.add(
@@ -264,6 +271,11 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         found = f"cudaSupport = {support[1]}" if support else "no cudaSupport"
         yield recipe.finding(match.start(), found, f"cudaSupport = {wanted}")
     if variant.gpu is None:
+        return
+    if not variant.gpu.is_single:
+        if 'gpuTargets = lib.splitString ";" gpuArchSM;' not in match["arguments"]:
+            expected = 'gpuTargets = lib.splitString ";" gpuArchSM'
+            yield recipe.finding(match.start(), "other gpuTargets", expected)
         return
     targets = _LIST["gpuTargets"].search(match["arguments"])
     allowed = {"gpuArchSM", '"${gpuArchSM}"', f'"{variant.gpu.capability}"'}
