@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:05ffc7cde5a96603c1f968ac5d1598217e517d38d6a30018466000df8c48a698
+# Digest of this file, with zeros in place of it: sha256:37b5def6cc86e9cae17cb77885cc6ec5c9be64c62166ad1650b6d814ed24bf17
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -64,7 +64,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_sm110 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -194,7 +194,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_arm_sm121 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -309,8 +309,8 @@ let
     "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
     "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
+    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm_sm121; };
+    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm_sm121; };
     "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
@@ -322,10 +322,10 @@ let
     "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
     "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
+    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
+    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
+    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
+    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
   };
 in
 variants // (if impossibleHosts then impossible else {})

@@ -207,7 +207,7 @@ MUTATIONS = (
     Mutation("Codegen condition dropped", SPARK, cut(r"    sed -i '/\"121a\"/.*?cmake/Codegen\.cmake\n")),
     Mutation("Codegen condition of another code", SPARK, swap("'/\"121a\"/", "'/\"120a\"/")),
     Mutation("Codegen condition that leaves the base out", SPARK, swap("compute_(120|121)/", "compute_121/")),
-    Mutation("Codegen conditions of all codes", SPARK, swap("/\"121a\"/,/endif()/s", "s")),
+    Mutation("Codegen conditions of all codes", SPARK, swap('/"121a"/,/endif()/s', "s")),
     Mutation("no message for another Codegen", SPARK, gone("has no condition for 121a")),
     Mutation("the build stops for another Codegen", SPARK, swap("if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then", "grep -q 'compute_(120|121)' cmake/Codegen.cmake\n    if false; then")),
     Mutation("postFixup with addDriverRunpath", GPU,

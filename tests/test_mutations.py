@@ -143,7 +143,9 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     ),
     "links one by one": lambda text: re.sub(
         r"    for library in .*?\n      ln -sfn (\S+)\$library (\S+)\$library\n    done",
-        lambda m: "\n".join(f"    ln -s {m[1]}{n} {m[2]}{n}" for n in "cuda cub thrust nv".split()),
+        lambda m: "\n".join(
+            f"    ln -s {m[1]}{n} {m[2]}{n}" for n in ["cuda", "cub", "thrust", "nv"]
+        ),
         text,
         flags=re.DOTALL,
     ),

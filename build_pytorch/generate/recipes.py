@@ -43,6 +43,8 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
             raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
         title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
         name = f"nixpkgs_{variant.release_name}_{title}"
+        if text not in names and name in names.values():  # other overlays than the rest of a group
+            name = f"{name}_{variant.gpu_key}"
         variants.append((variant, names.setdefault(text, name)))
     return render_file("release.nix.j2", imports=names, variants=variants)
 

@@ -109,9 +109,19 @@ def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     yield from _names(release)
     if release.cuda:
         yield from _cuda(release.cuda)
+    yield from _builder_features(spec, release)
     for index, group in enumerate(release.group):
         for trail, what in _group(spec, release, group):
             yield ("group", index, *trail), what
+
+
+def _builder_features(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
+    if not release.build.require_builder_feature:
+        return
+    used = {key for group in release.group for key in group.cpu if key in spec.cpu}
+    for key in sorted(key for key in used if not spec.cpu[key].builder_feature):
+        found = f"found true, and cpu.{key} has no builder_feature"
+        yield ("build", "require_builder_feature"), f"{found}; allowed: true if each ISA has one"
 
 
 def _names(release: Release) -> Iterator[Contradiction]:
@@ -156,10 +166,6 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
             yield ("cpu", index), _unknown(key, spec.cpu)
-        elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
-            found = f'found "{key}", which has no builder_feature'
-            allowed = "ISAs with one, as build.require_builder_feature is true"
-            yield ("cpu", index), f"{found}; allowed: {allowed}"
         elif (platform := spec.cpu[key].platform) != group.platform:
             found = f'found "{key}", which is for {platform}'
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"

@@ -34,6 +34,8 @@ class Finding(Struct, frozen=True):
     severity: Literal["error", "warning"] = "error"
     check: str = ""
     subject: str = ""
+    lenient: bool = False
+    """A recipe written by hand builds without it: there it is a warning."""
 
 
 class CheckSkipped(Exception):  # noqa: N818 - it is an outcome, not an error
@@ -254,9 +256,12 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
-        force = "" if digest.is_intact(recipe.text) else " --force"
+        is_ours = digest.is_intact(recipe.text)
+        force = "" if is_ours else " --force"
+        severity = "warning" if finding.lenient and not is_ours else finding.severity
         fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
-        return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
+        changes = {"subject": subject, "path": subject, "fix": fix, "severity": severity}
+        return self.attach(finding, line=line, **changes)
 
 
 class CheckList(list[VerifyCheck]):

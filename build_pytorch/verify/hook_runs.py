@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 
-_SECONDS: Final = 10
-"""Time limit of a batch of runs, which takes less than 0.2 s."""
+_SECONDS: Final = 60
+"""Time limit of a batch of runs, which takes 0.2 s. A single hook has 2 s of CPU time."""
 _BATCH: Final = 32
 """Runs at the same time."""
 
@@ -56,7 +56,7 @@ find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
     NO_DEFAULT_PATH)
 """,
 }
-"""The parts of PyTorch 2.10's files that hooks look for. Other files of the source are empty."""
+"""The parts of PyTorch's files that hooks look for. Other files of the source are empty."""
 
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
@@ -67,7 +67,7 @@ _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 _HARNESS: Final = r"""
 shopt -s inherit_errexit
 set -o pipefail
-ulimit -f 20480 -t 5
+ulimit -f 20480 -t 2
 nproc() { echo "$processors"; }
 patchShebangs() { :; }
 nixLog() { :; }
@@ -116,7 +116,7 @@ run() {
 """
 
 
-class Machine(NamedTuple):
+class BuilderCores(NamedTuple):
     """The cores that Nix gives a build (0: all), and those that the machine has."""
 
     cores: int
@@ -128,7 +128,7 @@ class HookJob(NamedTuple):
 
     texts: Mapping[str, str]
     environment: Mapping[str, str]
-    machine: Machine
+    machine: BuilderCores
     source: Mapping[str, str] = SOURCE
     """The files that the hooks find."""
     keeps_files: bool = True

@@ -57,10 +57,11 @@ class Facts(dict[str, Any]):
         found = self.value(name)
         return found if isinstance(found, list) else []
 
-    def expect(self, wanted: Mapping[str, Any]) -> Iterator[Finding]:
+    def expect(self, wanted: Mapping[str, Any], *, lenient: bool = False) -> Iterator[Finding]:
         """Yield a finding for each fact that is not the expected value."""
         for name, expected in wanted.items():
-            yield from equal(name, self.value(name), expected)
+            for finding in equal(name, self.value(name), expected):
+                yield msgspec.structs.replace(finding, lenient=lenient)
 
 
 def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: ANN401 - facts
