@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:37b5def6cc86e9cae17cb77885cc6ec5c9be64c62166ad1650b6d814ed24bf17
+# Digest of this file, with zeros in place of it: sha256:1deda7565f9192c6cc5a6da2187ce7469008ce8d1511087cf84936a528d104ac
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -13,7 +13,7 @@
 }:
 
 let
-  nixpkgs_cuda13_0_gpu_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -64,7 +64,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_x86_sm110 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux_2 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -129,7 +129,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_aarch64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -194,7 +194,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_arm_sm121 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_aarch64_linux_2 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -245,7 +245,7 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_cpu_only = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_cpu_only_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
@@ -279,53 +279,53 @@ let
   };
 
   variants = {
-    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm_sm121; };
-    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm_sm121; };
-    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
+    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
   };
 
   impossible = {
-    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
-    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
-    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
-    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_sm110; };
+    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
   };
 in
 variants // (if impossibleHosts then impossible else {})

@@ -228,6 +228,9 @@ MUTATIONS = (
     Mutation("BLAS of a CPU-only build", GPU, swap('blasProvider = "cublas"', 'blasProvider = "openblas"')),
     Mutation("driver of another CUDA", GPU, swap("Driver: NVIDIA 580.65.06", "Driver: NVIDIA 525.60.13")),
     Mutation("description of another version", CPU, swap('description = "PyTorch 2.10.0', 'description = "PyTorch 2.9.1')),
+    Mutation("a text of the matrix that Nix reads as code", GPU, swap("CPUs: Skylake-X,", 'CPUs: ${builtins.concatStringsSep "" [ "Sky" "rapids" ]},')),
+    Mutation("a text of the matrix changed by its escapes", CPU, swap("AVX-512 (-m", "AVX''\\n512 (-m")),
+    Mutation("code in the description", GPU, swap("RTX PRO Blackwell) and", '${"RTX"} Blackwell) and')),
     # --- found by somebody who tried to get past the checks ---
     Mutation("CUDA switched off in the environment", GPU, swap("export MAX_JOBS", "export USE_CUDA=0\n    export MAX_JOBS")),
     Mutation("CUDA switched off by a CMake flag", GPU, swap('"-DCUDA_VERSION=13.0"', '"-DCUDA_VERSION=13.0"\n    "-DUSE_CUDA=OFF"')),

@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:3ebf52f1cc626e8cb7c6dbb166c4fbe43f083127fc5e5101716e81c3fc1c6695
+# Digest of this file, with zeros in place of it: sha256:b89e57e87dcca5518220b18399664797726ac8233026749b137c412dd4af9a29
 
 { pkgs ? import <nixpkgs> {}
 
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:d883bd2dea979d947bd0bc84250d7a92596be2a97a685d80f748ac487ab45dae
+# Digest of this file, with zeros in place of it: sha256:1f4bdce76b8fb96b8e73a593c102894dbfe9e38358a88163dcbaadf53c39d272
 
 { pkgs ? import <nixpkgs> {}
 
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:ad5dbfdc5383ca7f64b720fb3c3a7572e3f71736bd05f88e59cf0e3efafba0db
+# Digest of this file, with zeros in place of it: sha256:743a85f10ea89041eddb17e86ffe6e7792ff5ad1262cecc1a67bb2d91c02f6a4
 
 { pkgs ? import <nixpkgs> {}
 
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

@@ -3,7 +3,7 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:ab7c6c3473d8b467f0e6c036373e47eac6799064465c729f625a74df33e2dc0d
+# Digest of this file, with zeros in place of it: sha256:69641685d8c672fb264cb3ec948e51527d94737ce719eb9e9798133142156f8f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

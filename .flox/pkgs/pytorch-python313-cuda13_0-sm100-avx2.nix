@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:48575170e18da502824260a01961b775fdfe1235a6d5fb1ab02b36e90e6a64eb
+# Digest of this file, with zeros in place of it: sha256:bed289f396a14f023fa45bc19cb8e82cc481fdb60b381033a6febeab27d31b11
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

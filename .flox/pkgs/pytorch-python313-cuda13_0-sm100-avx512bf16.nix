@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:ccebe43b360b0a184e92c7067da4d4a7408d1a0b969cac92ab8798499df61684
+# Digest of this file, with zeros in place of it: sha256:0c61390d572a561c957e32fb20d2669957df84b7ef2fa7d9b8ad4051053cc48d
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

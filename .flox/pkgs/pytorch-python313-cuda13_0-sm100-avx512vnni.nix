@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b081ac9968643e5f4130b60a27edc54dc78ad32dbeb0e5ceb892bea5d2b9c22b
+# Digest of this file, with zeros in place of it: sha256:6dae4bbf46b832fe931023b7b644f18053b42fe968e53fe979e21b6acbb3e6c9
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM100, compute capability 10.0 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8ee001a04d2bed114e9df4ecfacf18681febf1db827da76adbb4fb56ba79eb63
+# Digest of this file, with zeros in place of it: sha256:c42c80fc81c4b3cba91b88c1b11dbce84dd1dce59dbf39cd9e416b65743da00f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -173,6 +173,7 @@ in
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5bc059958f61a7ed23d2afd8fe1def5fc58e22564375e5106d87bb0a34f20029
+# Digest of this file, with zeros in place of it: sha256:445f69adf1ea2d7def0d7474225fa43e3b53bf81d90d951ad135ba85b118312f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -173,6 +173,7 @@ in
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

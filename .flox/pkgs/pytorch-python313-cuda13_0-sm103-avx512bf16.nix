@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:cbdf21b0f2d9eba1bbd228e23f09a75157662041cf64c2e4cdc0300dbbdc9d6c
+# Digest of this file, with zeros in place of it: sha256:3b6bcb0c7aa6a0a6a6112e91f1f2ecbdaf72100ff3325e1b027d3957a1c8ac95
 
 { pkgs ? import <nixpkgs> {}
 
@@ -173,6 +173,7 @@ in
     longDescription = ''
       GPU: SM103, compute capability 10.3 (Blackwell Ultra)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

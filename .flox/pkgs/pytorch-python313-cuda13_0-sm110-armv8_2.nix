@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:14ddc07094a01d791afd1a1eae1fb98a4b07c219cf8e00911921f5d3947d5d6b
+# Digest of this file, with zeros in place of it: sha256:961c5d8a9930f79658b4bb8285b565a4ba3f577b7ee26a1c65740eec12f27cac
 
 { pkgs ? import <nixpkgs> {}
 
@@ -180,6 +180,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: ARMv8.2 with FP16 and dot product (-march=armv8.2-a+fp16+dotprod)
+      CPUs: Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2; not A64FX
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

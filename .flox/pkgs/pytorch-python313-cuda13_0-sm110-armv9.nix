@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:dff2c95cd2e0def727c0e8ec818d5b36ba3158820dba430608e27fc3152bba1a
+# Digest of this file, with zeros in place of it: sha256:4cbdbdd1d450ba65c5385dcde4c6ed00f188fe7df794b138ff600f8b9d8fb5a4
 
 { pkgs ? import <nixpkgs> {}
 
@@ -180,6 +180,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: ARMv9 with SVE2 (-march=armv9-a+sve2)
+      CPUs: Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10); not Graviton3 (SVE without SVE2)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

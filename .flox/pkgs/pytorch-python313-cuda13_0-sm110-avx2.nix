@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8f1760ba3dbf5006e35f76f9159ddec0de0b200a90eb048f86dfaa202afffce6
+# Digest of this file, with zeros in place of it: sha256:ea7cc874b2f4f35f01dd4763c44558772e34ee221215c5bdfc82ab40c2109f4f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -181,6 +181,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a51ec99a0433ba8f7d910a3b4e1bcd88422fac7cb22d641dacd283573041d620
+# Digest of this file, with zeros in place of it: sha256:6df632e0eee7c652c831126c0987faf04263f7bb5438d2f7fd40b1b612308559
 
 { pkgs ? import <nixpkgs> {}
 
@@ -181,6 +181,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f3bc717c8b925a4caf5c852585f242921c561dc9663f31200579051aa29c1bf4
+# Digest of this file, with zeros in place of it: sha256:bc69c94f2a0b770ca1d1180f53465a541f233047ab8e22339d3c615bed101951
 
 { pkgs ? import <nixpkgs> {}
 
@@ -181,6 +181,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

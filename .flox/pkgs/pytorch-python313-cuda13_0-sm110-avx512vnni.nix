@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM110: DRIVE Thor, Jetson Thor on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a60c63ce6dd1a01feb0803c444634fef7ca4deee6710ddc1469bce95953f12ef
+# Digest of this file, with zeros in place of it: sha256:e1c1af9cb5b9fdc3eafa10dfc67a80bd6143bfcc3b278b10bc3edc83a9c8810e
 
 { pkgs ? import <nixpkgs> {}
 
@@ -181,6 +181,7 @@ in
     longDescription = ''
       GPU: SM110, compute capability 11.0 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

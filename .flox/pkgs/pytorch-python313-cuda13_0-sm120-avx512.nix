@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:1fdf2e601c3783141d9c0dd37bff3528be3653b35490a0f25bcf43f13d1aa916
+# Digest of this file, with zeros in place of it: sha256:ed163154e4133606909b6b6be125fac3cb8bb2c46abfeade8fe9e741b660c2dd
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM120, compute capability 12.0 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:ed197656c1d35ac07d2433a47006c3b12f001dd8a76afd216b3c1ccad6363a9e
+# Digest of this file, with zeros in place of it: sha256:9378e3d299aada16ec9595f1d62a0e35da6bd1c30eeb584453aa4d9829ee70f1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM120, compute capability 12.0 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

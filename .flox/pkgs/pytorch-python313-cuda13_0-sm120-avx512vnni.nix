@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d5d18f96e728f8af60afb91d8b71d0d77bfcdd30c18d16a6b45bdf6bb4c33c6e
+# Digest of this file, with zeros in place of it: sha256:4b94cdf2e69fb1b34cc1d5e8e0178ab538f8ba592c3353bc93480d5afe47b777
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM120, compute capability 12.0 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:616d2acd5dd29fc89a5d33c55b75e9b170d8618dc51987110acfafb4015ca69e
+# Digest of this file, with zeros in place of it: sha256:ffbb2c70cc4686f99c098708b431aae70c56c580504c268747c490fc8e8152c1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -173,6 +173,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: ARMv8.2 with FP16 and dot product (-march=armv8.2-a+fp16+dotprod)
+      CPUs: Neoverse N1 (Graviton2), Neoverse V1, Neoverse V2; not A64FX
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

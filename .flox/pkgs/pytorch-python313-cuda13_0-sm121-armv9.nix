@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:8a9969cd4d090c5fdd0c170b00f46a475182171dda88365f72f6651905d64052
+# Digest of this file, with zeros in place of it: sha256:996880907c867155b301eb1f8fcf4917e952d81511a41f7749d4b2c1b9acf9d8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -173,6 +173,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: ARMv9 with SVE2 (-march=armv9-a+sve2)
+      CPUs: Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10); not Graviton3 (SVE without SVE2)
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:774fcc77411da6d797e74d4b3c7f16200c912f506fed59339d0ca1fa6ad2788a
+# Digest of this file, with zeros in place of it: sha256:56c9d6a12a2431a3cc4824f01aec3a8ba38cbe8a6b5ee274695c1dfa773befa5
 
 { pkgs ? import <nixpkgs> {}
 
@@ -174,6 +174,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

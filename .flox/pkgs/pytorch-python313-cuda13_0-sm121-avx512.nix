@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:860614edef72d80973347950f7a2f71b62ae1f44b93f300aaf6cf3bb48d7fbde
+# Digest of this file, with zeros in place of it: sha256:b31cb7565ff6acb4d4e5ed18f857170e17765bac2b3191c0b6babf110171c1a3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -174,6 +174,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

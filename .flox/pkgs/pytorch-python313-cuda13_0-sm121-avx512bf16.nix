@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8d4e000b216019f2b8b43b15300aecd973935946734b25f8eb05a6b6e7488e30
+# Digest of this file, with zeros in place of it: sha256:b108834044082fb22c77bf63fc23a3b8ddc5bc66ce35e03ddfff52cc57269562
 
 { pkgs ? import <nixpkgs> {}
 
@@ -174,6 +174,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:e1a6bd11889cae90f477dc757e9856b816202b4d5fca79d809800234db188276
+# Digest of this file, with zeros in place of it: sha256:2ae460a4437ae5b7cc07c2c6684c808de5c2a3dce3f33c4214fa32deaae41311
 
 { pkgs ? import <nixpkgs> {}
 
@@ -174,6 +174,7 @@ in
     longDescription = ''
       GPU: SM121, compute capability 12.1 (Blackwell)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8178a2cbba4cf1b06fbe3cac4e8744a53c8c53bac41b0d075cc9443b15131437
+# Digest of this file, with zeros in place of it: sha256:30fb60acbc8661b6c033ae7d71c14c2679f78a028d5335ad8c240e46c1e9d76b
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM80, compute capability 8.0 (Ampere)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5808c645546537629a205a5ae67bd8d0e28d099430c60edfa070f9cc8df2ce16
+# Digest of this file, with zeros in place of it: sha256:e5920aa660d6252ad3794dd0acf4e607930d8ab76754d685ef2974c9f82d126b
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM80, compute capability 8.0 (Ampere)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

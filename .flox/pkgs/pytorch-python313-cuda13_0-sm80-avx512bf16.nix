@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:46f81f12261e9aa00e9de71ca7a29070441ddc89629bc9780cf4513020630162
+# Digest of this file, with zeros in place of it: sha256:61ad1961335811e655958111f7edbf84efc790a971bee752fffe230609cd1bc3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM80, compute capability 8.0 (Ampere)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

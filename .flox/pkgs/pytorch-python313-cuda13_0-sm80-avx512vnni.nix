@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:7bd5502f0789c935ced0ca9f98c6e405bd83fdb6e42ecdf9138cf437fc9ee504
+# Digest of this file, with zeros in place of it: sha256:594a190f6891d79573916d510b23cdb8282dd62e55bd07ec0a898739b1046520
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM80, compute capability 8.0 (Ampere)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

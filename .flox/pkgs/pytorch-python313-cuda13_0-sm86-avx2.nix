@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm86-avx2
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f0bfd70d809a50194b41cf9a164d540196ae37ad53594511d28f6a5681168ffe
+# Digest of this file, with zeros in place of it: sha256:cfc65cf0a3e004eeea2c6c4774a83e4033143ede266b2507a5c2af92d2853faf
 
 { pkgs ? import <nixpkgs> {}
 
@@ -66,7 +66,7 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
   # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
@@ -162,14 +162,15 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX2";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX2";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX2
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
     # nixpkgs marks torch as broken on a CUDA that its own version does not support.

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm86-avx512
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:2ea8f41b1c7abffda441291dfa8705b18555baa1f6a7be8479e06289c8f81d0d
+# Digest of this file, with zeros in place of it: sha256:7b12c5b4cf7320e42d46e509063de09ea72b68c06a93bd6215c527adc12dc23f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -66,7 +66,7 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
   # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
@@ -162,14 +162,15 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX-512";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX-512";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
     # nixpkgs marks torch as broken on a CUDA that its own version does not support.

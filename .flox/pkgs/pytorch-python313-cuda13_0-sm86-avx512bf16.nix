@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm86-avx512bf16
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:735c52b62cfc47c149ae0a83a749be1ffb5a29162b254365d448fe454b4c13eb
+# Digest of this file, with zeros in place of it: sha256:88574ee36a6267b799accd266dd687c9cc505e85e1f4e8e136a68e6ae845af9b
 
 { pkgs ? import <nixpkgs> {}
 
@@ -66,7 +66,7 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
   # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
@@ -162,14 +162,15 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX-512 with BF16";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX-512 with BF16";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512 with BF16
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
     # nixpkgs marks torch as broken on a CUDA that its own version does not support.

@@ -1,10 +1,10 @@
 # pytorch-python313-cuda13_0-sm86-avx512vnni
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:ec6e78dd638f2f21359131cd9120ed401a81736527a3dbeaf80c2c6e951059a7
+# Digest of this file, with zeros in place of it: sha256:28cdf36ce6f7e6a57cfd3d2d2ffa2b9c5ad5bbf697586bc0d44d6445ef5b003b
 
 { pkgs ? import <nixpkgs> {}
 
@@ -66,7 +66,7 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
   # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
@@ -162,14 +162,15 @@ in
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX-512 with VNNI";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX-512 with VNNI";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512 with VNNI
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
     # nixpkgs marks torch as broken on a CUDA that its own version does not support.

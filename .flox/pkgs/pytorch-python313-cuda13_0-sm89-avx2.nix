@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8e21603778543077ec2217fc1337baa5114dbf43c296701837937428b0828999
+# Digest of this file, with zeros in place of it: sha256:7facac48f81663c7c80907a0cf97ca997ac186c2000dab5d191c37b714611725
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM89, compute capability 8.9 (Ada Lovelace)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:fcb28c9ef9e6c3de86880ea981d50fbea62c2ad6f33055e4bae4421d45ed382f
+# Digest of this file, with zeros in place of it: sha256:db0cd1fb177db2beddc8c1d28ce77efc8d3bdb6c6d25e69e069700bcf9e4f13f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM89, compute capability 8.9 (Ada Lovelace)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:65da6cf1f744e903918fcad318c26ea3d1b35130dc271c2d3eafb7c1d0076167
+# Digest of this file, with zeros in place of it: sha256:15c59640b64a1a8708cfaa3178f459504fea122ca89f128cdce6975eb36ad0d5
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM89, compute capability 8.9 (Ada Lovelace)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a661ac0e289c2bbcbe6ae9a82b8c543b2d6f8fc49f7a7c7d52c2a170491e693a
+# Digest of this file, with zeros in place of it: sha256:68369bbeb265c04559a32b34eb8ec2453e2faae3aed9532a55746059424ce642
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX2 (-mavx2 -mfma -mf16c)
+      CPUs: Haswell and newer, Zen and newer; not Ivy Bridge, Pentium and Celeron without AVX2
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

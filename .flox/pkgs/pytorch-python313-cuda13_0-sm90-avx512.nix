@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:8e183e0fdb9598fd34261caf802bb328c90f32814c953f77e282ec79da2f4947
+# Digest of this file, with zeros in place of it: sha256:22de1c13132da406835d457dfde5aa3a7c3b4ea8aba48e52ad4ca5301b1311f1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
+      CPUs: Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer; not Skylake client, Alder Lake client, Zen 3
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f0e699c16c04a5f6c2fc3f3dfcc58c5068915099d3c22eae9ed61c4991301c37
+# Digest of this file, with zeros in place of it: sha256:6403225148243eab7197a961f16405c4559541d60b1d40f542c37751c04f6d89
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX-512 with BF16 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma)
+      CPUs: Cooper Lake, Sapphire Rapids, Zen 4 and newer; not Ice Lake
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

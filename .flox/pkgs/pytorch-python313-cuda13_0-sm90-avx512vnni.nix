@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:cd27075c2fda60e66453ea2dd336c55e5491a35fdb7f33629c6df054b449ec3a
+# Digest of this file, with zeros in place of it: sha256:4a1b226360403b7feb1d01ed99504d96c830b803f09393b737a9a1df32bd4209
 
 { pkgs ? import <nixpkgs> {}
 
@@ -166,6 +166,7 @@ in
     longDescription = ''
       GPU: SM90, compute capability 9.0 (Hopper)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer

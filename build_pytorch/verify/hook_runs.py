@@ -2,22 +2,28 @@
 
 A run has no network, a time limit, and an environment with nothing of this process but PATH. Where
 bubblewrap is installed, it also cannot write outside its folder.
+
+The last runs are stored: a verification without changed hooks takes 0.02 s for them, not 0.3 s.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import process
+from build_pytorch.base import files, paths, process
+from build_pytorch.base.errors import LinkError
 
 _SECONDS: Final = 60
 """Time limit of a batch of runs, which takes 0.2 s. A single hook has 2 s of CPU time."""
@@ -26,6 +32,8 @@ _BATCH: Final = 32
 
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
 """A file system in memory: on a disk, the hundred folders of the runs take half a second."""
+
+MEMORY: Final = f"{paths.STATE}/hook-runs.json"
 
 NAMES: Final = ("postPatch", "preConfigure", "preBuild")
 """The hooks in the order in which stdenv runs them, all in one shell."""
@@ -146,13 +154,41 @@ class HookRun(Struct, frozen=True):
     output: str
 
 
+class _StoredRuns(Struct, frozen=True):
+    key: str
+    runs: list[HookRun]
+
+
 def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
     """Run hooks at the same time and return what became of each job, in their order.
 
     Raises ToolError if Bash cannot be run.
     """
-    if not jobs:
-        return []
+    key = _key(jobs)
+    with contextlib.suppress(OSError, LinkError, msgspec.DecodeError):
+        stored = msgspec.json.decode(files.read_below(paths.PROJECT, MEMORY), type=_StoredRuns)
+        if stored.key == key:
+            return stored.runs
+    runs = _run_now(jobs) if jobs else []
+    if runs and all(run.is_complete for run in runs):
+        with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
+            files.make_state(paths.PROJECT)
+            data = msgspec.json.encode(_StoredRuns(key, runs))
+            files.write_all(paths.PROJECT, {MEMORY: data}, sync=False)
+    return runs
+
+
+def _key(jobs: Sequence[HookJob]) -> str:
+    """Return a digest of everything that runs depend on."""
+    bash = Path(process.which("bash") or "/")
+    hasher = hashlib.sha256(files.read_named(Path(__file__)))
+    hasher.update(
+        repr((jobs, os.environ.get("PATH"), bash.stat().st_mtime_ns, sys.version)).encode()
+    )
+    return hasher.hexdigest()
+
+
+def _run_now(jobs: Sequence[HookJob]) -> list[HookRun]:
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
         root = Path(name).resolve()

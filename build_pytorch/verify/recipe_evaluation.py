@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import process
+from build_pytorch.base import paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation, quoting
@@ -138,9 +138,11 @@ def evaluated(context: Context) -> Evaluation:
 
 
 def _sources(context: Context) -> list[RecipeSource]:
-    root = context.root
-    present = (recipe for _, recipe in context.present())
-    return [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    root = context.root.resolve()
+    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
+    if found and context.is_whole and (release := context.release_nix):
+        found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
+    return found
 
 
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
@@ -154,7 +156,7 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    variants = [context.by_path[recipe.id] for recipe in recipes]
+    variants = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
     torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
     pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
     names = "".join(
@@ -170,11 +172,13 @@ def _start(
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
   pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
-  recipes = let pins = {{ {names} }}; in map (r: r // {{ pin = pins.${{r.id}}; }}) {items};
+  recipes = let pins = {{ {names} }}; in map (r: {{ pin = pins.${{r.id}} or null; }} // r) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
-        folders = sorted({str(Path(recipe.path).parent) for recipe in recipes})
+        # Of the folder of release.nix, the whole checkout, no other file may be read.
+        places = {Path(r.path) if r.is_set else Path(r.path).parent for r in recipes}
+        folders = sorted(map(str, places))
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 
@@ -272,7 +276,15 @@ def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]
         yield recipe.path, (variant, Facts(facts)) if facts else reason
 
 
+def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
+    evaluation = evaluated(context)
+    result = evaluation.results.get(paths.RELEASE)
+    yield paths.RELEASE, (context, result) if result else evaluation.reason or "no such file here"
+
+
 RESULTS: Final = Subjects(each=_results, prepare=prepare)
 """Each recipe: the whole evaluation and the result of the recipe."""
 FACTS: Final = Subjects(each=_facts, prepare=prepare)
 """Each recipe that evaluates: the variant and its facts."""
+RELEASE: Final = Subjects(each=_release, needs_all=True, prepare=prepare)
+"""release.nix: the context and the result, whose fact `packages` has name and system of each."""

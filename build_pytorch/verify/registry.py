@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify.check import CheckList, VerifyCheck
 
 
@@ -63,6 +64,18 @@ def checks_of(category: str) -> list[VerifyCheck]:
     return found
 
 
+def refuse_unknown_waivers(matrix: Matrix) -> None:
+    """Raise BuildPytorchError if matrix.toml waives a check that does not exist."""
+    known: list[str] = []
+    for path, entry in matrix.manual.items():
+        if entry.waive and not known:
+            known = [check.id for name in CATEGORIES for check in checks_of(name)]
+        for name in entry.waive:
+            if name not in known:
+                hint = near_miss(name, known) or "; `invoke verify --list` prints all checks"
+                raise BuildPytorchError(f'matrix.toml: {path} waives "{name}", no check{hint}')
+
+
 def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:
     """Return the checks of these ids and categories, or all, in the order of reports.
 
@@ -88,8 +101,8 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/verify/checks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
-        "`nox -s verify -- --explain NAME` prints the text of a check. Only the listed",
+        "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category,",
+        "`invoke verify --explain NAME` prints the text of a check. Only the listed",
         "requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, get_args, get_type_hints
 
+from msgspec import Struct
+
+from build_pytorch.base import paths
+from build_pytorch.matrix import field_types
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import CheckList, Finding
+from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
+    RELEASE,
     RESULTS,
     EvaluatedRecipe,
     Evaluation,
@@ -144,6 +151,71 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
         for word, value in (("CUDA", cuda.version), ("driver", cuda.driver.split(".")[0])):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
+
+
+@CHECKS.add(
+    id="eval-texts",
+    title="Texts of the matrix evaluate to themselves in meta",
+    why="A text that Nix reads as code runs on every machine that evaluates the recipe.",
+    fix="quote it: in a template by the filter `nix` or `indented`",
+    word="meta =",
+)
+def _quoted_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    described: dict[str, Iterable[str]] = {
+        "description": (variant.cpu.title, *variant.products),
+        "longDescription": (*_texts(variant, variant.cpu), *_texts(variant, variant.gpu)),
+    }
+    for name, texts in described.items():
+        value = facts.text(f"meta.{name}")
+        for text in texts:
+            if text not in value:
+                shown = json.dumps(text, ensure_ascii=False)
+                yield Finding(f"meta.{name} without {shown}", f"{shown} of matrix.toml")
+
+
+def _texts(variant: Variant, table: Struct | None) -> Iterator[str]:
+    """Yield the free texts in a table of the matrix; of texts by platform, those of the variant."""
+    for field in _text_fields(type(table)) if table else ():
+        value = getattr(table, field)
+        if isinstance(value, dict):
+            value = variant.products
+        yield from (value,) if isinstance(value, str) else value
+
+
+@functools.cache
+def _text_fields(kind: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of a table that hold free text; other types allow no special characters."""
+
+    def has_text(hint: object) -> bool:
+        return hint == field_types.Text or any(map(has_text, get_args(hint)))
+
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(name for name, hint in hints.items() if has_text(hint))
+
+
+@CHECKS.add(
+    RELEASE,
+    id="eval-release-nix",
+    title="release.nix evaluates to every package",
+    why="Hydra and nix-eval-jobs build from it; one wrong name in it and they build nothing.",
+    fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
+)
+def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
+    if not result.ok:
+        found, line, column = result.problem or "nothing", result.line, result.column
+        yield Finding(found, "a set of packages", line, column, paths.RELEASE)
+        return
+    packages = Facts(result.facts or {}).value("packages")
+    for variant in context.matrix.variants:
+        version = variant.release.torch.version
+        name, expected = f"{variant.pname}-{version}", variant.cpu.platform
+        drv = packages.pop(variant.package, {"name": "nothing", "system": "nothing"})
+        # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
+        if drv["name"].partition("-")[2] != name or drv["system"] != expected:
+            shown = f"{variant.package} = {drv['name']} for {drv['system']}"
+            yield Finding(shown, f"{name} for {expected}", path=paths.RELEASE)
+    for package in packages:
+        yield Finding(f"{package}, which is no variant", "the variants", path=paths.RELEASE)
 
 
 @CHECKS.add(

@@ -15,7 +15,7 @@
 # error: evaluate again without it.
 {
   # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
-  # where there is one.
+  # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
@@ -131,6 +131,30 @@ let
       facts = builtins.mapAttrs (_: a: if a.success then a.value else null) attempts;
     };
 
+  # The name and the platform of each package of release.nix. Recipes are evaluated on their own.
+  evaluatedSet =
+    path:
+    let
+      function = builtins.scopedImport scope path;
+      packages = attempt (
+        builtins.mapAttrs (_: drv: { inherit (drv) name system; }) (function { })
+      );
+    in
+    if !isFunction function then
+      failed "the file contains a ${builtins.typeOf function}, not a function"
+    else if !packages.success then
+      failed "the file throws an error; its message was discarded"
+    else
+      {
+        ok = true;
+        problem = null;
+        unreadable = [ ];
+        facts = {
+          drvPath = null;
+          packages = packages.value;
+        };
+      };
+
   # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
     path: arguments: pin:
@@ -163,13 +187,19 @@ let
       path,
       nixpkgs ? null,
       pin ? null,
+      isSet ? false,
     }:
     let
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };
       result = {
         inherit id;
       }
-      // evaluated (/. + path) arguments (if pin == null then null else pinned.${pin});
+      // (
+        if isSet then
+          evaluatedSet (/. + path)
+        else
+          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin})
+      );
     in
     if announce then builtins.trace "evaluating ${id}" result else result;
 in
