@@ -279,8 +279,10 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
         return
     found = [("torch", facts.value("cudaVersion")), ("MAGMA", facts.value("magma.cudaVersion"))]
     found += [("an input", version) for version in facts.list("cudaVersions")]
-    # The pin decides the minor version of a package set that is named by its major version.
-    parts = 2 if cuda.package_set.count("_") > 1 else 1
+    # The pin decides the minor version of a package set that is named by its major version; the
+    # model does not know it.
+    is_model = facts.value("nixpkgs.url") is not None
+    parts = 1 if is_model and cuda.package_set.count("_") == 1 else 2
     wanted = cuda.version.split(".")[:parts]
     for user, version in found:
         if str(version).split(".")[:parts] != wanted:
