@@ -170,12 +170,14 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
         what = f"{', '.join(unknown)} is not a hash in matrix.toml"
         hint = "nothing was changed; was the log made with this matrix?"
         raise BuildPytorchError(f"{path}: {what}; {hint}")
-    return [
-        FetchedHash(source=source, hash=pair.got, fetcher="build log")
-        for pair in pairs
-        for source in wanted
-        if source.specified == pair.specified
-    ]
+    fetched = []
+    for pair in pairs:
+        meant = [source for source in wanted if source.specified == pair.specified]
+        if len({source.request for source in meant}) > 1:
+            names = " and ".join(source.label for source in meant)
+            raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
+        fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
+    return fetched
 
 
 def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
