@@ -69,8 +69,10 @@ def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> 
             "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz",
             f'system = "{variant.cpu.platform}";',
             "allowUnfree = true;",
-            "allowBroken = true;",
-            "(final: prev: { cudaPackages = final.cudaPackages_13; })",
+            "cudaPackages = final.cudaPackages_13",
+            "broken = false;",
+            "cudaCapabilities = [ gpuArchSM ];",
+            "$ENV{CUPTI_LIBRARY_DIR}",
             "patches = (oldAttrs.patches or []) ++ [",
             'hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";',
             'hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";',
@@ -203,7 +205,7 @@ def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
 ) -> None:
     rendering.texts.cache_clear()
     first = rendering.texts(fleet)
-    assert rendering.MEMORY.exists()
+    assert (rendering.CHECKOUT / rendering.MEMORY).exists()
 
     rendering.texts.cache_clear()
     with monkeypatch.context() as patched:
@@ -254,7 +256,7 @@ def test_texts_are_not_stored_if_a_source_may_be_newer_than_the_running_code(
     monkeypatch.setattr(rendering, "STARTED", newest)
     rendering.texts.cache_clear()
     assert rendering.texts(fleet)
-    assert not rendering.MEMORY.exists()
+    assert not (rendering.CHECKOUT / rendering.MEMORY).exists()
 
 
 @pytest.mark.usefixtures("own_memory")
@@ -264,13 +266,13 @@ def test_damaged_stored_texts_are_rendered_again(
 ) -> None:
     rendering.texts.cache_clear()
     first = rendering.texts(fleet)
-    whole = rendering.MEMORY.read_bytes()
+    whole = (rendering.CHECKOUT / rendering.MEMORY).read_bytes()
     damaged = whole.replace(*damage) if isinstance(damage, tuple) else damage
     assert damaged != whole
-    rendering.MEMORY.write_bytes(damaged)
+    (rendering.CHECKOUT / rendering.MEMORY).write_bytes(damaged)
     rendering.texts.cache_clear()
     assert rendering.texts(fleet) == first
-    assert rendering.MEMORY.read_bytes() == whole
+    assert (rendering.CHECKOUT / rendering.MEMORY).read_bytes() == whole
 
 
 @needs_nix
@@ -298,12 +300,12 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
           arm = gpu // {{ system = "aarch64-linux"; }};
           cpu = {{
             system = "x86_64-linux";
-            config = {{ allowUnfree = true; allowBroken = true; }};
+            config = {{ allowUnfree = true; }};
             overlays = [ torch ];
           }};
         }};
         gpu = {{
-          config = {{ allowUnfree = true; allowBroken = true; cudaSupport = true; }};
+          config = {{ allowUnfree = true; cudaSupport = true; }};
           overlays = [ (final: prev: {{ cudaPackages = final.cudaPackages_13; }}) magma torch ];
         }};
         magma = final: prev: {{

@@ -24,7 +24,8 @@ def run(options: BumpOptions) -> int:
     wanted = [f"{name} {version}" for name, version in versions.items() if version]
     target = release_bump.target_of(**versions)
     screen = Screen(sys.stdout)
-    old = matrix_reader.load()
+    path = options.root / paths.MATRIX.name
+    old = matrix_reader.load(path)
     name = release_bump.chosen_release(old, options.release)
     release = old.releases[name]
     text = matrix_editor.edited(old.text, dict(release_bump.values(name, release, target)))
@@ -45,8 +46,8 @@ def run(options: BumpOptions) -> int:
             screen.line(visible(line))
         screen.line("The versions of names and builds would differ, or may: nothing was written.")
         return EXIT_FINDINGS
-    planned = release_bump.plan(old, new, name)
-    screen.diff(matrix_editor.change(paths.MATRIX, old.text, new.text).diff())
+    planned = release_bump.plan(old, new, name, options.root)
+    screen.diff(matrix_editor.change(path, old.text, new.text).diff())
     print_plan(screen, "Files", planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
@@ -58,7 +59,7 @@ def run(options: BumpOptions) -> int:
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")
     if not options.dry_run:
-        file_plan.apply(paths.PROJECT, planned)
+        file_plan.apply(options.root, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in [*notes, *release_bump.remaining_work(release, target)]:

@@ -81,7 +81,7 @@ def render_template(name: str, **values: Any) -> str:
 
 def _source(name: str) -> str:
     try:
-        return files.read_regular_file(paths.TEMPLATES / name).decode()
+        return files.read_below(paths.TEMPLATES, name).decode()
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:

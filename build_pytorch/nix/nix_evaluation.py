@@ -30,6 +30,10 @@ _NO_NETWORK: Final = re.compile(
 )
 
 
+class UnreachablePinError(ToolError):
+    """The pinned nixpkgs is not in the store and cannot be downloaded."""
+
+
 class RecipeSource(NamedTuple):
     """A recipe to evaluate: the id that announces it, its absolute path, its text.
 
@@ -189,7 +193,7 @@ def run_recipes(
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:
     """Wait for an evaluation of recipes and show how many of them were announced.
 
-    Raises ToolError if nixpkgs cannot be downloaded.
+    Raises UnreachablePinError if nixpkgs cannot be downloaded.
     """
     progress = ProgressLine(title, total)
     while running.is_running(0.5):
@@ -197,7 +201,7 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
     progress.end()
     result = running.finish()
     if result.code and _NO_NETWORK.search(result.stderr):
-        raise ToolError(
+        raise UnreachablePinError(
             "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
             f"network connection (Nix: {message_of(result.stderr)})"
         )

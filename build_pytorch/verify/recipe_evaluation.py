@@ -142,12 +142,10 @@ def evaluated(context: Context) -> Evaluation:
 
 
 def _sources(context: Context) -> list[RecipeSource]:
-    root = context.root
-    present = (recipe for _, recipe in context.present())
-    found = [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    root = context.root.resolve()
+    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
     if found and context.is_whole and (release := context.release_nix):
-        path = str((root / paths.RELEASE).resolve())
-        found.append(RecipeSource(paths.RELEASE, path, release, is_set=True))
+        found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
     return found
 
 
@@ -162,6 +160,13 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
+    variants = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
+    torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
+    pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
+    names = "".join(
+        f"{quoting.literal(variant.path)} = {quoting.literal(_pin_name(variant))};"
+        for variant in variants
+    )
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
   announce = true;
@@ -170,7 +175,8 @@ def _start(
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
-  recipes = {items};
+  pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
+  recipes = let pins = {{ {names} }}; in map (r: {{ pin = pins.${{r.id}} or null; }} // r) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
@@ -179,6 +185,25 @@ def _start(
         folders = sorted(map(str, places))
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
+
+
+def _pin_name(variant: Variant) -> str:
+    """Return the name of the pinned torch to compare a variant with."""
+    return f"{variant.release_name}-{variant.cpu.platform}-{'gpu' if variant.gpu else 'cpu'}"
+
+
+def _pinned_torch(variant: Variant) -> str:
+    """Return Nix code for the torch of the pinned nixpkgs, with the CUDA of the release only."""
+    pin, cuda = variant.release.nixpkgs, variant.cuda
+    url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
+    sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
+    overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
+    support = quoting.literal(cuda is not None)
+    return f"""(import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
+    system = {quoting.literal(variant.cpu.platform)};
+    config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
+    overlays = [ {overlay} ];
+  }}).python3Packages.torch.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(

@@ -111,24 +111,28 @@ def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
     word="passthru",
 )
 def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = {
+    wanted: dict[str, object] = {
         "passthru.gpuArch": variant.gpu.capability if variant.gpu else None,
         "passthru.cpuISA": variant.cpu_key,
         "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
     }
+    if variant.gpu:  # TorchVision and others compile for these
+        wanted["passthru.cudaCapabilities"] = [variant.gpu.capability]
     yield from facts.expect(wanted)
 
 
 @CHECKS.add(
     id="eval-meta",
-    title="Platform and descriptions are those of the variant",
-    why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package.",
-    fix="take system, meta.platforms and longDescription from matrix.toml",
+    title="Platform and descriptions are those of the variant, and it is not marked as broken",
+    why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
+    "Flox refuses to install packages that are marked as broken.",
+    fix="take system, meta.platforms and longDescription from matrix.toml; broken = false",
     word="meta",
 )
 def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
     platform, torch = variant.cpu.platform, variant.release.torch.version
-    yield from facts.expect({"system": platform, "meta.platforms": [platform]})
+    wanted = {"system": platform, "meta.platforms": [platform], "meta.broken": False}
+    yield from facts.expect(wanted)
     description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
     if torch not in description:
         yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
@@ -291,9 +295,9 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-magma",
-    title="The MAGMA that torch links has the patch of the release and no other",
+    title="The MAGMA that torch links has the patches of nixpkgs and that of the release",
     why="A patch that does not reach the static MAGMA leaves the compile error in place.",
-    fix="patch `magma` in an overlay: the static one is made from it",
+    fix="patch `magma` in an overlay, with (oldAttrs.patches or []) ++ [ ... ]",
     word="magma",
 )
 def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
@@ -301,8 +305,49 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
         yield from facts.expect({"magma": None})
         return
     patch = variant.release.magma_patch
-    wanted = [{"name": patch.name, "url": patch.url, "hash": patch.hash}] if patch else []
+    wanted = facts.list("pin.magmaPatches")
+    if patch:
+        wanted = [*wanted, {"name": patch.name, "url": patch.url, "hash": patch.hash}]
     if facts["magma"] is None:
         yield Finding("torch links no MAGMA", "a static MAGMA")
     else:
         yield from facts.expect({"magma.static": True, "magma.patches": wanted})
+
+
+@CHECKS.add(
+    id="eval-libraries",
+    title="NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
+    why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
+    fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if own_libraries is set",
+    word="overlays",
+)
+def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.gpu is None:
+        return
+    code = variant.gpu.code
+    nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
+    if variant.gpu.own_libraries:
+        nccl = [*nccl, f"NVCC_GENCODE=-gencode=arch=compute_{code},code=sm_{code}"]
+        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
+    yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
+    yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
+
+
+@CHECKS.add(
+    id="eval-unchanged",
+    title="All other attributes are those of the pin's torch",
+    why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
+    fix="remove the attribute or the argument of override that changes it",
+    word=".override",
+)
+def _unchanged(_: Variant, facts: Facts) -> Iterator[Finding]:
+    differing = facts.value("pin.differing")
+    for name, values in (differing if isinstance(differing, dict) else {}).items():
+        found, pinned = (_without_hashes(values[side]) for side in ("recipe", "pin"))
+        if found != pinned:
+            yield Finding(f"{name} = {found[:200]}", f"{name} = {pinned[:200]}")
+
+
+def _without_hashes(value: object) -> str:
+    """Return a value without the hashes of store paths: overlays change those of inputs."""
+    return re.sub(r"/nix/store/\w{32}-", "/nix/store/", str(value))

@@ -14,13 +14,15 @@
 # `announce = true` the last "trace: evaluating ID" on stderr then names the recipe that caused the
 # error: evaluate again without it.
 {
-  # A list of { id, path }, or { id, path, nixpkgs } with a name from `shared`. With `isSet = true`,
-  # the file contains a set of packages (release.nix).
+  # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
+  # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
   # is evaluated once, not once for each recipe.
   shared ? _: { },
+  # The torch of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
+  pins ? _: { },
   model ? ./.,
   # The platform of the caller: of the package set that recipes get their arguments from, and of
   # each nixpkgs that a recipe imports without a platform.
@@ -64,6 +66,7 @@ let
   base = if offline then import model { inherit system; } else { callPackage = function: function; };
 
   imports = shared scope;
+  pinned = pins scope;
 
   isDerivation = value: (value.type or null) == "derivation";
 
@@ -90,7 +93,7 @@ let
     in
     tryEval (builtins.deepSeq whole whole);
 
-  factsOf = import ./facts.nix { inherit isDerivation; };
+  factsOf = import ./facts.nix { inherit isDerivation plain; };
 
   # The messages with which nixpkgs refuses this package or its inputs.
   refusalsOf =
@@ -109,9 +112,9 @@ let
   };
 
   described =
-    drv:
+    pin: drv:
     let
-      attempts = builtins.mapAttrs (_: attempt) (factsOf drv);
+      attempts = builtins.mapAttrs (_: attempt) (factsOf pin drv);
       unreadable = filter (name: !attempts.${name}.success) (attrNames attempts);
       refusals = attempt (refusalsOf drv);
     in
@@ -154,7 +157,7 @@ let
 
   # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
-    path: arguments:
+    path: arguments: pin:
     let
       loaded = tryEval (builtins.scopedImport scope path);
       function = loaded.value;
@@ -176,13 +179,14 @@ let
     else if !isDerivation result then
       failed "the function returns a ${builtins.typeOf result}, not a package"
     else
-      described result;
+      described pin result;
 
   report =
     {
       id,
       path,
       nixpkgs ? null,
+      pin ? null,
       isSet ? false,
     }:
     let
@@ -190,7 +194,12 @@ let
       result = {
         inherit id;
       }
-      // (if isSet then evaluatedSet (/. + path) else evaluated (/. + path) arguments);
+      // (
+        if isSet then
+          evaluatedSet (/. + path)
+        else
+          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin})
+      );
     in
     if announce then builtins.trace "evaluating ${id}" result else result;
 in
