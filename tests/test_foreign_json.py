@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from build_pytorch.base import foreign_json
@@ -17,12 +17,14 @@ DOCUMENTS = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(DOCUMENTS)
 def test_a_document_is_what_it_was(document: object) -> None:
     assert foreign_json.decode(json.dumps(document)) == document
     assert foreign_json.decode(json.dumps(document, ensure_ascii=False).encode()) == document
 
 
+@settings(deadline=None)
 @given(st.binary() | st.text())
 def test_anything_else_is_a_value_error_of_one_line(data: bytes | str) -> None:
     reason = "none"

@@ -16,6 +16,7 @@ from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
+    GENERATED_FACTS,
     RELEASE,
     RESULTS,
     EvaluatedRecipe,
@@ -153,6 +154,7 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    GENERATED_FACTS,
     id="eval-texts",
     title="Texts of the matrix evaluate to themselves in meta",
     why="A text that Nix reads as code runs on every machine that evaluates the recipe.",
