@@ -500,19 +500,35 @@ def test_a_wrong_hash_is_named_and_siblings_are_spared(strict_world: World) -> N
     log = done["variants"][0]["log"]
     assert f"`invoke prefetch --from-log {log}`" in done["stderr"]
     # The offer is good: it takes the hash, and the build then goes on.
-    fixed = strict_world.project.run("invoke", "prefetch", "--from-log", log, env=strict_world.env)
+    argv = ["prefetch", "--from-log", log]
+    fixed = strict_world.project.run("invoke", *argv, env=strict_world.env)
+    assert fixed.returncode == 1  # the tag is as it was, and its source is not
+    fixed = strict_world.project.run("invoke", *argv, "--accept", env=strict_world.env)
     assert fixed.returncode == 0
     assert strict_world.build("cpu-avx2").returncode == 0
 
 
 def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world: World) -> None:
-    before = (strict_world.root / "matrix.toml").read_text()
+    matrix = strict_world.root / "matrix.toml"
+    # The hashes of other revisions, as in a matrix whose versions were edited by hand.
+    before = re.sub('(?m)^(hash_of = "(https:.*)?).*"', '\\1x"', matrix.read_text())
+    before = before.replace('hash_of = "x"', 'hash_of = "v2.9.1"')
+    matrix.write_text(before)
     done = strict_world.built("sm90-avx2", "cpu-avx2", "--fix-hashes")
     assert [row["outcome"] for row in done["variants"]] == ["built", "built"]
-    after = (strict_world.root / "matrix.toml").read_text()
-    changed = [a for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
-    assert len(changed) == 2  # the source of torch, the patch of MAGMA
-    assert all(line.startswith("hash = ") for line in changed)
+    lines = zip(before.splitlines(), matrix.read_text().splitlines(), strict=True)
+    changed = [old.split()[0] for old, new in lines if old != new]
+    assert changed == ["hash", "hash_of"] * 2  # the source of torch, the patch of MAGMA
+
+
+def test_with_fix_hashes_the_changed_hash_of_an_unchanged_tag_is_not_taken(
+    strict_world: World,
+) -> None:
+    before = (strict_world.root / "matrix.toml").read_text()
+    done = strict_world.built("cpu-avx2", "--fix-hashes")
+    assert [row["cause"] for row in done["variants"]] == ["hash-mismatch"]
+    assert "--accept takes the new hash" in done["stderr"]
+    assert (strict_world.root / "matrix.toml").read_text() == before
 
 
 # --- resume ---

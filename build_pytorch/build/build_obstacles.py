@@ -32,13 +32,17 @@ _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: versi
 def before_evaluation(
     matrix: Matrix, root: Path, variants: Sequence[Variant], *, force: bool
 ) -> Iterator[str]:
-    """Yield result links whose name is taken, and recipes in which verification finds errors."""
+    """Yield taken names of result links, sources without hash, recipes with errors."""
     for variant in variants:
         link = artefacts.link(root, variant)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
     if force or not variants:
         return
+    untaken = [(v.release_name, table) for v in variants for table in v.untaken_hashes]
+    for name, table in dict.fromkeys(untaken):
+        fix = f"`invoke prefetch --only {table}` takes it"
+        yield f"matrix.toml: release.{name}.{table} has no hash yet; {fix}"
     found = verification.verify(matrix, root, variants=variants).findings
     wrong: dict[Variant, list[str]] = {}
     stale = []
