@@ -76,6 +76,7 @@ class Reader:
         self.home = world.folder / "home"
         self.home.mkdir()
         world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
+        (self.root / ".flox/env/manifest.lock").write_text("{}\n")
         world.project.commit()
         world.project.git("init", "-q", "--bare", str(world.folder / "remote.git"))
         world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))
