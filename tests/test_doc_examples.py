@@ -43,6 +43,7 @@ ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
 
 VARYING: Final = (
+    (r"sha256:[0-9a-f]{12}\b", "sha256:DIGEST"),  # of a recipe, which any template changes
     # Progress, of which a slow machine prints more; the note on this machine's memory.
     (r"(?m)^(\S+: [a-z ]+(\[\d+/\d+\])?, \d+:\d\d.*| +note +memory: .*)\n", ""),
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
