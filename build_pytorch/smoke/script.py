@@ -543,7 +543,7 @@ def is_broken(torch: Any, device: str) -> bool:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version, such as (2, 10) for `2.10.0+cu130`."""
+    """Return the first two numbers of a version, such as (2, 9) for `2.9.1+cu130`."""
     return tuple(map(int, re.findall("[0-9]+", version)[:2]))
 
 
