@@ -758,6 +758,20 @@ def test_wrong_options_are_one_line(project: Project, options: list[str], says: 
     assert says in error_line(done)
 
 
+def test_errors_of_a_description_are_in_the_words_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text('{"platform": "x86_64-linux", "cpu": [], "gpus": {}}')
+    with pytest.raises(BuildPytorchError) as caught:
+        saved_machines.load(path)
+    assert caught.value.lines == [
+        f"{path}: cpu: found []; allowed: an object",
+        f"{path}: gpus: found {{}}; allowed: a list",
+    ]
+    path.write_text("[" * 100_000)
+    with pytest.raises(BuildPytorchError, match=r"not JSON \(nested too deeply\); write one with"):
+        saved_machines.load(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

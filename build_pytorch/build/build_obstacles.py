@@ -15,7 +15,9 @@ from typing import Final
 import psutil
 
 from build_pytorch.base import files
+from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
+from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Build, Matrix, Variant
 from build_pytorch.nix import store
@@ -38,13 +40,27 @@ def before_evaluation(
     if force or not variants:
         return
     found = verification.verify(matrix, root, variants=variants).findings
+    wrong: dict[Variant, list[str]] = {}
+    stale = []
     for variant in variants:
         ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
-        if ids:
-            yield (
-                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
-                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
-            )
+        if ids and _is_stale(matrix, root, variant):
+            stale.append(variant.id)
+        elif ids:
+            wrong[variant] = ids
+    if stale:
+        yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
+    for variant, ids in wrong.items():
+        yield (
+            f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
+            f"`invoke verify {variant.id}` shows where, --force builds it anyway"
+        )
+
+
+def _is_stale(matrix: Matrix, root: Path, variant: Variant) -> bool:
+    """Return whether `invoke all` would write the recipe, which nobody edited."""
+    text = rendering.texts(matrix)[variant.path]
+    return plan_text(Tree(root), variant.path, text).action.writes
 
 
 def stopped_results(
@@ -122,7 +138,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Yield memory and disks that are too small for so many builds at once."""
     jobs, cores = min(jobs, len(steps)), max(1, cores)
     for build in _needs(steps):
-        needed = (build.reserved_memory + build.job_memory * cores) * jobs
+        needed = build.memory(jobs, cores)
         free = min(psutil.virtual_memory().available / _GIB, _memory())
         if free < needed:
             yield (

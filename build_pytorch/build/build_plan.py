@@ -16,6 +16,7 @@ from build_pytorch.build.schedule import ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
+from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
@@ -37,6 +38,19 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
         return total / (self.jobs * self.cores) if self.cores else 0.0
 
     @property
+    def memory(self) -> float:
+        """Memory in GiB that the builds need that run at once."""
+        return max(
+            (s.variant.release.build.memory(self.jobs, self.cores) for s in self.builds),
+            default=0.0,
+        )
+
+    @property
+    def disk(self) -> float:
+        """Disk space in GiB that the builds need that run at once."""
+        return self.jobs * max((s.variant.release.build.disk for s in self.builds), default=0.0)
+
+    @property
     def builds(self) -> list[Step]:
         """What is to be built, in order."""
         return [step for step in self.steps if step.action == "build"]
@@ -52,10 +66,15 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     results = evidence.look(root, variants)
     rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
     obstacles = list(build_obstacles.before_evaluation(matrix, root, rest, force=force))
-    evaluated = DerivationSet({}, {})
+    evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run
-        evaluated = derivations.evaluate(root, rest, write=write)
+        try:
+            evaluated = derivations.evaluate(root, rest, write=write)
+        except UnreachablePinError:
+            if not settings.dry_run:
+                raise
+            notes.append("derivations not evaluated: the pin cannot be reached from here")
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     found = evaluated.derivations
     there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
@@ -75,6 +94,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
         steps=tuple(steps),
         obstacles=tuple(obstacles),
         warnings=(
+            *notes,
             *build_obstacles.few_cores(local, settings.jobs, cores),
             *backend.warnings(building),
         ),

@@ -104,8 +104,8 @@ class RemoteBackend(NixBackend):
         root = self.settings.root
         path = root / paths.STATE / "machines"
         with files.write_errors(path):
-            files.make_state(path.parent)
-        files.write_atomically(path, "".join(lines).encode())
+            files.make_state(root)
+            files.write_all(root, {f"{paths.STATE}/machines": "".join(lines).encode()})
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
         is_local = not any(missing_flags(step.variant) for step in steps)
         argv = store.realise_argv(
@@ -130,7 +130,7 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> list[BuilderMachine]:
         path = Path(settings.builders.removeprefix("@")).resolve()
         name = f"--builders {settings.builders}"
         try:
-            text = path.read_text(encoding="utf-8")
+            text = files.read_named(path, or_stdin=True).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise BuildPytorchError(f"{name}: cannot be read: {why}") from None
