@@ -24,7 +24,7 @@ from built_files import (
 from conftest import Project
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import libraries
+from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.inspection import folder_target, inspect_target
 
 
@@ -130,7 +130,7 @@ def test_the_end_of_a_table_beyond_64_bits_is_a_finding(whole: bytes, tmp_path: 
     path = tmp_path / "libtorch_cpu.so"
     path.write_bytes(whole[:40] + b"\xff" * 8 + whole[48:])
     with pytest.raises(ToolError, match="its tables are cut off"):
-        libraries.read_elf(path)
+        read_elf(path)
 
 
 def changed(whole: bytes, seed: int) -> bytes:

@@ -28,6 +28,7 @@ from conftest import Project, error_line
 from iced_x86 import Decoder
 
 from build_pytorch.inspect import cpu_features, instructions, libraries
+from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Matrix
 
 X86 = [key for key in VARIANTS if key.startswith("avx")]
@@ -43,7 +44,7 @@ def scanned(key: str, folder: Path) -> dict[str, Any]:
 
 def scan(library: Path, key: str = "avx2") -> instructions.Scan:
     cpu = MATRIX.cpus[key]
-    return instructions.scan(libraries.read_elf(library), cpu, lambda *_: None)
+    return instructions.scan(read_elf(library), cpu, lambda *_: None)
 
 
 # --- the features of an instruction ---
@@ -430,7 +431,7 @@ def test_a_function_belongs_to(name: str, owner: str | None) -> None:
 def test_c_functions_between_two_of_an_archive_belong_to_it(tmp_path: Path) -> None:
     source = 'extern "C" { void mkl_a() {} void helper() {} void mkl_b() {} void after() {} }\n'
     library = compile_library(tmp_path, ["-O0"], sources={"a.cpp": source})
-    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    _, ranges = libraries.code_ranges(read_elf(library))
     owner = {code.name: code.owner for code in ranges}
     assert (owner["helper"], owner["after"]) == ("MKL", libraries.FOREIGN)
 
@@ -488,7 +489,7 @@ def test_every_arm_instruction_is_counted_for_its_function(
     assert {name: found[name] for name in ("lse", "sve", "dotprod")} == {
         name: expected[name] for name in ("lse", "sve", "dotprod")
     }
-    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    _, ranges = libraries.code_ranges(read_elf(library))
     start, end = next((c.start, c.end) for c in ranges if c.name.startswith("_ZN3c105count"))
     in_function = [
         needed for (address, *_), needed in zip(lines, needs, strict=True) if start <= address < end
@@ -500,7 +501,7 @@ def test_every_arm_instruction_is_counted_for_its_function(
 @pytest.mark.parametrize("strip", ["", "-S", "-s"])
 def test_the_ranges_of_code_cover_every_byte_once(tmp_path: Path, strip: str) -> None:
     library = compile_library(tmp_path, AVX2, sources=THREE, strip=strip)
-    elf = libraries.read_elf(library)
+    elf = read_elf(library)
     _, ranges = libraries.code_ranges(elf)
     for section in elf.code():
         inside = [c for c in ranges if section.address <= c.start < section.address + section.size]
@@ -526,7 +527,7 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     library = compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
     tools = tmp_path / "tools"
     tools.mkdir()
-    address = libraries.read_elf(library).code()[0].address
+    address = read_elf(library).code()[0].address
     program = tools / "aarch64-linux-gnu-objdump"
     values = {"python": sys.executable, "functions": functions, "lines": lines, "pad": " " * 990}
     program.write_text(FAKE_OBJDUMP.format(address=address, **values))
@@ -534,9 +535,9 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     code = f"""
 from pathlib import Path
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.inspect import instructions, libraries
+from build_pytorch.inspect import libraries
 cpu = matrix_reader.load().cpus["armv9"]
-elf = libraries.read_elf(Path({str(library)!r}))
+elf = read_elf(Path({str(library)!r}))
 result = instructions.scan(elf, cpu, lambda *_: None)
 # Not ru_maxrss: that of a process begins with what its parent had.
 peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]

@@ -163,21 +163,26 @@ def capture(
 
 
 @contextlib.contextmanager
-def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
+def piped(argv: Sequence[str], timeout: float | None = None) -> Iterator[IO[bytes]]:
     """Run a program and yield its stdout as a pipe; its output is never held as a whole.
 
-    The program is killed if the caller leaves early. Raises ToolError if it is missing, or if it
-    fails after its whole output was read.
+    The program is killed if the caller leaves early, or after `timeout` seconds. Raises ToolError
+    if it is missing, or if it fails after its whole output was read.
     """
     with tempfile.TemporaryFile() as stderr:
         process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+        timer = threading.Timer(timeout or 0, process.kill)
+        timer.daemon = True
         try:
+            if timeout is not None:
+                timer.start()
             assert process.stdout is not None  # noqa: S101 - a pipe, see above
             with process.stdout as out:
                 yield out
                 is_read = not out.read(1)
             code = process.wait()
         finally:
+            timer.cancel()
             process.kill()
             process.wait()
         if code and is_read:
