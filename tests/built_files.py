@@ -188,11 +188,14 @@ def device_image(folder: Path, stem: str, kernel: str, code: str) -> str:
 
 
 def with_config(
-    folder: Path, flags: list[str], version: str = "2.10.0", cuda: str = "None"
+    folder: Path,
+    flags: list[str],
+    version: str = "2.10.0",
+    cuda: str = "None",
+    more: list[str] | None = None,
 ) -> None:
-    text = (
-        f'const char* flags() {{ return "{" ".join(flags)} -fvisibility-inlines-hidden -O2"; }}\n'
-    )
+    said = " ".join([*flags, "-fvisibility-inlines-hidden -O2", *(more or [])])
+    text = f'const char* flags() {{ return "{said}"; }}\n'
     compile_library(folder, flags, sources={COMMON: COMMON_CODE, "config.cpp": text})
     (folder.parent / "version.py").write_text(
         f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"

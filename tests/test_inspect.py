@@ -26,6 +26,7 @@ from built_files import (
     with_config,
 )
 from conftest import Project, error_line, needs_nix
+from packaging.version import Version
 
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.inspection import Inspection
@@ -103,6 +104,39 @@ def test_the_configuration_in_the_files_is_compared(
     assert found in texts(part)
 
 
+@pytest.mark.parametrize(
+    ("variant", "flag", "severity"),
+    [
+        ("sm90-avx2", "-DLIBKINETO_NOCUPTI", "error"),
+        ("sm90-avx2", "-DLIBKINETO_NOCUPTI=ON", "error"),
+        ("sm90-avx2", "-DLIBKINETO_NOROCTRACER", ""),
+        ("cpu-avx2", "-DLIBKINETO_NOCUPTI", ""),
+    ],
+)
+def test_a_kineto_without_cupti_is_wrong_in_a_gpu_variant(
+    tmp_path: Path, variant: str, flag: str, severity: str
+) -> None:
+    cuda = "None" if variant.startswith("cpu") else "'13.0'"
+    with_config(tmp_path / "lib", AVX2, cuda=cuda, more=[flag])
+    part = looked("config", variant, tmp_path / "lib")
+    assert [f["severity"] for f in part["findings"]] == ([severity] if severity else [])
+    assert ("torch.profiler records no CUDA activity" in str(part["findings"])) == bool(severity)
+
+
+def test_from_2_14_on_cupti_shows_in_the_flags() -> None:
+    from build_pytorch.inspect import config
+
+    for flags, count in (("-mavx2 -DHAS_CUPTI", 0), ("-mavx2", 1)):
+        found = config._without_cupti("x", flags.split(), Version("2.14.0"))  # noqa: SLF001
+        assert [finding.severity for finding in found] == ["warning"] * count
+
+
+def test_a_long_string_around_the_flags_is_cut(tmp_path: Path) -> None:
+    with_config(tmp_path / "lib", AVX2, more=["x" * 200_000])
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    assert len(part["figures"]["cxx_flags"]) < 200_000
+
+
 # --- results of Nix ---
 
 
@@ -167,7 +201,7 @@ let
     chmod +x $out/bin/python3.13;; esac") [ {" ".join(f'"{name}"' for name in needs)} ];
 in make "result" ''
   mkdir -p $out/lib/python3.13/site-packages/torch
-  cp -r {folder} $out/lib/python3.13/site-packages/torch/lib
+  cp -rP {folder} $out/lib/python3.13/site-packages/torch/lib
   echo ${{toString needs}} > $out/needs
 ''
 """
@@ -250,6 +284,19 @@ def remember(project: Project, digest: str) -> None:
             outcome="built", seconds=1.0, outputs=(output,),
         )
     )  # fmt: skip
+
+
+@needs_nix
+def test_a_link_out_of_the_result_is_a_finding(store: dict[str, str], tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    compile_library(tmp_path / "elsewhere", AVX2, name="libc10.so")
+    (tmp_path / "lib/libc10.so").symlink_to(tmp_path / "elsewhere/libc10.so")
+    (tmp_path / "lib/libtorch.so").symlink_to("libtorch_cpu.so")
+    build(tmp_path, store, tmp_path / "lib", [])
+    part = named(result_of(tmp_path, store), "files")
+    assert part["state"] == "failed"
+    assert list(part["failed"]) == ["libc10.so"]
+    assert texts(part) == f"a link that leads out of the Nix store: {tmp_path}/elsewhere/libc10.so"
 
 
 @needs_nix

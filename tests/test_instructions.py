@@ -18,16 +18,19 @@ from built_files import (
     COMMON_CODE,
     COMPILERS,
     MATRIX,
+    OWN,
     VARIANTS,
     compile_library,
+    device_library,
     inspect,
     looked,
+    needs_cuda,
     texts,
 )
 from conftest import Project, error_line
 from iced_x86 import Decoder
 
-from build_pytorch.inspect import cpu_features, instructions, libraries
+from build_pytorch.inspect import cpu_features, fatbin, instructions, libraries
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Matrix
 
@@ -255,6 +258,99 @@ def test_code_below_the_isa_is_found(
     part = scanned(key, tmp_path / "lib")
     assert part["state"] == "failed"
     assert found in texts(part)
+
+
+# --- each library on its own ---
+
+INTEGERS = "long _ZN3c103addEll(long a, long b) { return a + b; }\n"
+STANDARD = "void _ZNSt6vectorIfE4fillEPff(float* y, float a) { y[0] = a * y[1]; }\n"
+FLOATS = "float _ZN3c101f{0:05}Eff(float a, float b) {{ return a * b; }}\n"
+
+
+def floats(count: int) -> str:
+    return 'extern "C" {\n' + "".join(map(FLOATS.format, range(count))) + "}\n"
+
+
+@pytest.mark.parametrize("strip", ["", "-S", "-s"])
+@pytest.mark.parametrize("wrong", ["libtorch_cpu.so", "libc10.so", "libtorch_python.so"])
+@pytest.mark.parametrize("key", ["avx2", "avx512", "armv8_2", "armv9"])
+def test_a_generic_library_is_found_beside_right_ones(
+    fleet: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
+) -> None:
+    if strip and key.startswith("arm"):
+        pytest.skip("strip of this machine is for x86-64")
+    for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so"):
+        flags = () if name == wrong else tuple(fleet.cpus[key].flags)
+        compile_library(tmp_path, flags, platform=platform_of(key), name=name, strip=strip)
+    part = scanned(key, tmp_path)
+    assert part["state"] == "failed"
+    assert {f["path"] for f in part["findings"] if f["severity"] == "error"} == {wrong}
+
+
+def test_atomic_operations_as_loops_are_not_of_armv8_2(fleet: Matrix, tmp_path: Path) -> None:
+    flags = ["-march=armv8-a", "-mno-outline-atomics"]
+    compile_library(tmp_path, fleet.cpus["armv8_2"].flags, platform="aarch64-linux")
+    compile_library(tmp_path, flags, platform="aarch64-linux", name="libc10.so")
+    part = scanned("armv8_2", tmp_path)
+    assert "instructions that these flags replace in 1 function of 2" in texts(part)
+
+
+@pytest.mark.parametrize("code", ["", INTEGERS, STANDARD], ids=["none", "integers", "standard"])
+@pytest.mark.parametrize("key", ["avx2", "avx512", "avx512bf16"])
+def test_a_library_with_little_to_compile_for_an_isa_passes(
+    fleet: Matrix, tmp_path: Path, key: str, code: str
+) -> None:
+    """libshm.so, libtorch.so, libtorch_global_deps.so; parts of libstdc++ in each library."""
+    compile_library(tmp_path, fleet.cpus[key].flags)
+    text = 'extern "C" { ' + code + " }\n"
+    compile_library(tmp_path, [], name="libshm.so", sources={COMMON: text})
+    assert not texts(scanned(key, tmp_path))
+
+
+@pytest.mark.parametrize(("count", "warns"), [(100, False), (400, True)])
+def test_a_library_without_the_highest_family_is_a_warning(
+    fleet: Matrix, tmp_path: Path, count: int, warns: bool
+) -> None:
+    compile_library(tmp_path, fleet.cpus["avx512"].flags)
+    compile_library(tmp_path, AVX2, name="libc10.so", sources={COMMON: floats(count)})
+    part = scanned("avx512", tmp_path)
+    assert not texts(part)
+    found = f"no AVX-512 instructions in {count} functions"
+    assert (found in texts(part, "warning")) == warns
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("generic", "right", "state"),
+    [(3_000, 0, "passed"), (12_000, 0, "failed"), (12_000, 12, "passed")],
+)
+def test_host_code_of_cu_files_is_generic(
+    tmp_path: Path, generic: int, right: int, state: str
+) -> None:
+    """nvcc does not get CXXFLAGS; the .cpp files of libtorch_cuda.so do."""
+    compile_library(tmp_path, AVX2)
+    device = SECTION + f'.incbin "{tmp_path}/fatbin"\n.popsection\n'
+    (tmp_path / "fatbin").write_bytes(
+        device_code_of(device_library(tmp_path / "device", (OWN, "90")))
+    )
+    asm = "".join(f'asm("{line}");\n' for line in device.replace('"', r"\"").splitlines())
+    one = FLOATS.replace("101f", "101g")
+    cpp = f"// flags: {' '.join(AVX2)}\n" + 'extern "C" {\n'
+    cpp += "".join(map(one.format, range(right))) + "}\n"
+    sources = {"cu.cpp": many(generic) + floats(20) + asm, "cpp.cpp": cpp}
+    compile_library(tmp_path, [], name="libtorch_cuda.so", sources=sources)
+    part = looked("instructions", "sm90-avx2", tmp_path)
+    assert part["state"] == state
+    assert ("libtorch_cuda.so" in {f["path"] for f in part["findings"]}) == (state == "failed")
+
+
+SECTION = '.pushsection .nv_fatbin, "a"\n'
+
+
+def device_code_of(library: Path) -> bytes:
+    section = read_elf(library).named(fatbin.SECTION)
+    assert section
+    return library.read_bytes()[section.offset : section.offset + section.size]
 
 
 def test_missing_instructions_that_need_intrinsics_are_a_warning(

@@ -6,7 +6,6 @@ there is only a folder, compiler flags are read from the libraries and versions 
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import re
@@ -45,6 +44,7 @@ _SAYS_CUPTI: Final = Version("2.14")
 """From here on the official CUDA wheels have the flag above."""
 _LONGEST: Final = 1 << 16
 """Longest string that is read from a library, and most bytes of version.py that are."""
+_PIECE: Final = 1 << 24
 _NOT_ISA: Final = re.compile(
     r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+|tls-dialect=.+"
     r"|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
@@ -193,18 +193,20 @@ def _beginning(source: Path) -> str:
 
 
 def _string_with(library: Path, part: bytes) -> str | None:
-    """Return the string of a library that contains some bytes. Does not load the library."""
+    """Return the string of a library that contains some bytes, at most 64 KiB to either side."""
     try:
         file = open_regular(library)
     except ToolError:
         return None
     with file:
-        if not os.fstat(file.fileno()).st_size:
-            return None
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            at = data.find(part)
-            if at < 0:
+        begin, data = 0, file.read(_PIECE)
+        while (at := data.find(part)) < 0:
+            if not (more := file.read(_PIECE)):
                 return None
-            first, last = max(0, at - _LONGEST), at + _LONGEST
-            start, end = data.rfind(b"\0", first, at) + 1, data.find(b"\0", at, last)
-            return data[max(start, first) : end if end >= 0 else last].decode(errors="replace")
+            begin += len(data)
+            data, begin = data[-len(part) :] + more, begin - len(data[-len(part) :])
+        first = max(0, begin + at - _LONGEST)
+        text = os.pread(file.fileno(), 2 * _LONGEST, first)
+    at += begin - first
+    end = text.find(b"\0", at)
+    return text[text.rfind(b"\0", 0, at) + 1 : end if end >= 0 else None].decode(errors="replace")

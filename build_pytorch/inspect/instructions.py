@@ -46,6 +46,8 @@ _MAIN: Final = "libtorch_cpu.so"
 _STANDARD_LIBRARY: Final = re.compile("_Z(?:GTt)?N?K?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)")
 """Some compilers link parts of libstdc++ into each library, without our flags: 372 functions of
 libtorch.so in the official wheel, which has no other code."""
+_SECONDS: Final = 1800.0
+"""Time limit of objdump; libtorch_cpu.so for aarch64 takes 48 s on two cores."""
 _SHOWN: Final = 5
 _KEPT: Final = 2000
 """Functions above the ISA that are kept by name; all are counted."""
@@ -176,13 +178,13 @@ def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
     argv = [_objdump(elf.path), "-d", "--no-show-raw-insn", str(elf.path)]
     starts = [code.start for code in ranges]
     code, instructions, counts, has_older = ranges[0], 0, Counter[Features](), False
-    with process.piped(argv) as out:
+    with process.piped(argv, timeout=_SECONDS) as out:
         for line in out:
             instructions += b":\t" in line
             if (match := cpu_features.ARM_INSTRUCTION.search(line)) is None:
                 continue
-            address = int(line[: line.index(b":")], 16)
-            if not code.start <= address < code.end:
+            address = _address(line)
+            if address >= 0 and not code.start <= address < code.end:
                 yield code, instructions, counts, has_older
                 code = ranges[max(0, bisect_right(starts, address) - 1)]
                 instructions, counts, has_older = 0, Counter(), False
@@ -191,6 +193,14 @@ def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
             elif features := cpu_features.arm_features(match[1], match[2]):
                 counts[features] += 1
     yield code, instructions, counts, has_older
+
+
+def _address(line: bytes) -> int:
+    """Return the address of an instruction; -1 for another line, such as an odd name."""
+    try:
+        return int(line[: line.index(b":")], 16)
+    except ValueError:
+        return -1
 
 
 def _objdump(library: Path) -> str:
