@@ -62,7 +62,7 @@ def run(seed: int, count: int) -> Counter[str]:
             kinds.append((folder, "libtorch_cuda.so", "sm90-avx2", data))
         for number in range(count):
             folder, name, variant, whole = kinds[number % len(kinds)]
-            draw = random.Random(f"{seed} {number}")  # noqa: S311 - reproducible, no secret
+            draw = random.Random(f"{seed} {number}")
             (folder / name).write_bytes(changed(whole, draw))
             begun = time.monotonic()
             try:
