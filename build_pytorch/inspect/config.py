@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.files import read_named
 from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_features
 from build_pytorch.inspect.elf_file import open_regular
@@ -43,7 +44,7 @@ _HAS_CUPTI: Final = "-DHAS_CUPTI"
 _SAYS_CUPTI: Final = Version("2.14")
 """From here on the official CUDA wheels have the flag above."""
 _LONGEST: Final = 1 << 16
-"""Longest string that is read from a library, and most bytes of version.py that are."""
+"""Bytes on either side of what is searched for in a library."""
 _PIECE: Final = 1 << 24
 _NOT_ISA: Final = re.compile(
     r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+|tls-dialect=.+"
@@ -167,7 +168,10 @@ def from_text(text: str) -> BuildConfig:
 
 def from_files(folder: Path) -> BuildConfig:
     """Read the configuration from the libraries of a folder and from version.py beside it."""
-    text = _beginning(folder.parent / "version.py")
+    try:
+        text = read_named(folder.parent / "version.py").decode(errors="replace")
+    except OSError:
+        text = ""
     cuda = _first(r"^cuda\b[^=\n]*= (None|'[^'\n]*'|\"[^\"\n]*\")", text)
     return BuildConfig(
         origin="the files",
@@ -181,15 +185,6 @@ def from_files(folder: Path) -> BuildConfig:
 def _first(pattern: str, text: str) -> str | None:
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else None
-
-
-def _beginning(source: Path) -> str:
-    """Return the first bytes of a text file, "" if it is missing or no regular file."""
-    try:
-        with open_regular(source) as file:
-            return file.read(_LONGEST).decode("utf-8", errors="replace")
-    except (ToolError, OSError):
-        return ""
 
 
 def _string_with(library: Path, part: bytes) -> str | None:
