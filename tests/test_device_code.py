@@ -155,8 +155,8 @@ def test_code_of_an_unknown_owner_is_undecided(tmp_path: Path, library: str) -> 
     part = device("sm120-avx2", tmp_path / "lib")
     assert part["state"] == "skipped"
     assert not texts(part)
-    whose = "1 object of 3 with device code for sm_80 (1), sm_90 (1)"
-    assert part["reason"] == f"{library}: whose {whose} is cannot be told"
+    reason = "the owner of 1 object of 3 cannot be told, with code for sm_80 (1), sm_90 (1)"
+    assert part["reason"] == f"{library}: {reason}"
 
 
 @needs_cuda
@@ -348,7 +348,7 @@ def test_cuobjdump_is_needed_for_the_owner_only(
     assert looked("device-code", "sm90-avx2", tmp_path / "right")["state"] == "passed"
     part = looked("device-code", "sm90-avx2", tmp_path / "nccl")
     assert part["state"] == "skipped"
-    assert "1 object of 2 with device code for sm_80 (1), sm_90 (1) is" in part["reason"]
+    assert "the owner of 1 object of 2 cannot be told" in part["reason"]
     assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
     assert looked("device-code", "sm90-avx2", tmp_path / "wrong")["state"] == "failed"
 

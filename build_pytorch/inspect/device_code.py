@@ -131,7 +131,8 @@ def _owned(
     try:
         numbers = fatbin.owners(library, objects, owner_of)
     except ToolError as fault:
-        numbers, reason = [len(OWNERS)] * len(objects), f": {str(fault).splitlines()[0]}"
+        first, _, _ = str(fault).partition("\n")
+        numbers, reason = [len(OWNERS)] * len(objects), f": {first}"
     else:
         reason = ""
     names = {**dict(enumerate(OWNERS)), len(OWNERS): _NO_OWNER, fatbin.NO_SYMBOLS: ""}
@@ -142,8 +143,8 @@ def _owned(
     unknown = [each for each, owner in owned if owner == _NO_OWNER]
     if not unknown:
         return owned, ""
-    whose = f"{counted(len(unknown), 'object')} of {len(objects)} with device code for"
-    return owned, f"whose {whose} {_counts(unknown)} is cannot be told{reason}"
+    number = f"{counted(len(unknown), 'object')} of {len(objects)}"
+    return owned, f"the owner of {number} cannot be told, with code for {_counts(unknown)}{reason}"
 
 
 def owner_of(symbol: str) -> int:

@@ -36,6 +36,9 @@ _MOST_ENTRIES: Final = 100_000
 _MOST_PADDING: Final = 4096
 _SECONDS: Final = 300.0
 """Time limit of cuobjdump; libtorch_cuda.so of PyPI's 2.11.0 takes 16 s, six architectures."""
+_MEMORY: Final = 16 << 30
+"""Limit of its address space; libtorch_cuda.so of Debian, 1.2 GB for seven architectures, takes
+4.8 GiB."""
 _LONGEST_LINE: Final = 1 << 16
 _SYMBOL: Final = re.compile(rb"[A-Z]+ .* (?!\$|\.|__nv|__cuda_)(\S\S+)\s*$")
 """A line of `cuobjdump --dump-elf-symbols`, except for symbols that nvcc adds: of sections, of
@@ -114,7 +117,7 @@ def owners(
     different = ToolError(f"cuobjdump finds other device code in {library.name}")
     argv = [program or "cuobjdump", "--dump-elf-symbols", str(library)]
     shown, is_cubin = 0, False
-    with process.piped(argv, timeout=_SECONDS) as out:
+    with process.piped(argv, timeout=_SECONDS, memory=_MEMORY) as out:
         for line in iter(lambda: out.readline(_LONGEST_LINE), b""):
             if line.startswith(b"Fatbin "):
                 is_cubin = line.startswith(b"Fatbin elf")

@@ -48,6 +48,8 @@ _STANDARD_LIBRARY: Final = re.compile("_Z(?:GTt)?N?K?(?:S[tabsiod]|9__gnu_cxx|10
 libtorch.so in the official wheel, which has no other code."""
 _SECONDS: Final = 1800.0
 """Time limit of objdump; libtorch_cpu.so for aarch64 takes 48 s on two cores."""
+_MEMORY: Final = 16 << 30
+"""Limit of its address space; the same library takes 0.29 GiB."""
 _SHOWN: Final = 5
 _KEPT: Final = 2000
 """Functions above the ISA that are kept by name; all are counted."""
@@ -178,7 +180,7 @@ def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
     argv = [_objdump(elf.path), "-d", "--no-show-raw-insn", str(elf.path)]
     starts = [code.start for code in ranges]
     code, instructions, counts, has_older = ranges[0], 0, Counter[Features](), False
-    with process.piped(argv, timeout=_SECONDS) as out:
+    with process.piped(argv, timeout=_SECONDS, memory=_MEMORY) as out:
         for line in out:
             instructions += b":\t" in line
             if (match := cpu_features.ARM_INSTRUCTION.search(line)) is None:
