@@ -537,7 +537,7 @@ def test_c_functions_between_two_of_an_archive_belong_to_it(tmp_path: Path) -> N
 
 def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
     """Address, mnemonic and operands of every instruction, as objdump prints them."""
-    argv = [program, "-d", "--no-show-raw-insn", str(library)]
+    argv = [program, "-dz", "--no-show-raw-insn", str(library)]
     said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     lines = re.findall(r"(?m)^ *([0-9a-f]+):\t((?:\{e?vex\} )?\S+)([^\n<#]*)", said)
     return [(int(address, 16), name, operands) for address, name, operands in lines]
@@ -631,7 +631,8 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     code = f"""
 from pathlib import Path
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.inspect import libraries
+from build_pytorch.inspect import instructions
+from build_pytorch.inspect.elf_file import read_elf
 cpu = matrix_reader.load().cpus["armv9"]
 elf = read_elf(Path({str(library)!r}))
 result = instructions.scan(elf, cpu, lambda *_: None)
