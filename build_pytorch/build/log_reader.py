@@ -263,7 +263,7 @@ class BuildProgress:
             self._after_mismatch = 4
         if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
             self._after_mismatch -= 1
-            self._mismatches.append(text)
+            self._mismatches.append(text[:500])
 
     @property
     def mismatch(self) -> str:

@@ -41,9 +41,9 @@ def run(options: DiagnoseOptions) -> int:
         variant = chosen[0] if chosen else named_variant(matrix, head)
         diagnosis = diagnose(itertools.chain(head, lines), variant)
     if options.json:
-        print_json(_document(diagnosis), sys.stdout)
+        print_json(document(diagnosis), sys.stdout)
     else:
-        _show(Screen(sys.stdout), name, diagnosis, is_given=bool(chosen))
+        show(Screen(sys.stdout), name, diagnosis, is_given=bool(chosen))
     return EXIT_OK
 
 
@@ -69,7 +69,7 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
 
 
-def _document(diagnosis: LogDiagnosis) -> dict[str, Any]:
+def document(diagnosis: LogDiagnosis) -> dict[str, Any]:
     """Return the document of --json."""
     stop, failure = diagnosis.stop, diagnosis.failure
     return {
@@ -89,7 +89,8 @@ def _document(diagnosis: LogDiagnosis) -> dict[str, Any]:
     }
 
 
-def _show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool) -> None:
+def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:
+    """Print a diagnosis for people. `is_given`: the user named the variant."""
     log = "standard input" if name == "-" else name
     variant = diagnosis.variant
     whose = f"{variant.id}" if variant else "unknown variant, see --variant"
