@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
+WIDTH: Final = 80
+"""Columns that output for people may fill."""
+
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 """Stands for the start of a colour until `write`; text from outside cannot contain it."""
@@ -49,6 +52,28 @@ class Screen:
         if not (self.colour and colour):
             return text
         return f"{_OUR_ESCAPE}{_COLOURS[colour]}m{text}{_OUR_ESCAPE}0m"
+
+    def fold(self, head: str, text: str, colour: str = "", indent: int = 4) -> None:
+        """Print a text after a head in a colour, in lines of at most 80 columns.
+
+        Later lines are indented. Only a word that is longer, such as a path, is not broken.
+        """
+        if len(head) + len(text) <= WIDTH and "\n" not in text:
+            self.line(f"{self.paint(head, colour)}{text}".rstrip())
+            return
+        import textwrap
+
+        first, *rest = textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=" " * len(head),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        self.line(f"{self.paint(head, colour)}{first[len(head) :]}".rstrip())
+        for line in rest:
+            self.line(line)
 
     def diff(self, text: str) -> None:
         """Print a unified diff."""

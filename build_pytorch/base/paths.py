@@ -24,3 +24,8 @@ MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
 VARIANTS_DOC: Final = "docs/reference/variants.md"
 RELEASE: Final = "release.nix"
+
+
+def is_checkout(root: Path) -> bool:
+    """Return whether a folder is a checkout that commands may work on."""
+    return (root / MATRIX.name).exists() or (root / ".flox").exists()

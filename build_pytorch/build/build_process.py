@@ -42,8 +42,7 @@ class Attempt:
         self.is_shared = False  #: whether other steps are built in the same process
         self._started = time.monotonic()
         with files.write_errors(root / self.log):
-            (root / self.log).parent.mkdir(parents=True, exist_ok=True)
-            self._file = (root / self.log).open("wb")
+            self._file = files.create_below(root, self.log)
 
     @property
     def seconds(self) -> float:

@@ -31,7 +31,7 @@ def commands_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` shows its options.",
-        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch` and `smoke`;",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
     ]
@@ -49,7 +49,5 @@ def _section(options: type[CommandOptions], commands: Sequence[Command]) -> Iter
         yield f"- `invoke {command.name}`: {command.summary}"
     yield from ("", "| option | meaning |", "|---|---|")
     for spec in option_specs(options):
-        usage = f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"
-        usage = f"{spec.metavar} ..." if spec.is_positional else usage
-        yield f"| `{usage}` | {spec.help.replace('|', chr(92) + '|')} |"
+        yield f"| `{spec.usage}` | {spec.help.replace('|', chr(92) + '|')} |"
     yield ""
