@@ -70,10 +70,10 @@ class PlainReader:
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
-        return self.read_text(plain_text(line.decode("utf-8", errors="replace")))
+        return self.owned(plain_text(line.decode("utf-8", errors="replace")))
 
-    def read_text(self, text: str) -> Iterator[LogLine]:
-        """Return the line with its owner."""
+    def owned(self, text: str) -> Iterator[LogLine]:
+        """Return a line as text with its owner."""
         if text.startswith("building '") and (built := _BUILDING.match(text)):
             self._current = self.owner(built[1])
             yield LogLine("", text)
@@ -127,7 +127,7 @@ class ForeignReader(PlainReader):
             prefix = _PREFIX.match(text)
             yield LogLine(prefix[1] if prefix else self.package, text)
         else:
-            yield from self.read_text(text)
+            yield from self.owned(text)
 
     def owner(self, name: str) -> str:
         """Return the owner of lines of a derivation: `package` or its name."""
