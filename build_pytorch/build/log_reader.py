@@ -112,7 +112,8 @@ class ForeignReader(PlainReader):
             self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
         if text.startswith("##["):
             self._is_script = text.startswith("##[group]Run ")
-        if failed := _FAILED.match(text):
+        is_error = text.startswith("error: ")
+        if is_error and (failed := _FAILED.match(text)):
             self._failed = self.owner(failed[1])
         if self._is_script:
             yield LogLine("", f"##{text}")
@@ -120,9 +121,9 @@ class ForeignReader(PlainReader):
             for found in self._nix.read(text.encode("utf-8", errors="replace")):
                 owner = self.owner(found.derivation) if found.derivation else ""
                 yield LogLine(owner, found.text, found.phase, found.began, found.where)
-        elif quoted := _QUOTED_BY_NIX.match(text):
+        elif text.startswith(" ") and (quoted := _QUOTED_BY_NIX.match(text)):
             yield LogLine(self._failed, text[quoted.end() :])
-        elif self._is_ours and not text.startswith("error: "):
+        elif self._is_ours and not is_error:
             # Lines of dependencies have a prefix, those of the variant have none.
             prefix = _PREFIX.match(text)
             yield LogLine(prefix[1] if prefix else self.package, text)
