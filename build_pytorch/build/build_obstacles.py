@@ -40,20 +40,20 @@ def before_evaluation(
     if force or not variants:
         return
     found = verification.verify(matrix, root, variants=variants).findings
-    wrong: dict[Variant, list[str]] = {}
+    wrong: dict[str, list[str]] = {}
     stale = []
     for variant in variants:
         ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
         if ids and _is_stale(matrix, root, variant):
             stale.append(variant.id)
         elif ids:
-            wrong[variant] = ids
+            wrong[variant.id] = ids
     if stale:
         yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
-    for variant, ids in wrong.items():
+    for name, ids in wrong.items():
         yield (
-            f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
-            f"`invoke verify {variant.id}` shows where, --force builds it anyway"
+            f"{name}: verification finds {', '.join(dict.fromkeys(ids))}; "
+            f"`invoke verify {name}` shows where, --force builds it anyway"
         )
 
 
