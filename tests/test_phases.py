@@ -290,7 +290,9 @@ def findings(project: Project, severity: str) -> list[dict[str, str]]:
     return [finding for finding in document["findings"] if finding["severity"] == severity]
 
 
-@pytest.mark.parametrize("old", ["# Keeps the build", "# Digest of", "# pytorch-python313-cpu-avx2"])
+@pytest.mark.parametrize(
+    "old", ["# Keeps the build", "# Digest of", "# pytorch-python313-cpu-avx2"]
+)
 def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", old, f"{old} or so")
     text = project.recipe("cpu-avx2").read_text()
