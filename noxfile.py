@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import signal
 import sys
 from pathlib import Path
 
 import nox
 
+# Nox looks for uv, which no session uses, and prints that it is missing.
+logging.getLogger("nox").addFilter(lambda record: "uv binary" not in str(record.msg))
+if {"-l", "--list", "--list-sessions"} & set(sys.argv):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `nox -l | head`
 nox.options.sessions = ["lint", "verify", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 
@@ -62,23 +69,30 @@ def smoke(session: nox.Session) -> None:
         raise SystemExit(code)
 
 
-def _variants() -> list[nox.param]:
-    """A parameter for each variant, with its id and tags. None if matrix.toml is wrong."""
+@nox.session(venv_backend="none")
+def build(session: nox.Session) -> None:
+    """Build the variants named after --; the options of `invoke build`."""
+    if code := _run("build", session):
+        raise SystemExit(code)
+
+
+def _add_build_sessions() -> None:
+    """Add a session for each variant, with its tags. None if matrix.toml is wrong."""
     from build_pytorch.base.errors import BuildPytorchError
 
     try:
         from build_pytorch.matrix.matrix_reader import load
         from build_pytorch.matrix.selection import session_ids
 
-        return [nox.param(v.package, id=id_, tags=tags) for v, id_, tags in session_ids(load())]
+        for variant, name, tags in session_ids(load()):
+            build_one = functools.partial(_build_one, variant.package)
+            build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
+            nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
     except (BuildPytorchError, ModuleNotFoundError):
-        return []  # the sessions that need the matrix report what is wrong
+        return  # the sessions that need the matrix report what is wrong
 
 
-@nox.session(venv_backend="none")
-@nox.parametrize("package", _variants())
-def build(session: nox.Session, package: str) -> None:
-    """Build one variant, or those of a tag (-t sm120); options of `invoke build` after --."""
+def _build_one(package: str, session: nox.Session) -> None:
     from build_pytorch.cli.build_session import ends_nox, run_session
 
     code, skipped = run_session(package, session.posargs)
@@ -88,6 +102,9 @@ def build(session: nox.Session, package: str) -> None:
         raise SystemExit(code)
     if code:
         session.error(f"exit code {code}")
+
+
+_add_build_sessions()
 
 
 @nox.session

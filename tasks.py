@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from build_pytorch.base.errors import reporting_missing_packages
+import os
+import sys
 
+# Invoke turns bytecode off: each command would compile the whole package, a tenth of its time.
+sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+
+from build_pytorch.base.errors import (  # noqa: E402 - see above
+    end_at_ctrl_c,
+    reporting_missing_packages,
+)
+
+end_at_ctrl_c()
 with reporting_missing_packages():
     from build_pytorch.cli.invoke_tasks import collection
 

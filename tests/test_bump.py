@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project, error_line, needs_nix
+from conftest import PROJECT, Project, copied_project, error_line, needs_nix
 from test_prefetch import OTHER, tool
 
 from build_pytorch.base.errors import ToolError
@@ -346,6 +347,18 @@ def test_an_impossible_target_is_one_line(
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 
+def test_another_checkout_can_be_moved(api: Api, project: Project, tmp_path: Path) -> None:
+    del api
+    other = copied_project(tmp_path / "other")
+    before = project.snapshot()
+    done = bump(project, "--torch", "2.11.0", "--root", str(other.root))
+    assert done.returncode == 0, done.stdout + done.stderr
+    changed = {p for p, data in project.snapshot().items() if before.get(p) != data}
+    assert changed == {p for p in changed if p.startswith("tools/")}
+    assert 'version = "2.11.0"' in (other.root / "matrix.toml").read_text()
+    assert "2.11.0" in other.recipe("cpu-avx2").read_text()
+
+
 # --- outdated ---
 
 
@@ -357,10 +370,15 @@ def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:
     assert f"nixpkgs {PIN}: {NEW_PIN} is newer (nixos-unstable of 2026-11-01)" in done.stdout
     rows = json.loads(project.invoke("outdated", "--json").stdout)
     assert [(row["name"], row["newer"]) for row in rows] == [("torch", True), ("nixpkgs", True)]
+    for options in (["--check"], ["--check", "--json"]):
+        assert project.invoke("outdated", *options).returncode == 1
 
 
 def test_outdated_states_that_nothing_is_newer(api: Api, project: Project) -> None:
     releases = "/repos/pytorch/pytorch/releases?per_page=50"
     api.answers[releases] = ok([{"tag_name": "v2.10.0", "prerelease": False}])
-    done = project.invoke("outdated")
+    newest = ok({"sha": PIN, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}})
+    api.answers["/repos/NixOS/nixpkgs/commits/nixos-unstable"] = newest
+    done = project.invoke("outdated", "--check")
+    assert done.returncode == 0
     assert "torch 2.10.0: is the newest" in done.stdout

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
+import os
+import pty
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -14,12 +18,13 @@ from typing import get_type_hints
 
 import pytest
 from conftest import PROJECT, Project, error_line
-from invoke.parser.parser import ParseMachine, Parser
+from invoke.program import Program
 
 from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, option_specs
-from build_pytorch.cli.invoke_tasks import collection
+from build_pytorch.cli.declaration import Command, help_text, option_specs, parsed
+from build_pytorch.cli.invoke_tasks import InvokeMenu
 
 BREAK = ('capability = "12.1"', 'capability = "sm_121"')
 
@@ -28,6 +33,15 @@ def test_invoke_lists_the_phases_with_a_line_each(project: Project) -> None:
     listing = project.invoke("--list").stdout
     for name in ("phase1", "phase2", "phase3", "phase4", "phase5", "all", "verify"):
         assert any(line.split()[:1] == [name] for line in listing.splitlines())
+
+
+def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Project) -> None:
+    compiled = project.root / "build_pytorch/cli/__pycache__"
+    shutil.rmtree(compiled)
+    project.run("invoke", "--list", env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert not compiled.exists()
+    project.run("invoke", "--list", env={"PYTHONDONTWRITEBYTECODE": ""})
+    assert list(compiled.glob("commands.*.pyc"))
 
 
 @pytest.mark.parametrize("task", ["phase1", "all", "verify"])
@@ -74,16 +88,148 @@ def test_verify_is_the_same_by_both_names(project: Project) -> None:
     assert json.loads(by_nox.stdout) == json.loads(by_invoke.stdout)
 
 
-@pytest.mark.parametrize("name", ["verify", "prefetch", "smoke", "build"])
-def test_invoke_and_nox_offer_the_same_options(project: Project, name: str) -> None:
-    session = "build(cpu-avx2)" if name == "build" else name
-    by_nox = project.nox("-s", session, "--", "--help").stdout
-    by_invoke = project.invoke("--help", name).stdout
-    offered = set(re.findall(r"--[a-z][a-z-]+", by_nox.partition("options:")[2])) - {"--help"}
-    assert offered == set(re.findall(r"(?m)^  (--[a-z][a-z-]+)", by_invoke)) - {"--variants"}
-    assert {f"--{spec.name}" for spec in option_specs(COMMANDS[name].options)} == offered | {
-        "--variants" for spec in option_specs(COMMANDS[name].options) if spec.is_positional
-    }
+@pytest.mark.parametrize("name", ["verify", "prefetch", "smoke", "build(cpu-avx2)", "build"])
+def test_invoke_and_nox_print_the_same_help(project: Project, name: str) -> None:
+    by_nox = project.nox("-s", name, "--", "--help")
+    by_invoke = project.invoke("--help", name.partition("(")[0])
+    assert by_nox.returncode == by_invoke.returncode == 0
+    assert by_nox.stdout == by_invoke.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_help_shows_every_option_with_its_value_in_80_columns(command: Command) -> None:
+    shown = help_text(command)
+    assert all(len(line) <= 80 and line == line.rstrip() for line in shown.splitlines())
+    for spec in option_specs(command.options):
+        assert re.search(
+            rf"(?m)^  (-\w, )?{re.escape(spec.usage.rpartition(', ')[2])}(  |$)", shown
+        )
+    assert ("[VARIANT ...]" in shown) == any(s.is_positional for s in option_specs(command.options))
+
+
+def words_of_options(*kinds: str) -> list[tuple[str, str]]:
+    return [
+        (command.name, f"--{spec.name}")
+        for command in COMMANDS.values()
+        for spec in option_specs(command.options)
+        if spec.kind in kinds and not spec.is_positional
+    ]
+
+
+@pytest.mark.parametrize(("name", "option"), words_of_options("value", "values"))
+def test_every_option_refuses_to_be_without_its_value(name: str, option: str) -> None:
+    for words in ([option], [option, "--json"], [option, "-v"]):
+        with pytest.raises(BuildPytorchError, match=f"^{option}: the value is missing; write "):
+            parsed(COMMANDS[name], words)
+
+
+@pytest.mark.parametrize(("name", "option"), words_of_options("flag"))
+def test_every_flag_refuses_a_value(name: str, option: str) -> None:
+    with pytest.raises(BuildPytorchError, match=f"^{option}: takes no value; remove =1"):
+        parsed(COMMANDS[name], [f"{option}=1"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("word", ["--nope", "-x", "--dry", "--pty", "-R", "--=", "---", "-"])
+def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
+    takes_names = any(spec.is_positional for spec in option_specs(COMMANDS[name].options))
+    if word == "-":  # is a name, such as that of standard input
+        given, rest = parsed(COMMANDS[name], [word])
+        assert (given, rest) == (({"variants": ["-"]}, []) if takes_names else ({}, ["-"]))
+        return
+    with pytest.raises(BuildPytorchError, match=rf"^unknown option {word.partition('=')[0]}; "):
+        parsed(COMMANDS[name], [word])
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["invoke", "biuld"], 'unknown command "biuld"; did you mean "build"?'),
+        (["invoke", "xyzzy"], 'unknown command "xyzzy"; `invoke --list` shows all commands'),
+        (["invoke", "--nope"], 'unknown option "--nope"; `invoke --list` shows all commands'),
+        (["invoke", "--help", "biuld"], 'unknown command "biuld"; did you mean "build"?'),
+        (["invoke", "build", "--jobs"], "--jobs: the value is missing; write --jobs N"),
+        (["invoke", "build", "--all", "--gpu", "--dry-run"], "--gpu: the value is missing; write"),
+        (["invoke", "verify", "--only"], "--only: the value is missing; write --only CHECK"),
+        (["invoke", "build", "--variants", "x"], "unknown option --variants; "),
+        (["invoke", "all", "phase1", "--nope"], "unknown option --nope; `invoke --help phase1` "),
+        (["invoke", "phase1", "foo"], 'phase1: takes no names; found "foo"'),
+        (["nox", "-s", "verify", "--", "--only"], "--only: the value is missing; write --only C"),
+        (["nox", "-s", "prefetch", "--", "x"], 'prefetch: takes no names; found "x"'),
+        (["nox", "-s", "build(cpu-avx2)", "--", "--isa"], "--isa: the value is missing; write "),
+        (["nox", "-s", "build", "--", "--nope"], "unknown option --nope"),
+    ],
+)
+def test_wrong_words_are_one_line_and_exit_with_2(
+    project: Project, argv: list[str], says: str
+) -> None:
+    before = project.snapshot()
+    done = project.run(*argv)
+    assert done.returncode == 2
+    assert error_line(done).startswith(says)
+    assert project.snapshot() == before
+
+
+def test_invoke_without_words_shows_the_commands(project: Project) -> None:
+    done = project.invoke()
+    assert done.returncode == 0
+    assert done.stdout == project.invoke("--list").stdout
+    for command in COMMANDS.values():
+        assert f"  {command.summary}\n" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_tasks_run_one_after_the_other_until_one_fails(project: Project) -> None:
+    done = project.invoke("phase2", "--check", "phase4", "--dry-run")
+    assert (done.returncode, done.stdout.count("Total: ")) == (0, 2)
+    project.recipe("cuda13_0-sm90-avx2").unlink()
+    done = project.invoke("phase2", "--check", "phase4", "--dry-run")
+    assert (done.returncode, done.stdout.count("Total: ")) == (1, 1)
+
+
+def test_nox_lists_a_short_line_for_each_variant_and_prints_nothing_of_uv(
+    project: Project,
+) -> None:
+    listing = project.nox("-l").stdout
+    assert "- build(sm120-avx512vnni) [sm120,avx512vnni,cuda13_0,gpu] -> SM120, AVX-512 " in listing
+    described = [line.partition(" -> ")[2] for line in listing.splitlines() if " -> " in line]
+    assert len(set(described)) == len(described) > 44
+    done = project.nox("-s", "verify", "--", "--only", "text")
+    assert "uv binary" not in done.stdout + done.stderr
+
+
+def test_nox_works_from_a_subfolder(project: Project) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "nox",
+            "-f",
+            "../noxfile.py",
+            "-s",
+            "verify",
+            "--",
+            "--only",
+            "text",
+        ],
+        cwd=project.root / "docs",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "44 of 44 recipes" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(project: Project, shell: str) -> None:
+    script = project.invoke("--print-completion-script", shell).stdout
+    assert "--complete" in script
+    done = project.invoke("--complete", "--", "invoke", "bu")
+    assert "build" in done.stdout.split()
+    done = project.invoke("--complete", "--", "invoke", "build", "--")
+    assert {"--dry-run", "--jobs"} <= set(done.stdout.split())
+    assert "--variants" not in done.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -99,19 +245,29 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
     [
         ("verify sm90-* cpu-avx2", {"variants": ["sm90-*", "cpu-avx2"]}),
         (
-            "verify --only text a --only syntax b",
+            "verify --only text a --only=syntax b",
             {"variants": ["a", "b"], "only": ["text", "syntax"]},
         ),
         ("verify --root x a", {"variants": ["a"], "root": "x"}),
-        ("verify a --json", {"variants": ["a"], "json": True}),
+        ("verify a --json -v", {"variants": ["a"], "json": True, "verbose": True}),
+        ("recommend --machine -", {"machine": "-"}),
+        ("recommend --gpu=1", {"gpu": "1"}),
+        ("smoke --device -1", {"device": "-1"}),
+        ("publish --org= a", {"variants": ["a"], "org": ""}),
+        ("verify -h", {"help": True}),
     ],
 )
-def test_a_task_takes_any_number_of_variants(words: str, given: dict[str, object]) -> None:
-    """Fails if a new version of Invoke changes the parser method that invoke_tasks replaces."""
-    (context,) = Parser(contexts=collection().to_contexts()).parse_argv(words.split())
-    values = {argument.name: argument.value for argument in context.args.values()}
-    assert {name: value for name, value in values.items() if value} == given
-    assert list(inspect.signature(ParseMachine.handle).parameters) == ["machine", "token"]
+def test_words_become_arguments(words: str, given: dict[str, object]) -> None:
+    name, *rest = words.split()
+    assert parsed(COMMANDS[name], rest) == (given, [])
+
+
+def test_invoke_still_has_the_methods_that_the_menu_replaces() -> None:
+    """Fails if a new version of Invoke changes what InvokeMenu relies on."""
+    for method in ("parse_tasks", "execute", "print_task_help", "list_tasks", "no_tasks_given"):
+        ours, theirs = getattr(InvokeMenu, method), getattr(Program, method)
+        assert [*inspect.signature(ours).parameters] == [*inspect.signature(theirs).parameters]
+        assert ours is not theirs
 
 
 def test_verify_works_on_another_root(project: Project, legacy: Path) -> None:
@@ -158,6 +314,10 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
             ["bash", "-c", script], cwd=project.root, capture_output=True, text=True, check=False
         )
 
+    for command in ("invoke --list", "invoke", "invoke --help build", "nox -l", "invoke status"):
+        done = piped(command)
+        assert "Traceback" not in done.stderr, command
+        assert "Broken" not in done.stderr, command
     for command in ("invoke verify", "invoke all", "nox -s verify"):
         done = piped(command)
         assert done.stdout.endswith("code 1\n"), command
@@ -165,14 +325,62 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
     assert project.recipe("cuda13_0-sm90-avx2").exists()
 
 
+def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None:
+    kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    (project.root / "msgspec.py").write_text(kill)
+    done = project.invoke("all")
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted; every file is whole, run again to go on\n"
+    (project.root / "msgspec.py").unlink()
+    for module in ("cli/phases.py", "generate/rendering.py"):
+        path = project.root / "build_pytorch" / module
+        text = path.read_text()
+        path.write_text(text.replace("from __future__ import annotations\n", kill, 1))
+        done = project.invoke("all")
+        assert (done.returncode, done.stderr.count("interrupted"), done.stderr.count("\n")) == (
+            130,
+            1,
+            1,
+        )
+        path.write_text(text)
+
+
+def test_ctrl_c_after_the_work_is_done_changes_nothing(project: Project) -> None:
+    late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+    (project.root / "tasks.py").write_text((project.root / "tasks.py").read_text() + late)
+    done = project.invoke("all", "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].startswith("44 of 44 recipes")
+
+
+def test_each_of_several_errors_is_marked_as_one(project: Project) -> None:
+    project.edit("matrix.toml", *BREAK)
+    project.edit("matrix.toml", "max_jobs = 32", "max_jobs = 0")
+    done = project.invoke("verify")
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "error"]
+
+
+def test_ci_matrix_is_readable_on_a_terminal_and_one_line_in_a_pipe(project: Project) -> None:
+    piped = project.invoke("ci-matrix", "cpu-*").stdout
+    assert piped.count("\n") == 1
+    main, worker = pty.openpty()
+    command = [sys.executable, "-m", "invoke", "ci-matrix", "cpu-*"]
+    subprocess.run(command, cwd=project.root, stdout=worker, check=True)
+    shown = os.read(main, 1 << 16).decode()
+    assert shown.startswith('{\r\n  "include": [')
+    assert json.loads(shown) == json.loads(piped)
+
+
 def test_colour_is_for_terminals_only(project: Project) -> None:
     assert "\x1b" not in project.invoke("all").stdout
 
-    class Terminal:
+    class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"  # type: ignore[arg-type]
+    screen = Screen(Terminal())
+    screen.line(screen.paint("x", "red"))
+    assert screen.stream.getvalue() == "\x1b[31mx\x1b[0m\n"  # type: ignore[attr-defined]
 
 
 def test_the_menus_hold_no_logic() -> None:
@@ -190,7 +398,6 @@ def test_the_menus_hold_no_logic() -> None:
         (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
         (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
         (["build", "cpu-avx2", "--jobs", "0"], 'found "0"; allowed: a whole number from 1 to 1024'),
-        (["recommend", "--for", "trainng"], 'inference, training; did you mean "training"?'),
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),

@@ -39,7 +39,7 @@ def test_kill_9_at_any_moment_leaves_every_file_whole(project: Project) -> None:
     """A few rounds; `python tests/fuzz/kills.py 1000` kills more often."""
     seed = time.time_ns() % (1 << 30)
     killer = PhaseKiller(project)
-    counts = phases(killer, random.Random(seed), 24)  # noqa: S311 - moments, no secrets
+    counts = phases(killer, random.Random(seed), 24)
     killer.end()
     assert counts["phase kills"] == 24, f"seed {seed}"
     assert counts["temporary files"], f"seed {seed}: no kill hit while files were written"

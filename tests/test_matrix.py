@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import jsonschema
 import msgspec
 import pytest
 from conftest import PROJECT
+from fuzz import matrices
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
@@ -160,7 +162,6 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
         ("level = 2", "level = 0", "cpu.avx512.level", "from 1 to 99"),
         ("level = 3", "level = 4", "cpu.avx512vnni.level", "the level of avx512bf16"),
-        ('["inference"]', '["inferense"]', "good_for[0]", 'did you mean "inference"?'),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
             'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
@@ -249,6 +250,8 @@ def test_a_fraction_is_no_number_of_jobs() -> None:
 def test_a_long_value_is_shortened() -> None:
     message = error_of('driver = "580.65.06"', f'driver = "{"5" * 500}"')
     assert f'found "{"5" * 76}...; allowed: a driver version' in message
+    message = error_of('driver = "580.65.06"', f'driver = "{"5" * 5000}"')
+    assert "found 5000 characters; allowed: at most 1000 characters" in message
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -384,10 +387,77 @@ def test_the_line_is_the_one_to_fix(old: str, new: str) -> None:
     assert error_of(old, new).startswith(f"matrix.toml:{line_of(old)}: ")
 
 
-def test_broken_toml_gives_line_and_column() -> None:
-    message = error_of("[release.cuda13_0.python]", "[release.cuda13_0.python")
-    assert message.startswith(f"matrix.toml:{line_of('[release.cuda13_0.python]')}:")
-    assert "not valid TOML" in message
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('owner = "pytorch"', 'owner = "pytorch', "torch.owner: {}the text is not closed; add"),
+        ('owner = "pytorch"', "owner = 'pytorch", "torch.owner: {}the text is not closed; add"),
+        ('owner = "pytorch"', "owner = pytorch", "torch.owner: {}found no value; put a text into"),
+        ('owner = "pytorch"', "owner", "torch.owner: {}found a key without a value; allowed: KEY"),
+        ('owner = "pytorch"', '= "pytorch"', "cuda13_0.torch: {}found no key; allowed: KEY ="),
+        ('owner = "pytorch"', 'owner = "a\\q"', "torch.owner: {}found a backslash that"),
+        ('owner = "pytorch"', 'owner = "a\x1b"', "torch.owner: {}found a character that TOML does"),
+        ('owner = "pytorch"', "owner = 0x" + "f" * 5000, "torch.owner: found a number longer"),
+        ('owner = "pytorch"', 'owner = "a" repo = "b"', "torch.owner: {}found more after the va"),
+        ('owner = "pytorch"', "owner = [[" * 90, "torch.owner: found a nesting longer or deeper"),
+        ('owner = "pytorch"', "owner" + ".a" * 20000 + " = 1", "a: found a key longer or deeper"),
+        ('owner = "pytorch"', "owner = {" + "a." * 20000 + "a = 1}", "torch.owner: found a key lo"),
+        (
+            "[release.cuda13_0.python]",
+            "[release.cuda13_0.python",
+            "python: {}the header of the tab",
+        ),
+        ('title = "AVX2"', 'title = """AVX2', "cpu.avx2.title: {}the text is not closed; add the"),
+    ],
+)
+def test_broken_toml_is_one_line_with_its_key_and_what_to_do(old: str, new: str, says: str) -> None:
+    message = error_of(old, new)
+    assert message.startswith(f"matrix.toml:{line_of(old)}: ")
+    assert says.format("not valid TOML: ") in message
+
+
+def test_a_key_or_table_that_is_set_twice_is_named_with_both_lines() -> None:
+    first = line_of('owner = "pytorch"')
+    assert error_of('repo = "pytorch"', 'repo = "pytorch"\nowner = "x"') == (
+        f"matrix.toml:{first + 2}: release.cuda13_0.torch.owner: "
+        f"not valid TOML: set twice, first in line {first}; keep one of them"
+    )
+    first = line_of("[gpu.sm90]")
+    message = error_of("[cpu.avx2]", "[gpu.sm90]\n[cpu.avx2]")
+    assert f": gpu.sm90: not valid TOML: set twice, first in line {first}; " in message
+
+
+def test_lists_that_multiply_to_millions_of_variants_are_refused_at_once() -> None:
+    many = ", ".join(['"sm110"'] * 10_000)
+    assert (
+        "release: found 20040 variants; allowed: 10000 at most"
+        in errors_of(('gpu = ["sm110", "sm121"]', f"gpu = [{many}]"))[0]
+    )
+
+
+def test_a_list_of_allowed_names_is_shortened() -> None:
+    gpus = "".join(
+        f'[gpu.sm{n}]\ncapability = "{n // 10}.{n % 10}"\nfamily = "x"\nfirst_cuda = "11.0"\n'
+        'hosts.x86_64-linux = ["x"]\n'
+        for n in range(130, 990)
+    )
+    broken = ('gpu = ["sm110", "sm121"]', 'gpu = ["none"]')
+    (message,) = errors_of(broken, ("[cpu.avx2]", f"{gpus}\n[cpu.avx2]"))
+    assert "and 849 more" in message
+    assert len(message) < 400
+
+
+def test_a_file_larger_than_1_mb_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text(TEXT + "#" * 1_000_000)
+    with pytest.raises(MatrixError, match=r"^matrix\.toml:1: top level: found 1\.0 MB; allowed: 1"):
+        matrix_reader.load(path)
+
+
+def test_broken_matrices_give_lines_with_places_and_no_traceback() -> None:
+    counts = matrices.run(seed=1, count=300)
+    assert counts["refused"] + counts["valid"] == 300
+    assert counts["refused"] > 200
 
 
 @pytest.mark.parametrize("text", ["", "a" * 10, "[" * 5000, "x = " + "9" * 5000, "release = 3"])
@@ -396,14 +466,26 @@ def test_what_is_no_matrix_at_all_is_one_error(text: str) -> None:
         matrix_reader.parse(text)
 
 
-def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(MatrixError, match="No such file"):
-        matrix_reader.load(tmp_path / "none.toml")
-    with pytest.raises(MatrixError, match="Is a directory"):
+def test_a_file_that_cannot_be_read_is_one_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    with pytest.raises(MatrixError, match=r"matrix\.toml: no such file; restore it with `git ch"):
+        matrix_reader.load(path)
+    with pytest.raises(MatrixError, match="cannot be read: Is a directory; restore it"):
         matrix_reader.load(tmp_path)
-    (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
-    with pytest.raises(MatrixError, match="not UTF-8"):
-        matrix_reader.load(tmp_path / "latin.toml")
+    os.mkfifo(path)
+    with pytest.raises(MatrixError, match="cannot be read: not a regular file; restore it"):
+        matrix_reader.load(path)
+    with pytest.raises(MatrixError, match="not a regular file"):
+        matrix_reader.load(Path("/dev/zero"))
+
+
+def test_text_that_is_not_utf8_is_named_by_line_and_key() -> None:
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.decode(TEXT.replace("Haswell and", "Haswell \xe9", 1).encode("latin-1"))
+    assert str(caught.value) == (
+        f"matrix.toml:{line_of('Haswell and')}: cpu.avx2.cpus: "
+        "byte 0xe9 is not UTF-8; save the file as UTF-8"
+    )
 
 
 HOSTILE = [
@@ -486,6 +568,28 @@ def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]
     assert done.stdout == SCHEMA.read_text()
 
 
+@pytest.mark.parametrize(
+    ("feature", "platform", "says"),
+    [
+        ("gccarch-armv9-a", "aarch64-linux", ""),
+        ("gccarch-armv9a", "aarch64-linux", 'did you mean "gccarch-armv9-a"?'),
+        ("gccarch-armv9-a", "x86_64-linux", "allowed: builder_feature of a CPU ISA of its platf"),
+        ("kvm", "x86_64-linux", ""),
+    ],
+)
+def test_a_builder_states_its_cpu_by_names_of_isas(feature: str, platform: str, says: str) -> None:
+    builder = (
+        f'\n[[builder]]\nuri = "ssh://x"\nplatforms = ["{platform}"]\nfeatures = ["{feature}"]\n'
+    )
+    if not says:
+        matrix_reader.parse(TEXT + builder)
+        return
+    with pytest.raises(MatrixError) as error:
+        matrix_reader.parse(TEXT + builder)
+    assert "builder[0].features[0]: found" in str(error.value)
+    assert says in str(error.value)
+
+
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
     assert page == matrix_reference.page()
@@ -500,7 +604,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu",
         "[[builder]]": "uri platforms key jobs speed features host_key",
-        "[gpu.NAME]": "capability family hosts first_cuda last_cuda",
+        "[gpu.NAME]": "capability family hosts first_cuda last_cuda driver",
     }.items():
         assert list(described[header]) == keys.split()
     documented = {key for keys in described.values() for key in keys}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import PROJECT, Project, error_line, needs_nix
+from conftest import PROJECT, Project, copied_project, error_line, needs_nix
 
 from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -145,6 +145,19 @@ def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project, kind: st
     assert (project.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
     assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
     assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_the_hash_of_another_checkout_is_taken(project: Project, tmp_path: Path) -> None:
+    other = copied_project(tmp_path / "other")
+    log = other.root / "build.log"
+    log.write_text(log_of("Nix 2.8", PATCH, OTHER))
+    done = project.invoke("prefetch", "--from-log", str(log), "--root", str(other.root))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.root / "matrix.toml").read_text() == TEXT
+    assert OTHER not in project.recipe("cuda13_0-sm90-avx2").read_text()
+    assert (other.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
+    assert OTHER in other.recipe("cuda13_0-sm90-avx2").read_text()
 
 
 @needs_nix
@@ -337,7 +350,7 @@ def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
     assert by_name["magma_patch"]["hash"] == hashes.to_sri(out.stdout)
     fleet = matrix_reader.load(project.root / "matrix.toml")
-    assert fleet.warnings == ()
+    assert fleet.notes == ()
     assert project.invoke("all", "--check").returncode == 0
 
 

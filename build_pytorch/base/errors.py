@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -13,14 +15,15 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_UNDECIDED: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
+INTERRUPTED: Final = "interrupted; every file is whole, run again to go on"
+
 EXIT_CODES: Final = {
     EXIT_OK: "Done.",
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
     "`build`: the number of variants that failed, at most 100. "
-    "`recommend`: no variant runs on the machine. Also what Invoke itself refuses: an unknown "
-    "command or option, or an option without its value.",
-    EXIT_BAD_INPUT: "Bad input: wrong arguments, a wrong matrix.toml, a missing program, a folder "
-    "that cannot be written. Nothing was changed.",
+    "`recommend`: no variant runs on the machine. `outdated --check`: something is newer.",
+    EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
+    "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
     EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM).",
 }
@@ -32,8 +35,22 @@ class BuildPytorchError(Exception):
 
     exit_code = EXIT_BAD_INPUT
 
+    @property
+    def lines(self) -> list[str]:
+        """The errors: one, whose further lines are details."""
+        return [str(self)]
 
-class MatrixError(BuildPytorchError):
+
+class DocumentError(BuildPytorchError):
+    """A document does not have the form that it should: one error in each line."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The errors, one for each wrong value."""
+        return str(self).split("\n")
+
+
+class MatrixError(DocumentError):
     """matrix.toml is unreadable or invalid."""
 
 
@@ -57,8 +74,23 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean "X"?` if a known word is close to `word`, else an empty text."""
     import difflib  # 5 ms, for errors only
 
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word[:80], list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def end_at_ctrl_c() -> None:
+    """Let Ctrl-C end this process with one line and exit code 130: while modules are imported.
+
+    Nothing has been started or written then. Exceptions would not do: Python ignores them in some
+    places, and prints a traceback in others.
+    """
+
+    def end(_number: int, _frame: object) -> None:
+        os.write(2, f"error: {INTERRUPTED}\n".encode())
+        os._exit(EXIT_INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
 
 
 @contextlib.contextmanager

@@ -226,8 +226,8 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
             rows.append((Action.UNCHANGED, path if number == 1 else f"{number} files", reason))
         label = f"{group:<6}" if group else ""
         for action, what, reason in rows:
-            painted = screen.paint(f"{action:<9}", _COLOURS.get(action, ""))
-            screen.line(f"  {label}{painted}  {visible(what)}: {visible(reason)}")
+            head = f"  {label}{action:<9}  "
+            screen.fold(head, f"{visible(what)}: {visible(reason)}", _COLOURS.get(action, ""))
 
 
 _COLOURS: Final = {

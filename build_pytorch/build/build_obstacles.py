@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +15,10 @@ from typing import Final
 import psutil
 
 from build_pytorch.base import files
+from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
+from build_pytorch.generate import rendering
+from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Build, Matrix, Variant
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
@@ -35,13 +40,27 @@ def before_evaluation(
     if force or not variants:
         return
     found = verification.verify(matrix, root, variants=variants).findings
+    wrong: dict[Variant, list[str]] = {}
+    stale = []
     for variant in variants:
         ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
-        if ids:
-            yield (
-                f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
-                f"`nox -s verify -- {variant.id}` shows where, --force builds it anyway"
-            )
+        if ids and _is_stale(matrix, root, variant):
+            stale.append(variant.id)
+        elif ids:
+            wrong[variant] = ids
+    if stale:
+        yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
+    for variant, ids in wrong.items():
+        yield (
+            f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
+            f"`invoke verify {variant.id}` shows where, --force builds it anyway"
+        )
+
+
+def _is_stale(matrix: Matrix, root: Path, variant: Variant) -> bool:
+    """Return whether `invoke all` would write the recipe, which nobody edited."""
+    text = rendering.texts(matrix)[variant.path]
+    return plan_text(Tree(root), variant.path, text).action.writes
 
 
 def stopped_results(
@@ -65,7 +84,7 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
     missing: dict[str, list[str]] = {}
     for step in steps:
         drv = step.derivation
-        if drv and not backend.builder(drv.system, drv.features):
+        if drv and not backend.builder(step.variant, drv):
             for feature in drv.features:
                 missing.setdefault(feature, []).append(step.variant.id)
     for feature, ids in missing.items():
@@ -76,11 +95,50 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
             )
 
 
+@functools.cache
+def _cpu() -> tuple[str, tuple[str, ...]]:
+    """Return the model and the flags of this machine's CPU, empty where they are unknown."""
+    from build_pytorch.smoke import script  # 20 ms, and a plan without builds needs none of it
+
+    facts = script.cpu_facts()
+    return facts["model"] or "the CPU here", tuple(facts["flags"])
+
+
+def missing_flags(variant: Variant) -> tuple[str, ...]:
+    """Return the flags of a variant's ISA that the CPU of this machine lacks.
+
+    None for another platform, which Nix emulates here, and where the CPU's flags are unknown.
+    """
+    flags = _cpu()[1]
+    is_native = variant.cpu.platform == f"{platform.machine()}-{platform.system().lower()}"
+    return missing_cpu_flags(variant.cpu, flags) if flags and is_native else ()
+
+
+def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
+    """Return why this machine cannot build a variant, and which builders can, or an empty text.
+
+    A build runs what it has built: tools in the source tree, and the import of torch at the end.
+    """
+    if not (missing := missing_flags(variant)):
+        return ""
+    feature = variant.cpu.builder_feature
+    able = [
+        builder.uri
+        for builder in matrix.builders
+        if variant.cpu.platform in builder.platforms and feature in {None, *builder.features}
+    ]
+    who = f"--builders matrix: {some(able)}" if able else f"no [[builder]] states {feature}"
+    return (
+        f"wrong CPU: a build runs what it compiles, and {_cpu()[0]} lacks {', '.join(missing)}; "
+        f"{who}; --force builds here"
+    )
+
+
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
     """Yield memory and disks that are too small for so many builds at once."""
     jobs, cores = min(jobs, len(steps)), max(1, cores)
     for build in _needs(steps):
-        needed = (build.reserved_memory + build.job_memory * cores) * jobs
+        needed = build.memory(jobs, cores)
         free = min(psutil.virtual_memory().available / _GIB, _memory())
         if free < needed:
             yield (

@@ -11,10 +11,12 @@ from build_pytorch.base import process
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.build_obstacles import wrong_cpu
 from build_pytorch.build.schedule import ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
+from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
@@ -36,6 +38,19 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
         return total / (self.jobs * self.cores) if self.cores else 0.0
 
     @property
+    def memory(self) -> float:
+        """Memory in GiB that the builds need that run at once."""
+        return max(
+            (s.variant.release.build.memory(self.jobs, self.cores) for s in self.builds),
+            default=0.0,
+        )
+
+    @property
+    def disk(self) -> float:
+        """Disk space in GiB that the builds need that run at once."""
+        return self.jobs * max((s.variant.release.build.disk for s in self.builds), default=0.0)
+
+    @property
     def builds(self) -> list[Step]:
         """What is to be built, in order."""
         return [step for step in self.steps if step.action == "build"]
@@ -51,10 +66,15 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     results = evidence.look(root, variants)
     rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
     obstacles = list(build_obstacles.before_evaluation(matrix, root, rest, force=force))
-    evaluated = DerivationSet({}, {})
+    evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run
-        evaluated = derivations.evaluate(root, rest, write=write)
+        try:
+            evaluated = derivations.evaluate(root, rest, write=write)
+        except UnreachablePinError:
+            if not settings.dry_run:
+                raise
+            notes.append("derivations not evaluated: the pin cannot be reached from here")
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     found = evaluated.derivations
     there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
@@ -73,7 +93,11 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(obstacles),
-        warnings=tuple(build_obstacles.few_cores(local, settings.jobs, cores)),
+        warnings=(
+            *notes,
+            *build_obstacles.few_cores(local, settings.jobs, cores),
+            *backend.warnings(building),
+        ),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -101,10 +125,16 @@ def _step(
     elif derivation and derivation.output in there:
         reason = "in the store already, only the link is missing"
     elif system not in backend.host.systems:
-        where = backend.builder(system, derivation.features if derivation else ())
+        where = backend.builder(variant, derivation)
         if not where:
             action = "skipped"
             reason = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
+            if backend.is_remote and variant.cpu.builder_feature:
+                reason += f" and states {variant.cpu.builder_feature}"
+    elif not backend.settings.force and (why := wrong_cpu(variant, backend.matrix)):
+        where = backend.builder(variant, derivation)
+        if not where:
+            action, reason = "skipped", why
     return Step(
         variant=variant,
         action=action,

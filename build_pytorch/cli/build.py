@@ -155,14 +155,15 @@ def _print_plan(screen: Screen, plan: BuildPlan) -> None:
         how += f", {plan.backend.summary}"
     elif plan.cores:
         how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.0f} hours in all"
-    screen.line(screen.paint(f"Plan: {how}", "bold"))
+        how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
+    screen.fold("Plan: ", how, "bold")
     width = max(len(step.variant.id) for step in plan.steps)
     for step in plan.steps:
         place = f" on {visible(step.where)}" if step.where else ""
-        action = screen.paint(f"{step.action:<10}", _COLOURS[step.action])
-        screen.line(f"  {action}  {step.variant.id:<{width}}  {step.reason}{place}")
+        text = f"{step.variant.id:<{width}}  {step.reason}{place}"
+        screen.fold(f"  {step.action:<10}  ", text, _COLOURS[step.action], indent=16 + width)
     for warning in plan.warnings:
-        screen.line(f"  {screen.paint('note', 'yellow')}        {warning}")
+        screen.fold("  note        ", warning, "yellow", indent=14)
 
 
 def _print_outcomes(
@@ -170,11 +171,14 @@ def _print_outcomes(
 ) -> None:
     if len(outcomes) > 1:
         screen.line()
+        width = max(len(outcome.variant.id) for outcome in outcomes.values())
         for outcome in outcomes.values():
-            state = screen.paint(f"{outcome.state:<11}", _COLOURS.get(outcome.state, "red"))
             name, took = outcome.variant.id, clock(outcome.seconds)
-            what = visible(outcome.log or outcome.message)
-            screen.line(f"  {state}  {name:<18}  {took:>8}  {outcome.cause:<20}  {what}".rstrip())
+            what = f"{name:<{width}}  {took:>8}  {outcome.cause or visible(outcome.message)}"
+            colour = _COLOURS.get(outcome.state, "red")
+            screen.fold(f"  {outcome.state:<11}  ", what, colour, indent=15)
+            if outcome.log and outcome.state != "built":
+                screen.line(f"    {visible(outcome.log)}")
     built = sum(outcome.state == "built" for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.variant.package not in outcomes)
@@ -210,6 +214,9 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
         "backend": plan.backend.name,
         "jobs": plan.jobs,
         "cores": plan.cores,
+        "hours": round(plan.hours, 1),
+        "memory_gib": plan.memory,
+        "disk_gib": plan.disk,
         "obstacles": list(plan.obstacles),
         "warnings": list(plan.warnings),
         "variants": variants,

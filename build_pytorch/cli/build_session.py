@@ -5,33 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from build_pytorch.base.errors import EXIT_INTERRUPTED, EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import EXIT_INTERRUPTED, EXIT_OK
 from build_pytorch.cli import build
 from build_pytorch.cli.commands import COMMANDS, BuildCommandOptions
-from build_pytorch.cli.declaration import options_from, parsed
-from build_pytorch.cli.entry import guarded
+from build_pytorch.cli.declaration import options_from
+from build_pytorch.cli.entry import guarded, read_arguments
 
 
 def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
     """Build one variant with the arguments after `--`.
 
-    Returns the exit code, and why the variant is skipped, empty if it is not. `nox -s build`
-    without `-- --all` is refused: it selects every variant, which is days of work.
+    Returns the exit code, and why the variant is skipped, empty if it is not.
     """
-    command, skipped = COMMANDS["build"], ""
-    arguments = parsed(command, argv, 'nox -s "build(VARIANT)" --')
+    skipped = ""
 
     def run() -> int:
         nonlocal skipped
-        if _selects_everything() and not arguments["all"]:
-            raise BuildPytorchError(
-                "`nox -s build` builds every variant; name one as in "
-                '-s "build(sm120-avx512)", choose by tag as in -t sm120, or add -- --all'
-            )
+        given: dict[str, Any] = {}
+        read_arguments(COMMANDS["build"], argv, given)
+        if given.pop("help", False):
+            return EXIT_OK
         try:
-            given = {**arguments, "variants": [package]}
-            return build.run(options_from(BuildCommandOptions, given))
+            return build.run(options_from(BuildCommandOptions, {**given, "variants": [package]}))
         except build.NothingToBuildError as reason:
             skipped = str(reason)
             return EXIT_OK
@@ -41,15 +38,6 @@ def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
 
 def ends_nox(code: int) -> bool:
     """Return whether nox ends with this exit code; if not, it continues with the next session."""
-    named = [word for word in _nox_words() if word.startswith("build(")]
-    return code >= EXIT_INTERRUPTED or len(named) == 1 or _selects_everything()
-
-
-def _selects_everything() -> bool:
-    return "build" in _nox_words()
-
-
-def _nox_words() -> list[str]:
-    """Return the words of the command line before `--`, and the sessions of NOXSESSION."""
     words = " ".join(sys.argv[1:]).partition(" -- ")[0].replace("=", " ").split()
-    return words + os.environ.get("NOXSESSION", "").split(",")
+    words += os.environ.get("NOXSESSION", "").split(",")
+    return code >= EXIT_INTERRUPTED or sum(word.startswith("build(") for word in words) == 1

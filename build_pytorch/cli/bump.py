@@ -23,7 +23,8 @@ def run(options: BumpOptions) -> int:
     versions = {"torch": options.torch, "nixpkgs": options.nixpkgs, "cuda": options.cuda}
     target = release_bump.target_of(**versions)
     screen = Screen(sys.stdout)
-    old = matrix_reader.load()
+    path = options.root / paths.MATRIX.name
+    old = matrix_reader.load(path)
     name = release_bump.chosen_release(old, options.release)
     release = old.releases[name]
     notes = list(release_bump.check_upstream(release, target, pre=options.pre))
@@ -33,8 +34,8 @@ def run(options: BumpOptions) -> int:
         screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")
         fetched.append(item)
     new = matrix_reader.parse(matrix_editor.edited(text, new_values(fetched)))
-    planned = release_bump.plan(old, new, name)
-    screen.diff(matrix_editor.change(paths.MATRIX, old.text, new.text).diff())
+    planned = release_bump.plan(old, new, name, options.root)
+    screen.diff(matrix_editor.change(path, old.text, new.text).diff())
     print_plan(screen, "Files", planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
@@ -46,7 +47,7 @@ def run(options: BumpOptions) -> int:
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")
     if not options.dry_run:
-        file_plan.apply(paths.PROJECT, planned)
+        file_plan.apply(options.root, planned)
     screen.line("Dry run: nothing was written." if options.dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in [*notes, *release_bump.remaining_work(release, target)]:

@@ -25,8 +25,9 @@ _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.
 
 
 def run(options: CiMatrixOptions) -> int:
-    """Print the matrix on one line: `include`, with jobs of at most `size` variants of a group.
+    """Print the matrix: `include`, with jobs of at most `size` variants of a group.
 
+    In a pipe it is one line, which is what GitHub takes; on a terminal it is readable.
     Variants without a real machine are left out, and those that the cache `store` has.
     Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
@@ -43,7 +44,8 @@ def run(options: CiMatrixOptions) -> int:
     jobs = list(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
-    console.write(sys.stdout, json.dumps({"include": jobs}) + "\n")
+    indent = 2 if sys.stdout.isatty() else None
+    console.write(sys.stdout, json.dumps({"include": jobs}, indent=indent) + "\n")
     return EXIT_OK
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
-from build_pytorch.matrix.field_types import Workload
 
 _Words = tuple[str, ...]
 _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
@@ -23,7 +22,9 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Root = Annotated[Path, "DIR", "the checkout to work on, with this matrix.toml (default: this one)"]
+_OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
+_Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Number = Meta(ge=0, le=1023)
@@ -36,6 +37,7 @@ class PhaseOptions(CommandOptions, frozen=True):
     check: Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"] = False
     diff: Annotated[bool, "show changes as unified diffs"] = False
     force: Annotated[bool, "overwrite or delete hand-edited and uncommitted files too"] = False
+    verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
     init: Annotated[bool, "first make --root DIR a checkout: matrix.toml, templates, program"] = (
@@ -60,6 +62,7 @@ class VerifyOptions(CommandOptions, frozen=True):
     github: Annotated[bool, "print GitHub annotations (default in GitHub Actions)"] = False
     list: Annotated[bool, "list the checks and run none"] = False
     explain: Annotated[str, "CHECK", "describe a check and how to fix its findings"] = ""
+    verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
 
@@ -77,6 +80,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
     ] = None
     timeout: _Minutes = 60
     json: _Json = False
+    root: _OwnRoot = paths.PROJECT
 
 
 class BumpOptions(CommandOptions, frozen=True):
@@ -89,11 +93,13 @@ class BumpOptions(CommandOptions, frozen=True):
     pre: Annotated[bool, "accept a pre-release"] = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
+    root: _OwnRoot = paths.PROJECT
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
     """Options of `outdated`."""
 
+    check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
 
 
@@ -124,6 +130,14 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     ] = False
     json: _Json = False
     root: _Root = paths.PROJECT
+
+
+class DiagnoseOptions(CommandOptions, frozen=True):
+    """Options of `diagnose`."""
+
+    log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
+    variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
+    json: _Json = False
 
 
 class StatusOptions(CommandOptions, frozen=True):
@@ -188,9 +202,6 @@ class RecommendOptions(CommandOptions, frozen=True):
     machine: Annotated[
         Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
-    workload: Annotated[Workload, "WORK", "choose the CPU ISA for this work"] = field(
-        default="training", name="for"
-    )
     gpu: Annotated[int | None, "N", "only this GPU, by its number in nvidia-smi", _Number] = None
     release: Annotated[str, "NAME", "only variants of this release"] = ""
     json: _Json = False
@@ -219,6 +230,7 @@ COMMANDS: Final = {
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
+        Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),

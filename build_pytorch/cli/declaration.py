@@ -1,13 +1,15 @@
 """How a command is declared, and how its arguments become typed options.
 
 A command is declared once, in `commands.py`. The tasks of Invoke, the arguments after `--` of a nox
-session and the reference page are all derived from that declaration.
+session, their help and the reference page are all derived from that declaration. The arguments are
+not read by argparse, which takes 10 ms to import, and not by Invoke, which has no argument that
+takes several words and lets options without a value pass.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,10 +19,16 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import paths
+from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
 Given = Mapping[str, str | bool | Sequence[str] | None]
 """Arguments by field name, as a parser leaves them: None, False or empty if not given."""
+
+_COLUMN: Final = 22
+"""Column in which the texts of help begin."""
+
+_SHORT: Final = {"-h": "--help", "-v": "--verbose"}
 
 _QUOTED: Final = 40
 """Maximum length of a value that an error message quotes, in characters."""
@@ -31,8 +39,8 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
 
     A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
-    `tuple[str, ...]` may be repeated, anything else takes one value. A field called `variants`
-    takes words without an option name.
+    `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`
+    and `log` take words without an option name.
     """
 
 
@@ -68,7 +76,15 @@ class OptionSpec(Struct, frozen=True):
     @property
     def is_positional(self) -> bool:
         """Whether values are given without the option's name."""
-        return self.field == "variants"
+        return self.field in {"variants", "log"}
+
+    @property
+    def usage(self) -> str:
+        """How the option is written, such as `--jobs N`."""
+        if self.is_positional:
+            return f"{self.metavar} ..."
+        short = "".join(f"{s}, " for s, name in _SHORT.items() if name == f"--{self.name}")
+        return f"{short}--{self.name}" + ("" if self.kind == "flag" else f" {self.metavar}")
 
 
 @functools.cache
@@ -114,7 +130,7 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option
-    option = "VARIANT" if spec.is_positional else f"--{spec.name}"
+    option = spec.metavar if spec.is_positional else f"--{spec.name}"
     if not text.strip():
         raise BuildPytorchError(
             f"{option}: found an empty value, as from a variable that is not set; "
@@ -135,20 +151,69 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
     else:
         choices = get_args(spec.type)
         allowed = f"{', '.join(choices)}{near_miss(text, choices)}"
-    quoted = text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
-    raise BuildPytorchError(f'{option}: found "{quoted}"; allowed: {allowed}')
+    raise BuildPytorchError(f'{option}: found "{_shortened(text)}"; allowed: {allowed}')
 
 
-def parsed(command: Command, argv: Sequence[str], prog: str) -> dict[str, Any]:
-    """Parse arguments with argparse. Exits with code 2 if they are wrong, with 0 after --help."""
-    parser = argparse.ArgumentParser(prog=prog, description=command.summary, allow_abbrev=False)
-    for spec in option_specs(command.options):
-        text = spec.help.replace("%", "%%")
-        add = functools.partial(parser.add_argument, f"--{spec.name}", dest=spec.field, help=text)
-        if spec.is_positional:
-            parser.add_argument(spec.field, nargs="*", metavar=spec.metavar, help=text)
+def _shortened(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
+
+
+def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments by field name, and the words from the first one that is none of them.
+
+    `--help` is the argument `help`. Raises BuildPytorchError for an unknown option, and for an
+    option without its value or with one that it does not take.
+    """
+    specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
+    names = next((spec.field for spec in specs.values() if spec.is_positional), "")
+    specs.pop(f"--{names}", None)
+    given: dict[str, Any] = {}
+    rest = list(words)
+    while rest and (names or _is_option(rest[0])):
+        name, found, value = rest.pop(0).partition("=")
+        name = _SHORT.get(name, name)
+        spec = specs.get(name)
+        if not _is_option(name):
+            given.setdefault(names, []).append(f"{name}{found}{value}")
+        elif name == "--help":
+            given["help"] = True
+        elif spec is None:
+            hint = near_miss(name[2:], [spec.name for spec in specs.values()])
+            hint = hint.replace('"', '"--', 1) or f"; `invoke --help {command.name}` lists all"
+            raise BuildPytorchError(f"unknown option {_shortened(name)}{hint}")
         elif spec.kind == "flag":
-            add(action="store_true")
+            if found:
+                raise BuildPytorchError(f"{name}: takes no value; remove ={_shortened(value)}")
+            given[spec.field] = True
         else:
-            add(action="append" if spec.kind == "values" else "store", metavar=spec.metavar)
-    return vars(parser.parse_args(argv))
+            if not found:
+                if not rest or _is_option(rest[0]):
+                    example = f"{name} {spec.metavar}"
+                    raise BuildPytorchError(f"{name}: the value is missing; write {example}")
+                value = rest.pop(0)
+            if spec.kind == "values":
+                given.setdefault(spec.field, []).append(value)
+            else:
+                given[spec.field] = value
+    return given, rest
+
+
+def _is_option(word: str) -> bool:
+    """Return whether a word begins an option: `-` alone is stdin, and `-1` is a number."""
+    return word.startswith("-") and word != "-" and not word[1:2].isdigit()
+
+
+def help_text(command: Command) -> str:
+    """Return what `invoke --help NAME` prints: usage, summary and options, in 80 columns."""
+    specs = option_specs(command.options)
+    variants = "".join(f" [{spec.metavar} ...]" for spec in specs if spec.is_positional)
+    lines = [f"Usage: invoke {command.name}{variants} [OPTIONS]", "", command.summary, ""]
+    for spec in specs:
+        usage = spec.usage
+        first, *more = textwrap.wrap(spec.help, WIDTH - _COLUMN)
+        if len(usage) + 4 > _COLUMN:
+            lines.append(f"  {usage}")
+            usage = ""
+        lines.append(f"  {usage:<{_COLUMN - 2}}{first}" if usage else " " * _COLUMN + first)
+        lines += [" " * _COLUMN + line for line in more]
+    return "\n".join(lines) + "\n"

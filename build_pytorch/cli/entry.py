@@ -12,17 +12,20 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
+from typing import Any, Final
 
 from build_pytorch.base import process
-from build_pytorch.base.console import visible
+from build_pytorch.base.console import Screen, write
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
+    EXIT_OK,
+    INTERRUPTED,
     BuildPytorchError,
     reporting_missing_packages,
 )
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, Given, options_from, parsed
+from build_pytorch.cli.declaration import Command, Given, help_text, options_from, parsed
 
 
 def run_command(command: Command, given: Given) -> int:
@@ -37,13 +40,27 @@ def run_command(command: Command, given: Given) -> int:
     return guarded(run)
 
 
-def run_arguments(name: str, argv: Sequence[str], **given: str | bool | list[str]) -> int:
-    """Run a command with the arguments after `--` of a nox session. Returns the exit code.
-
-    `given` are arguments that the session sets itself. Exits with code 2 for wrong arguments.
-    """
+def run_arguments(name: str, argv: Sequence[str]) -> int:
+    """Run a command with the arguments after `--` of a nox session. Returns the exit code."""
     command = COMMANDS[name]
-    return run_command(command, {**parsed(command, argv, f"nox -s {name} --"), **given})
+    given: dict[str, Any] = {}
+    return guarded(lambda: read_arguments(command, argv, given)) or (
+        EXIT_OK if "help" in given else run_command(command, given)
+    )
+
+
+def read_arguments(command: Command, argv: Sequence[str], given: dict[str, Any]) -> int:
+    """Read the arguments after `--` of a nox session into `given`; print help if it is wanted.
+
+    Returns EXIT_OK. Raises BuildPytorchError for wrong arguments.
+    """
+    found, rest = parsed(command, argv)
+    if rest:
+        raise BuildPytorchError(f'{command.name}: takes no names; found "{rest[0]}"')
+    given.update(found)
+    if "help" in given:
+        write(sys.stdout, help_text(command))
+    return EXIT_OK
 
 
 class _Terminated(KeyboardInterrupt):
@@ -58,23 +75,47 @@ def guarded(run: Callable[[], int]) -> int:
     """
     gc.disable()  # runs are short, so garbage collection only costs time
     _prepare_streams()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+    handlers = _signals_raise()
     try:
         with reporting_missing_packages():
             return run()
     except BuildPytorchError as error:
-        return _complain(str(error), error.exit_code)
+        return _complain(error.lines, error.exit_code)
     except _Terminated:
-        return _complain("terminated; every file is whole, run again to go on", 128 + 15)
+        return _complain(["terminated; every file is whole, run again to go on"], 128 + 15)
     except KeyboardInterrupt:
-        return _complain("interrupted; every file is whole, run again to go on", EXIT_INTERRUPTED)
+        return _complain([INTERRUPTED], EXIT_INTERRUPTED)
     except OSError as error:
         _give_up_stdout()
         where = error.filename or "standard output"
-        return _complain(f"{where}: {error.strerror}; fix that and run again", EXIT_BAD_INPUT)
+        return _complain([f"{where}: {error.strerror}; fix that and run again"], EXIT_BAD_INPUT)
     finally:
         process.kill_all()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _signals_raise() -> dict[int, Any]:
+    """Let the first SIGINT or SIGTERM raise KeyboardInterrupt. Returns the handlers before.
+
+    Later ones are ignored: the first one already ends the run, and started programs with it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    before = {number: signal.getsignal(number) for number in _RAISED}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as for what a shell runs in the background
+            signal.signal(number, _raise_first)
+    return before
+
+
+def _raise_first(number: int, _frame: FrameType | None) -> None:
+    for each in _RAISED:
+        signal.signal(each, signal.SIG_IGN)
+    raise _RAISED[number]
+
+
+_RAISED: Final = {int(signal.SIGINT): KeyboardInterrupt, int(signal.SIGTERM): _Terminated}
 
 
 def _prepare_streams() -> None:
@@ -86,18 +127,15 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise _Terminated
-
-
 def _give_up_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _complain(message: str, code: int) -> int:
+def _complain(lines: Sequence[str], code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError:
         _give_up_stdout()
-    sys.stderr.write(f"error: {visible(message)}\n")
+    for line in lines:
+        Screen(sys.stderr).line(f"error: {line}")
     return code

@@ -1,37 +1,40 @@
 """Invoke tasks made from the declared commands.
 
-Invoke has no argument that takes several words, so `invoke build sm120-avx512 cpu-avx2` would be an
-error at the second word. `_handle` therefore replaces the one method of Invoke's parser that
-decides what to do with a word. tests/test_commands.py fails if a new Invoke changes that method.
+Invoke finds tasks.py, prints the list of tasks and completes names. The words of a command line
+are read by `declaration.parsed`, as those of nox sessions are: `InvokeMenu` replaces the methods of
+Invoke's program that Invoke offers to subclasses for this.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import signal
+import sys
 from collections.abc import Callable
 
 from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
+from invoke.main import program
 from invoke.parser.argument import Argument
-from invoke.parser.parser import ParseMachine
+from invoke.parser.parser import ParseResult
+from invoke.program import Program
 from invoke.tasks import Task
 
+from build_pytorch.base import console
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, option_specs
-from build_pytorch.cli.entry import run_command
-
-
-class Words(Argument):
-    """An argument that takes every word that is neither an option nor the value of one."""
+from build_pytorch.cli.declaration import Command, Given, help_text, option_specs, parsed
+from build_pytorch.cli.entry import guarded, run_command
 
 
 class CommandTask(Task[Callable[..., None]]):
-    """The task of a declared command."""
+    """The task of a declared command, for the list of tasks and for completion."""
 
     def __init__(self, command: Command) -> None:
         def body(_: Context, **given: str | bool | list[str] | None) -> None:
-            if code := run_command(command, given):
-                raise Exit(code=code)
+            raise Exit(code=run_command(command, given))
 
         body.__doc__ = command.summary
         super().__init__(body, name=command.name, auto_shortflags=False)
@@ -42,7 +45,7 @@ class CommandTask(Task[Callable[..., None]]):
         del ignore_unknown_help
         kinds = {"flag": bool, "values": list, "value": str}
         return [
-            (Words if spec.is_positional else Argument)(
+            Argument(
                 names=(spec.name,),
                 kind=kinds[spec.kind],
                 default=False if spec.kind == "flag" else None,
@@ -50,24 +53,78 @@ class CommandTask(Task[Callable[..., None]]):
                 attr_name=spec.field if spec.field != spec.name else None,
             )
             for spec in option_specs(self.command.options)
+            if not spec.is_positional
         ]
 
 
+class InvokeMenu(Program):
+    """Invoke's program with our commands: their words, their help, the list of them."""
+
+    calls: list[tuple[Command, Given]]
+
+    def parse_tasks(self) -> None:
+        """Read the commands and their arguments. Exits with code 2 if they are wrong."""
+        self.parser = self._make_parser()
+        self.calls = []
+        if code := guarded(self._read_words):
+            raise Exit(code=code)
+        self.tasks = ParseResult(self.parser.contexts[each.name] for each, _ in self.calls)
+
+    def _read_words(self) -> int:
+        words = list(self.core.unparsed)
+        while words:
+            command = _command(words[0])
+            given, words = parsed(command, words[1:])
+            if given.pop("help", False):
+                self.args["help"].value = command.name
+            if words and words[0] not in COMMANDS:
+                raise BuildPytorchError(f'{command.name}: takes no names; found "{words[0]}"')
+            self.calls.append((command, given))
+        if isinstance(self.args["help"].value, str):
+            _command(self.args["help"].value)
+        return EXIT_OK
+
+    def execute(self) -> None:
+        """Run the commands one after the other; the first that fails is the last."""
+        try:
+            for command, given in self.calls:
+                if code := run_command(command, given):
+                    raise Exit(code=code)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done; Python only cleans up
+
+    def print_task_help(self, name: str) -> None:
+        """Print the usage and the options of a command."""
+        console.write(sys.stdout, help_text(COMMANDS[name]))
+
+    def list_tasks(self) -> None:
+        """Print the commands in the order of the docs, or in another format of Invoke."""
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            super().list_tasks()
+        console.write(sys.stdout, _listing() if self.list_format == "flat" else text.getvalue())
+
+    def no_tasks_given(self) -> None:
+        """Print the commands, and how to see the options of one."""
+        console.write(sys.stdout, _listing())
+        raise Exit
+
+
+def _command(name: str) -> Command:
+    if name not in COMMANDS:
+        kind = "option" if name.startswith("-") else "command"
+        hint = near_miss(name, COMMANDS) or "; `invoke --list` shows all commands"
+        raise BuildPytorchError(f'unknown {kind} "{name}"{hint}')
+    return COMMANDS[name]
+
+
+def _listing() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS.values()]
+    last = "`invoke --help NAME` shows the options of a command."
+    return "\n".join(["Commands:", "", *lines, "", last]) + "\n"
+
+
 def collection() -> Collection:
-    """Return the tasks of all commands."""
+    """Return the tasks of all commands, and make the program that asks for them an InvokeMenu."""
+    program.__class__ = InvokeMenu
     return Collection(*map(CommandTask, COMMANDS.values()))
-
-
-_invoke_handle = ParseMachine.handle
-
-
-def _handle(machine: ParseMachine, token: str) -> None:
-    arguments = machine.context.args.values() if machine.context else ()
-    words = next((argument for argument in arguments if isinstance(argument, Words)), None)
-    if words is None or token.startswith("-") or machine.waiting_for_flag_value:
-        _invoke_handle(machine, token)
-    else:
-        words.set_value(token)
-
-
-ParseMachine.handle = _handle  # type: ignore[assignment, method-assign]

@@ -20,12 +20,19 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Phase
 
 
-def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False) -> int:
+def run(
+    phases: Sequence[Phase],
+    options: PhaseOptions,
+    *,
+    verify: bool = False,
+    fleet: Matrix | None = None,
+) -> int:
     """Plan, print and apply phases in order; with `verify`, check the result.
 
-    Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
+    `fleet` is another matrix than that of this checkout. Returns the exit code. Raises
+    BuildPytorchError for what stops a run altogether.
     """
-    fleet = matrix_reader.load()
+    fleet = fleet or matrix_reader.load()
     root = options.root
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
@@ -57,7 +64,7 @@ def run(phases: Sequence[Phase], options: PhaseOptions, *, verify: bool = False)
         result = verification.verify(fleet, root, pages=reference_pages)
         code = max(code, result.exit_code)
         if screen:
-            reports.show(result, screen)
+            reports.show(result, screen, verbose=options.verbose)
         else:
             verified = reports.document(result)
     if not screen:

@@ -21,7 +21,8 @@ def run(options: PrefetchOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a fetch fails.
     """
-    fleet = matrix_reader.load()
+    path = options.root / paths.MATRIX.name
+    fleet = matrix_reader.load(path)
     wanted = sources(fleet, options.only)
     if options.from_log:
         fetched = from_log(options.from_log, wanted)
@@ -43,7 +44,7 @@ def run(options: PrefetchOptions) -> int:
         }
         rows.append(row)
         screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.fetcher})")
-    screen.diff(matrix_editor.change(paths.MATRIX, fleet.text, new).diff())
+    screen.diff(matrix_editor.change(path, fleet.text, new).diff())
     is_trusted = options.accept or options.from_log
     refused = [item for item in fetched if item.is_moved and not is_trusted]
     for item in refused:
@@ -59,6 +60,11 @@ def run(options: PrefetchOptions) -> int:
         print_json({"sources": rows, "written": writes, "exit_code": code}, sys.stdout)
     if not writes:
         return code
-    matrix_editor.write(paths.MATRIX, fleet.text, new)
+    matrix_editor.write(path, fleet.text, new)
     with redirect_stdout(screen.stream):
-        return max(code, phases.run(list(Phase), PhaseOptions()))
+        return max(
+            code,
+            phases.run(
+                list(Phase), PhaseOptions(root=options.root), fleet=matrix_reader.load(path)
+            ),
+        )

@@ -1,4 +1,4 @@
-"""The generated reference pages that describe the program itself: checks, commands, exit codes."""
+"""The generated pages that describe the program itself: checks, commands, log rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
+from build_pytorch.build import log_rules
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, CommandOptions, option_specs
 from build_pytorch.verify import registry
@@ -14,7 +15,11 @@ from build_pytorch.verify import registry
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each reference page by its path below the root."""
-    return {paths.CHECKS_DOC: registry.reference_page(), paths.COMMANDS_DOC: commands_page()}
+    return {
+        paths.CHECKS_DOC: registry.reference_page(),
+        paths.COMMANDS_DOC: commands_page(),
+        paths.LOG_RULES_DOC: log_rules.reference_page(),
+    }
 
 
 def commands_page() -> str:
@@ -26,7 +31,7 @@ def commands_page() -> str:
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
         "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` shows its options.",
-        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch` and `smoke`;",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
     ]
@@ -44,7 +49,5 @@ def _section(options: type[CommandOptions], commands: Sequence[Command]) -> Iter
         yield f"- `invoke {command.name}`: {command.summary}"
     yield from ("", "| option | meaning |", "|---|---|")
     for spec in option_specs(options):
-        usage = f"--{spec.name}" if spec.kind == "flag" else f"--{spec.name} {spec.metavar}"
-        usage = f"{spec.metavar} ..." if spec.is_positional else usage
-        yield f"| `{usage}` | {spec.help.replace('|', chr(92) + '|')} |"
+        yield f"| `{spec.usage}` | {spec.help.replace('|', chr(92) + '|')} |"
     yield ""

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import Final
 
-from build_pytorch.base.console import Screen, counted, print_json
+from build_pytorch.base.console import WIDTH, Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.cli.commands import StatusOptions
@@ -33,7 +33,6 @@ _COLUMNS: Final = {
 }
 """The columns of the table, each with the value that is green and counted, and its total's name."""
 _COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
-_WIDTH: Final = 11
 
 
 def run(options: StatusOptions) -> int:
@@ -76,6 +75,7 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
         "variant": variant.id,
         "package": variant.package,
         "status": variant.status,
+        "reason": variant.impossible or "",
         "recipe": recipe,
         "verified": "-" if recipe == "missing" else verified,
         "built": built,
@@ -88,15 +88,21 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
 
 
 def _print_table(screen: Screen, rows: list[dict[str, str]], totals: dict[str, int]) -> None:
-    width = max(len(row["variant"]) for row in rows)
-    names = "  ".join(f"{name:<{_WIDTH}}" for name in _COLUMNS)
-    screen.line(screen.paint(f"{'variant':<{width}}  {names}", "bold"))
+    names = ["variant", *_COLUMNS]
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
+    gap = "  " if sum(widths.values()) + 2 * len(names) + len(" [1]") <= WIDTH else " "
+    reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
+    screen.line(
+        screen.paint(gap.join(f"{name:<{widths[name]}}" for name in names).rstrip(), "bold")
+    )
     for row in rows:
-        cells = []
+        cells = [f"{row['variant']:<{widths['variant']}}"]
         for name, (done, _) in _COLUMNS.items():
             colour = "green" if row[name] == done else _COLOURS.get(row[name], "yellow")
-            cells.append(screen.paint(f"{row[name]:<{_WIDTH}}", colour))
-        note = "" if row["status"] == "buildable" else f"  {row['status']}"
-        screen.line(f"{row['variant']:<{width}}  {'  '.join(cells)}{note}".rstrip())
+            cells.append(screen.paint(row[name], colour) + " " * (widths[name] - len(row[name])))
+        note = f" [{reasons.index(row['reason']) + 1}]" if row["reason"] else ""
+        screen.line(f"{gap.join(cells)}{note}".rstrip())
+    for number, reason in enumerate(reasons, 1):
+        screen.fold(f"[{number}] impossible-host: ", reason)
     counts = ", ".join(f"{number} {name}" for name, number in totals.items())
-    screen.line(f"{len(rows)} variants: {counts}")
+    screen.fold("", f"{counted(len(rows), 'variant')}: {counts}", indent=2)

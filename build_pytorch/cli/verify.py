@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
@@ -31,14 +32,17 @@ def run(options: VerifyOptions) -> int:
         only=options.only,
         strict=options.strict,
         pinned=options.pinned,
+        trusted=options.root.resolve() == paths.PROJECT,
         pages=reference_pages,
     )
     # Not at the top: every import ahead of the verification delays the start of Nix.
     from build_pytorch.verify import reports
 
-    printed = ["json" if options.json else "terminal"]
-    if not options.json and (options.github or os.environ.get("GITHUB_ACTIONS") == "true"):
-        printed.append("github")
+    printed = ["json"] if options.json else []
+    if not options.json:
+        reports.show(result, Screen(sys.stdout), verbose=options.verbose)
+        if options.github or os.environ.get("GITHUB_ACTIONS") == "true":
+            printed.append("github")
     for name, write in reports.FORMATS.items():
         if isinstance(path := getattr(options, name, None), Path):
             reports.write_file(name, result, path)
@@ -49,9 +53,8 @@ def run(options: VerifyOptions) -> int:
 
 def _describe(screen: Screen, name: str) -> None:
     found = registry.chosen([name] if name else [])
-    width = max(len(check.id) for check in found)
     for check in found:
-        screen.line(f"{check.id:<{width}}  {check.title}")
+        screen.fold(f"{check.id}: ", check.title, "bold")
     if name:
-        screen.line(f"  Why: {found[0].why}")
-        screen.line(f"  Fix: {found[0].fix}")
+        screen.fold("  Why: ", found[0].why, indent=7)
+        screen.fold("  Fix: ", found[0].fix, indent=7)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.errors import BuildPytorchError, WriteError
+from build_pytorch.base.errors import BuildPytorchError, DocumentError, WriteError
 from build_pytorch.matrix import matrix_errors
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
@@ -37,8 +37,8 @@ class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU.
 
     Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
-    has. `microarchitecture` is archspec's name, for display; a hypervisor that hides one flag
-    changes it to that of an older CPU. `processors` counts logical ones.
+    has. `microarchitecture` is a note of whoever wrote the description; it is not detected, because
+    a hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
     """
 
     vendor: Text | None = None
@@ -100,14 +100,16 @@ def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        fix = "write one with `invoke describe-machine --output FILE`"
+        raise BuildPytorchError(f"{name}: not JSON ({why}); {fix}") from None
+    try:
         machine = msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
-        wrong = matrix_errors.explain(error, raw, Machine)
+        wrong = matrix_errors.explain(error, raw, Machine, matrix_errors.JSON)
         errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
-        raise BuildPytorchError(matrix_errors.message(errors)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        fix = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
+        raise DocumentError(matrix_errors.message(errors)) from None
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:

@@ -10,12 +10,16 @@ from typing import Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
+from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import CudaToolkit, Group, MatrixFile, Release, Trail, Variant
 
 Contradiction = tuple[Trail, str]
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
+
+_MOST_VARIANTS: Final = 10_000
+"""Maximum number of variants of a matrix: lists multiply."""
 
 _OUR_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", paths.STATE})
 _WHOLE_PAGES: Final = frozenset(
@@ -29,7 +33,15 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
         if key != f"sm{gpu.capability.replace('.', '')}":
             allowed = f"allowed for {key}: the same digits with a dot"
             yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+        base = gpu.codegen_base
+        if base and _numbers(base) not in {(_numbers(gpu.capability)[0], n) for n in range(10)}:
+            allowed = f"allowed for {gpu.capability}: a capability of the same major version"
+            yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
+    yield from _builder_features(spec)
+    sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
+    if sum(sizes) > _MOST_VARIANTS:
+        yield ("release",), f"found {sum(sizes)} variants; allowed: {_MOST_VARIANTS} at most"
     for name, release in spec.release.items():
         for trail, what in _in_release(spec, release):
             yield ("release", name, *trail), what
@@ -76,6 +88,18 @@ def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
                     at,
                     f"{found}; allowed: more than {less.level}, the level of {below}, {reason}",
                 )
+
+
+def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
+    """A builder states its CPU by builder_feature of ISAs; a name that no ISA has is a mistake."""
+    for index, builder in enumerate(spec.builder):
+        isas = [cpu for cpu in spec.cpu.values() if cpu.platform in builder.platforms]
+        known = [cpu.builder_feature for cpu in isas if cpu.builder_feature]
+        for number, feature in enumerate(builder.features):
+            if feature.startswith("gccarch-") and feature not in known:
+                allowed = f"builder_feature of a CPU ISA of its platforms: {', '.join(known)}"
+                found = f'found "{feature}"; allowed: {allowed}{near_miss(feature, known)}'
+                yield ("builder", index, "features", number), found
 
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
@@ -149,16 +173,24 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
             found = f'found "{key}" with CUDA {release.cuda.version}'
             yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
+    yield from _group_isas(spec, release, group)
+
+
+def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
             yield ("cpu", index), _unknown(key, spec.cpu)
+        elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
+            found = f'found "{key}", which has no builder_feature'
+            allowed = "ISAs with one, as build.require_builder_feature is true"
+            yield ("cpu", index), f"{found}; allowed: {allowed}"
         elif (platform := spec.cpu[key].platform) != group.platform:
             found = f'found "{key}", which is for {platform}'
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"
 
 
 def _unknown(key: str, known: Collection[str]) -> str:
-    return f'found "{key}"; allowed: {", ".join(known)}{near_miss(key, known)}'
+    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
 
 
 def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:

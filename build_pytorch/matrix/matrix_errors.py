@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,17 @@ from build_pytorch.matrix.model import Trail
 _SHOWN: Final = 80
 """Maximum length of a quoted value, in characters."""
 _MOST: Final = 20
-"""Maximum number of errors in one message."""
-_TYPES: Final = {"object": "a table", "array": "a list", "boolean": "true or false"}
+"""Maximum number of errors in one message, and of names in one error."""
+_TOML: Final = {"object": "a table", "array": "a list", "boolean": "true or false"}
+JSON: Final = {**_TOML, "object": "an object"}
+"""What JSON calls its types; the names of TOML are the default."""
 
 
 def explain(
-    error: msgspec.ValidationError, raw: Any, kind: type[msgspec.Struct]
+    error: msgspec.ValidationError,
+    raw: Any,
+    kind: type[msgspec.Struct],
+    names: Mapping[str, str] = _TOML,
 ) -> list[tuple[Trail, str]]:
     """Return the path and the explanation of each value in `raw` that does not fit `kind`.
 
@@ -30,20 +36,22 @@ def explain(
     """
     found: dict[Trail, str] = {}
     for each in _leaves(_validator(kind).iter_errors(raw)):
-        for trail, text in _explained(each):
+        for trail, text in _explained(each, names):
             found.setdefault(trail, text)
     return list(found.items()) or [((), str(error))]
 
 
 def dotted(trail: Trail) -> str:
-    """Return a path as text: such as `release.NAME.group[2].cpu[0]`."""
+    """Return a path as text, shortened: such as `release.NAME.group[2].cpu[0]`."""
     out = ""
     for step in trail:
         if isinstance(step, int):
             out += f"[{step}]"
         else:
-            out += f".{step if re.fullmatch('[A-Za-z0-9_-]+', step) else json.dumps(step)}"
-    return out.removeprefix(".") or "top level"
+            key = step if len(step) <= _SHOWN // 2 else f"{step[: _SHOWN // 2]}..."
+            out += f".{key if re.fullmatch('[A-Za-z0-9_-]+', key) else json.dumps(key)}"
+    out = out.removeprefix(".") or "top level"
+    return out if len(out) <= 3 * _SHOWN else f"{out[:_SHOWN]}...{out[-_SHOWN:]}"
 
 
 def message(errors: Sequence[str]) -> str:
@@ -77,12 +85,14 @@ def _leaves(errors: Iterable[Any]) -> Iterator[Any]:
             yield error
 
 
-def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
+def _explained(error: Any, names: Mapping[str, str]) -> Iterator[tuple[Trail, str]]:
     schema: dict[str, Any] = error.schema
     trail, value = tuple(error.absolute_path), error.instance
     if error.validator in {"additionalProperties", "required"}:
         known = list(schema["properties"])
-        hints = {key: near_miss(key, known) for key in value if key not in known}
+        unknown = [key for key in value if key not in known]
+        hints = dict.fromkeys(unknown, "")
+        hints |= {key: near_miss(key, known) for key in itertools.islice(unknown, _MOST)}
         if error.validator == "required":
             misspelled = "".join(hints.values())  # one mistake is one error
             for key in error.validator_value:
@@ -90,28 +100,43 @@ def _explained(error: Any) -> Iterator[tuple[Trail, str]]:
                     yield (*trail, key), "missing; add it"
             return
         for key, hint in hints.items():
-            yield (*trail, key), f"unknown key; allowed: {', '.join(known)}{hint}"
+            yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
+        return
+    if isinstance(value, str) and len(value) > schema.get("maxLength", math.inf):
+        most = f"at most {schema['maxLength']} characters"
+        key = (value,) if "propertyNames" in error.absolute_schema_path else ()
+        yield (*trail, *key), f"found {len(value)} characters; allowed: {most}"
         return
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
     if "propertyNames" in list(error.absolute_schema_path)[-2:-1]:
-        yield (*trail, value), f"found this key; allowed: {allowed(schema)}{hint}"
+        yield (*trail, value), f"found this key; allowed: {allowed(schema, names)}{hint}"
     else:
-        yield trail, f"found {_show(value)}; allowed: {allowed(schema)}{hint}"
+        yield trail, f"found {quoted(value)}; allowed: {allowed(schema, names)}{hint}"
 
 
-def allowed(schema: dict[str, Any]) -> str:
+def allowed(schema: dict[str, Any], names: Mapping[str, str] = _TOML) -> str:
     """Return what a JSON schema allows, in words."""
     if choices := [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]:
-        return allowed(choices[0])
+        return allowed(choices[0], names)
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
-    word = _TYPES.get(kind := schema.get("type", "object"), kind)
+    word = names.get(kind := schema.get("type", "object"), kind)
     # The description of a struct is its docstring, which describes the table.
     return word if "properties" in schema else str(schema.get("description", word))
 
 
-def _show(value: Any) -> str:
-    """Return a value as TOML writes it, shortened."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+def quoted(value: Any) -> str:
+    """Return a value as TOML writes it, shortened to 80 characters."""
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except ValueError:  # an integer of thousands of digits, written as 0xffff...
+        text = "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names with commas between them: the first 20 and the number of the others."""
+    short = [name if len(name) <= _SHOWN // 2 else f"{name[: _SHOWN // 2]}..." for name in names]
+    more = [f"and {len(short) - _MOST} more"] if len(short) > _MOST else []
+    return ", ".join(short[:_MOST] + more)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency
+from build_pytorch.matrix import consistency, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
-from build_pytorch.matrix.toml_lines import TomlLines
+from build_pytorch.matrix.toml_lines import TomlLines, excess
+
+_LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand
+_LONG: Final = re.compile(r"(\S{97})\S{4,}")
+"""Names of the user in a message, which are shortened. Nothing else has words of this length."""
+_RESTORE: Final = (
+    "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
+    "install the package from one with `pip install -e .`"
+)
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
@@ -24,14 +33,29 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     Raises MatrixError with file, line, TOML path, the value found and the values allowed.
     """
     try:
-        text = files.read_below(path.parent, path.name, files.LARGEST_TEXT).decode("utf-8")
+        data = files.read_below(path.parent, path.name, files.LARGEST_TEXT)
+    except FileNotFoundError:
+        raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:
-        raise MatrixError(f"{path}: cannot be read: {error.strerror}") from None
+        raise MatrixError(f"{path}: cannot be read: {error.strerror}; {_RESTORE}") from None
+    return decode(data, path.name)
+
+
+def decode(data: bytes, name: str = "matrix.toml") -> Matrix:
+    """Parse the content of a matrix file. Raises MatrixError as `load` does."""
+    if len(data) > _LARGEST:
+        what = f"found {len(data) / 1e6:.1f} MB; allowed: {_LARGEST / 1e6:.0f} MB at most"
+        raise MatrixError(f"{name}:1: top level: {what}")
+    try:
+        text = data.decode("utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8")
     except UnicodeDecodeError as error:
-        raise MatrixError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
-    if text.startswith("\ufeff"):
-        raise MatrixError(f"{path.name}:1: begins with a byte order mark; save it without one")
-    return parse(text, path.name)
+        before = data[: error.start].decode()
+        what = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _syntax_error(before, name, len(before), what) from None
+    if data.startswith(codecs.BOM_UTF8):
+        what = "begins with a byte order mark; save the file without one"
+        raise MatrixError(f"{name}:1: top level: {what}")
+    return parse(text, name)
 
 
 def parse(text: str, name: str = "matrix.toml") -> Matrix:
@@ -52,21 +76,31 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         cpus=spec.cpu,
         builders=spec.builder,
         variants=variants,
-        warnings=tuple(_warnings(spec, text, name)),
+        notes=tuple(_notes(spec, text, name)),
         text=text,
     )
 
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    text = text.replace("\r\n", "\n")  # as tomllib does, whose positions are compared with it
+    if deep := excess(text):
+        raise _syntax_error(
+            text, name, deep[0], f"found {deep[1]} longer or deeper than in any matrix; shorten it"
+        )
     try:
         return tomllib.loads(text)
-    except RecursionError:
-        raise MatrixError(f"{name}: nested too deeply to be a matrix") from None
-    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
-        place = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
-        where = f":{place[1]}:{place[2]}" if place else ""
-        what = str(error).replace(place[0], "") if place else str(error)
-        raise MatrixError(f"{name}{where}: not valid TOML: {what}") from None
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
+        raise _syntax_error(text, name, *toml_syntax.explain(text, str(error))) from None
+
+
+def _syntax_error(text: str, name: str, offset: int, what: str) -> MatrixError:
+    """Return the error at an offset of a text that is valid TOML up to there."""
+    lines = TomlLines(text)
+    start, trail = lines.at(offset)
+    line = start if offset >= len(text) else text.count("\n", 0, offset) + 1
+    if "{first}" in what:
+        line, what = start, what.replace("{first}", str(lines.of(trail)))
+    return MatrixError(f"{name}:{line}: {dotted(trail)}: {what}")
 
 
 def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixError:
@@ -74,17 +108,21 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
     lines = TomlLines(text)
     found: dict[Trail, str] = {}
     for trail, what in wrong:
-        found.setdefault(trail, f"{name}:{lines.of(trail)}: {dotted(trail)}: {what}")
-    return MatrixError(message([found[trail] for trail in sorted(found, key=lines.of)]))
+        found.setdefault(trail, what)
+    errors = []
+    for trail in sorted(found, key=lines.of):
+        what = _LONG.sub(r"\1...", found[trail])
+        errors.append(f"{name}:{lines.of(trail)}: {dotted(trail)}: {what}")
+    return MatrixError(message(errors))
 
 
-def _warnings(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
+def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
     without = [key for key, each in spec.release.items() if not each.nixpkgs.sha256]
     lines = TomlLines(text if without else "")
     for key in without:
         trail = ("release", key, "nixpkgs")
         what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
-        fix = "`nox -s prefetch -- --only nixpkgs` adds the hash"
+        fix = "`invoke prefetch --only nixpkgs` adds the hash"
         yield f"{what}: Nix cannot detect a changed tarball; {fix}"
 
 

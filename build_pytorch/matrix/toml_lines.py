@@ -1,7 +1,11 @@
-"""The lines of the values in a TOML file. No TOML parser for Python keeps them."""
+"""The lines of the values in a TOML file, and the place of a syntax error.
+
+No TOML parser for Python keeps lines.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,24 +14,31 @@ from typing import Final
 from build_pytorch.matrix.model import Trail
 
 _TOKEN: Final = re.compile(
-    r'"""(?:[^\\]|\\.)*?"{3,5}|"(?:[^"\\\n]|\\.)*"'
-    r"|'''.*?'{3,5}|'[^'\n]*'"
+    r'"""(?:[^\\]|\\.)*?(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\.)*"'
+    r"|'''.*?(?:'{3,5}|\Z)|'[^'\n]*'"
     r"|#[^\n]*|[][{}\n]|[^]\"'#[{}\n]+",
     re.DOTALL,
 )
 _KEY: Final = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)\s*(\.?)""")
 
+_DEEPEST: Final = 64
+"""Maximum number of parts of a key and of nested brackets. A matrix has six."""
+
+
+_NUMBER: Final = re.compile(r"(?<![\"'\w])(?:0[xob][0-9a-fA-F_]{1000,}|[0-9_]{1000,})")
+
 
 class TomlLines:
-    """The lines of the values in a valid TOML text."""
+    """The lines of the values in a TOML text; in one with an error, of those before the error."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Trail, int] = {(): 1}
+        self._statements: list[tuple[int, int, Trail]] = []
         last: dict[Trail, int] = {}  # array of tables -> index of its last table
         table: Trail = ()
-        for line, statement in _statements(text):
+        for start, line, statement in _statements(text):
             keys = _keys(statement.lstrip("["))
-            if statement.startswith("["):
+            if statement.startswith("[") and keys:
                 parent: Trail = ()
                 for key in keys[:-1]:
                     parent = (*parent, key)
@@ -40,6 +51,7 @@ class TomlLines:
                 trail = table
             else:
                 trail = (*table, *keys)
+            self._statements.append((start, line, trail))
             for end in range(len(trail), 0, -1):
                 self._lines.setdefault(trail[:end], line)
 
@@ -49,9 +61,52 @@ class TomlLines:
             trail = trail[:-1]
         return self._lines[trail]
 
+    def at(self, offset: int) -> tuple[int, Trail]:
+        """Return the line and the path of the statement that holds an offset, or is before it."""
+        before = [(line, trail) for start, line, trail in self._statements if start <= offset]
+        return before[-1] if before else (1, ())
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each table header and each key with its value, and the line on which it begins."""
+
+def excess(text: str) -> tuple[int, str] | None:
+    """Return the offset and the kind of what is longer or deeper than in any matrix, or None.
+
+    A parser's time grows with the square of a key's parts; Python prints no number of this length.
+    """
+    if number := _NUMBER.search(text):
+        return number.start(), "a number"
+    depth = dots = 0
+    if not any(line.count(".") > _DEEPEST for line in text.split("\n")) and (
+        text.count("[") + text.count("{") <= _DEEPEST
+    ):
+        return None
+    for token in _TOKEN.finditer(text):
+        if token[0] == "\n":
+            dots = 0
+        elif token[0] in {"[", "{"}:
+            depth += 1
+        elif token[0] in {"]", "}"}:
+            depth = max(0, depth - 1)
+        elif token[0][0] not in "\"'#":
+            dots += token[0].count(".")
+        if dots > _DEEPEST:
+            return token.start(), "a key"
+        if depth > _DEEPEST:
+            return token.start(), "a nesting"
+    return None
+
+
+def loose_quote(text: str) -> int:
+    """Return the offset of the first quote that begins no text, or the length of the text."""
+    end = 0
+    for token in _TOKEN.finditer(text):
+        if token.start() > end:
+            return end
+        end = token.end()
+    return end
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield each table header and each key with its value: offset, line and text."""
     depth, start, line = 0, 0, 1
     for token in _TOKEN.finditer(f"{text}\n"):
         if token[0] in {"[", "{"}:
@@ -61,17 +116,21 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         elif token[0] == "\n" and not depth:
             statement = text[start : token.start()]
             if statement.strip() and not statement.lstrip().startswith("#"):
-                yield line, statement.strip()
+                yield start, line, statement.strip()
             line += statement.count("\n") + 1
             start = token.end()
+    if rest := text[start:].strip():  # brackets that are not closed
+        yield start, line, rest
 
 
 def _keys(statement: str) -> list[str]:
     """Return the parts of the dotted key at the start of a statement."""
-    keys, position, more = [], 0, "."
-    while more and (found := _KEY.match(statement, position)):
+    keys: list[str] = []
+    position, more = 0, "."
+    while more and len(keys) <= _DEEPEST and (found := _KEY.match(statement, position)):
         written, more = found.groups()
-        quoted = written[0] in "\"'"
-        keys.append(tomllib.loads(f"key = {written}")["key"] if quoted else written)
+        with contextlib.suppress(ValueError):  # of an error in the text, such as "\q"
+            written = tomllib.loads(f"key = {written}")["key"] if written[0] in "\"'" else written
+        keys.append(written)
         position = found.end()
     return keys

@@ -30,12 +30,20 @@ _NO_NETWORK: Final = re.compile(
 )
 
 
+class UnreachablePinError(ToolError):
+    """The pinned nixpkgs is not in the store and cannot be downloaded."""
+
+
 class RecipeSource(NamedTuple):
-    """A recipe to evaluate: the id that announces it, its absolute path, its text."""
+    """A recipe to evaluate: the id that announces it, its absolute path, its text.
+
+    With `is_set`, it is release.nix: a file that contains a set of packages.
+    """
 
     id: str
     path: str
     text: str
+    is_set: bool = False
 
 
 def is_installed() -> bool:
@@ -120,7 +128,9 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
     items = []
     for recipe in recipes:
         item = f"id = {quoting.literal(recipe.id)}; path = {quoting.literal(recipe.path)};"
-        if share and (expression := shared_import(recipe.text)):
+        if recipe.is_set:
+            item += " isSet = true;"
+        elif share and (expression := shared_import(recipe.text)):
             name = names.setdefault(expression, f"n{len(names)}")
             item += f" nixpkgs = {quoting.literal(name)};"
         items.append(f"{{ {item} }}")
@@ -183,7 +193,7 @@ def run_recipes(
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:
     """Wait for an evaluation of recipes and show how many of them were announced.
 
-    Raises ToolError if nixpkgs cannot be downloaded.
+    Raises UnreachablePinError if nixpkgs cannot be downloaded.
     """
     progress = ProgressLine(title, total)
     while running.is_running(0.5):
@@ -191,7 +201,7 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
     progress.end()
     result = running.finish()
     if result.code and _NO_NETWORK.search(result.stderr):
-        raise ToolError(
+        raise UnreachablePinError(
             "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
             f"network connection (Nix: {message_of(result.stderr)})"
         )

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from build_pytorch.base import files, paths
+from build_pytorch.base.console import masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
@@ -108,8 +109,8 @@ class Ledger:
         self.path = root / _NAME
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line and sync it to disk. Raises WriteError."""
-        line = msgspec.json.encode(event) + b"\n"
+        """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
+        line = masked(msgspec.json.encode(event)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             files.make_state(self.root)
@@ -136,7 +137,7 @@ class Ledger:
         for old, new in _OLD_WORDS.items():
             data = data.replace(old, new)
         for line in data.split(b"\n"):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield _DECODER.decode(line)
 
 

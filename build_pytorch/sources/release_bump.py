@@ -129,9 +129,9 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
             yield fetch(source, minutes)
 
 
-def plan(old: Matrix, new: Matrix, name: str) -> list[Change]:
+def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted."""
-    tree = Tree(paths.PROJECT)
+    tree = Tree(root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
     changes += [plan_recipe(new, tree, v, texts[v.path]) for v in new.variants]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,22 +72,25 @@ class Context:
     """The matrix and the files below a root that checks look at. Each file is read once.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
-    are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
-    generated reference pages by path; None if there are none to compare with.
+    are evaluated against the nixpkgs that they name instead of the model. `trusted`: the recipes
+    are those of this project and not of another checkout. `pages` returns the generated reference
+    pages by path; None if there are none to compare with.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what checks look at
         self,
         matrix: Matrix,
         root: Path,
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
+        trusted: bool = True,
         pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
+        self.trusted = trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.by_path = {variant.path: variant for variant in self.variants}
@@ -106,6 +110,13 @@ class Context:
         for variant in matrix.variants:
             if variant.path not in self.recipes:
                 self._read_recipe(variant.path)  # a folder has no content to verify
+
+    @functools.cached_property
+    def release_nix(self) -> str:
+        """The text of release.nix; empty if it cannot be read."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return files.read_below(self.root, paths.RELEASE, files.LARGEST_TEXT).decode("utf-8")
+        return ""
 
     def _read_recipe(self, name: str) -> None:
         try:

@@ -34,6 +34,12 @@ CATEGORIES: Final = {
         "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
         ("evaluation_identity", "evaluation_build"),
     ),
+    "hooks": Category(
+        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
+        "stand-ins for PyTorch's source, for machines of several sizes. Variables, files and "
+        "numbers of jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
+        ("hooks",),
+    ),
     "compiler": Category(
         "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
         "flags and GPU architectures of the matrix. A compiler that is missing or of another "
@@ -95,8 +101,8 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/verify/checks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`nox -s verify` runs all of them, `nox -s verify -- --only NAME` a check or a category,",
-        "`nox -s verify -- --explain NAME` prints the text of a check. Only the listed",
+        "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category,",
+        "`invoke verify --explain NAME` prints the text of a check. Only the listed",
         "requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():

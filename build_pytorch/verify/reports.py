@@ -32,34 +32,48 @@ def write_file(report_format: str, result: VerificationResult, path: Path) -> No
         raise BuildPytorchError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def show(result: VerificationResult, screen: Screen) -> None:
-    """Print the table of checks, the findings by file, and the summary."""
+def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
+    """Print findings, skipped checks by reason and the summary; if verbose, all checks first."""
     screen.line(screen.paint("Verification", "bold"))
-    width = max((len(check) for check in result.checks), default=0)
-    screen.line(f"  {'state':<7}  {'check':<{width}}  pass  fail  skip")
-    for outcome in result.outcomes:
-        state = screen.paint(f"{outcome.state:<7}", _COLOURS[outcome.state])
-        subjects = (outcome.passed, outcome.failed, outcome.not_run)
-        counts = "  ".join(f"{len(names) or '':>4}" for names in subjects)
-        title = outcome.check.title + (f" ({visible(outcome.reason)})" if outcome.reason else "")
-        screen.line(f"  {state}  {outcome.check.id:<{width}}  {counts}  {title}")
-    by_path: dict[str, list[Finding]] = {}
+    if verbose:
+        _show_checks(result, screen)
     for finding in result.findings:
-        by_path.setdefault(visible(finding.path), []).append(finding)
-    for path, findings in by_path.items():
-        screen.line(screen.paint(path, "bold"))
-        for finding in findings:
-            head = f"{finding.severity}: {finding.check}"
-            head = screen.paint(head, _COLOURS[finding.severity])
-            screen.line(f"  {path}:{finding.line}: {head}")
-            screen.line(f"    found:    {visible(finding.found)}")
-            screen.line(f"    expected: {finding.expected}")
-            screen.line(f"    fix:      {finding.fix}")
-    for variant, derivation in result.derivations().items():
-        screen.line(f"{variant}  {derivation}")
-    for warning in result.context.matrix.warnings:
-        screen.line(f"{screen.paint('warning:', 'yellow')} {warning}")
-    screen.line(result.summary)
+        place, head = (
+            f"{visible(finding.path)}:{finding.line}:",
+            f"{finding.severity}: {finding.check}",
+        )
+        gap = " " if len(f"{place} {head}") <= console.WIDTH else "\n  "
+        screen.line(f"{place}{gap}{screen.paint(head, _COLOURS[finding.severity])}")
+        screen.fold("    found:    ", visible(finding.found), indent=14)
+        screen.fold("    expected: ", visible(finding.expected), indent=14)
+        screen.fold("    fix:      ", visible(finding.fix), indent=14)
+    skipped: dict[str, list[str]] = {}
+    for outcome in result.outcomes:
+        if outcome.state == "skipped":
+            skipped.setdefault(outcome.reason, []).append(outcome.check.id)
+    for reason, checks in skipped.items():
+        what = checks[0] if len(checks) == 1 else f"{len(checks)} checks"
+        screen.fold("skipped: ", f"{what}: {visible(reason)}", "yellow")
+    if verbose:
+        for variant, derivation in result.derivations().items():
+            screen.line(f"{variant}  {derivation}")
+        for note in result.context.matrix.notes:
+            screen.fold("note: ", note, "yellow")
+    screen.fold("", result.summary, indent=2)
+    if result.strict_reason:
+        screen.fold("", result.strict_reason, "yellow")
+
+
+def _show_checks(result: VerificationResult, screen: Screen) -> None:
+    """Print a row for each check: its state, its subjects (of how many), its id and its title."""
+    for outcome in result.outcomes:
+        bad = len(outcome.failed) or len(outcome.not_run)
+        total = len(outcome.passed) + len(outcome.failed) + len(outcome.not_run)
+        count = f"{bad} of {total}" if bad else str(total)
+        reason = visible(f" ({outcome.reason})") if outcome.reason else ""
+        text = f"{count:>8}  {outcome.check.id}: {outcome.check.title}{reason}"
+        colour = _COLOURS[outcome.state]
+        screen.fold(f"  {outcome.state:<7}  ", text, colour, indent=21)
 
 
 def document(result: VerificationResult) -> dict[str, Any]:
@@ -88,7 +102,7 @@ def document(result: VerificationResult) -> dict[str, Any]:
         "checks": outcomes,
         "findings": findings,
         "derivations": result.derivations(),
-        "warnings": result.context.matrix.warnings,
+        "notes": result.context.matrix.notes,
         "exit_code": result.exit_code,
     }
 
@@ -176,8 +190,8 @@ def _github(result: VerificationResult, stream: TextIO) -> None:
         severity = "notice" if finding.severity == "note" else finding.severity
         text = f"::{severity} {place},title={title}::{data(_sentence(finding))}\n"
         console.write(stream, text)
-    for warning in result.context.matrix.warnings:
-        console.write(stream, f"::warning::{data(warning)}\n")
+    for note in result.context.matrix.notes:
+        console.write(stream, f"::notice::{data(note)}\n")
 
 
 def _sentence(finding: Finding) -> str:
@@ -188,7 +202,6 @@ FORMATS: Final[dict[str, Callable[[VerificationResult, TextIO], None]]] = {
     "sarif": _sarif,
     "junit": _junit,
     "json": lambda result, stream: console.print_json(document(result), stream),
-    "terminal": lambda result, stream: show(result, Screen(stream)),
     "github": _github,
 }
 """The options of `verify` that select a format have these names."""

@@ -30,24 +30,29 @@ class VerificationResult:
     @property
     def exit_code(self) -> int:
         """1 if a finding is an error; if strict, also for a warning or a skipped check."""
-        if self.severities["error"]:
-            return EXIT_FINDINGS
+        return EXIT_FINDINGS if self.severities["error"] or self.strict_reason else EXIT_OK
+
+    @property
+    def strict_reason(self) -> str:
+        """Why only `strict` fails the run; empty if it does not."""
         is_perfect = self.states.total() == self.states["passed"]
-        if self.strict and not (is_perfect and not self.context.matrix.warnings):
-            return EXIT_FINDINGS
-        return EXIT_OK
+        if not self.strict or is_perfect or self.severities["error"]:
+            return ""
+        what = counted(self.severities["warning"], "warning")
+        skipped = counted(self.states["skipped"], "skipped check")
+        return f"No errors, but --strict also fails on {what} and {skipped}."
 
     @property
     def summary(self) -> str:
         """One line with all counts."""
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
-        warnings = self.severities["warning"] + len(self.context.matrix.warnings)
-        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
+        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         return (
-            f"{present} of {wanted} recipes, {counted(len(self.outcomes), 'check')}: {states}; "
-            f"{counted(self.severities['error'], 'error')}, {counted(warnings, 'warning')}{notes}"
+            f"{present} of {counted(wanted, 'recipe')}, {counted(len(self.outcomes), 'check')}: "
+            f"{states}; {counted(self.severities['error'], 'error')}, "
+            f"{counted(self.severities['warning'], 'warning')}{notes}"
         )
 
     def derivations(self) -> dict[str, str]:
@@ -70,18 +75,20 @@ def verify(  # noqa: PLR0913 - the options of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
+    trusted: bool = True,
     pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
-    With a selection of variants, checks that need all of them are left out.
+    With a selection of variants, checks that need all of them are left out. Hooks of recipes that
+    are not `trusted` run only where they can write nothing outside their folder.
     Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
     nixpkgs is not available.
     """
-    context = Context(matrix, root, variants, pinned=pinned, pages=pages)
+    context = Context(matrix, root, variants, pinned=pinned, trusted=trusted, pages=pages)
     # Nix takes longest. It starts here and works while the modules of the checks are imported and
     # the text is checked; nothing heavy may be imported before this line.
-    if not only or "evaluation" in only:
+    if not only or {"evaluation", "hooks"} & set(only):
         recipe_evaluation.prepare(context)
 
     registry.refuse_unknown_waivers(matrix)

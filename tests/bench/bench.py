@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -211,8 +212,9 @@ def compare(
 def run(command: Command) -> float:
     """Run a command to its end, which must be good, and return the seconds it took."""
     argv, root = command
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
-    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     if done.returncode and argv[0] != "bash":
         sys.exit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")

@@ -263,7 +263,7 @@ def run(seed: int, count: int) -> dict[str, int]:
 
     Raises AssertionError if a file or a finished build is lost.
     """
-    dice = random.Random(seed)  # noqa: S311 - moments, no secrets
+    dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         killer = PhaseKiller(copied_project(Path(name) / "phases"))
         counts = phases(killer, dice, count)

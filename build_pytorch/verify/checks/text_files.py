@@ -86,7 +86,7 @@ def _extra(context: Context) -> Iterator[Finding]:
     id="stale-hash",
     title="Every hash belongs to the revision beside it",
     why="Nix finds an old source by its old hash and builds it without a message.",
-    fix="run `nox -s prefetch`",
+    fix="run `invoke prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
     for name, release in context.matrix.releases.items():
@@ -100,7 +100,7 @@ def _stale_hash(context: Context) -> Iterator[Finding]:
             if hash_of != wanted:
                 table = f"release.{name}.{kind}"
                 found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
-                fix = f"run `nox -s prefetch -- --only {kind}`, which sets hash and {field}"
+                fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
                 yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
 
 
