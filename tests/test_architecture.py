@@ -299,7 +299,7 @@ def file_calls(tree: ast.AST) -> Iterator[str]:
             name = ast.unparse(node.func).split(".")[-1]
             function = ast.unparse(node.func)
             is_text = name in {"replace", "copy"} and not function.startswith("os.")
-            if name in FILE_CALLS and not is_text and not function.startswith("self."):
+            if name in FILE_CALLS and not is_text and function != f"self.{name}":
                 yield f"{function}:{node.lineno}"
 
 
