@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from conftest import PROJECT, Project
-from world import Site, World, kill_session, programs, served, wait_until
+from fuzz import kills
+from world import Site, World, programs, served, wait_until
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -683,46 +684,9 @@ KILLS = int(os.environ.get("BUILD_PYTORCH_TEST_KILLS", "10"))
 
 def test_kill_9_at_any_moment_loses_no_finished_build(world: World) -> None:
     """Set BUILD_PYTORCH_TEST_KILLS for more rounds than the few of an ordinary run."""
-    world.scenario("default", "pause=0.01; steps=20; good")
     seed = int(os.environ.get("BUILD_PYTORCH_TEST_SEED", "0")) or time.time_ns() % (1 << 30)
-    dice = random.Random(seed)
-    finished: set[str] = set()
-    path = world.root / ".build-pytorch/ledger.jsonl"
-
-    def wait_for_a_write(run: subprocess.Popen[str]) -> None:
-        def size() -> int:
-            return path.stat().st_size if path.exists() else 0
-
-        before = size()
-        wait_until(lambda: size() > before or run.poll() is not None, "write of the ledger")
-
-    for round_ in range(KILLS):
-        run = world.start("cpu-*", "sm90-*", "--jobs", "2")
-        for _ in range(dice.randint(1, 4)):
-            wait_for_a_write(run)
-        time.sleep(dice.choice([0, dice.uniform(0, 0.3)]))
-        kill_session(run)
-        run.communicate()
-        world.wait_for_no_builders()
-        lines = path.read_text().splitlines() if path.exists() else []
-        for line in lines[:-1]:
-            json.loads(line)
-        built = {
-            event["variant"]: event["outputs"][0]
-            for event in map(json.loads, lines[:-1])
-            if event["event"] == "ended" and event["outcome"] == "built"
-        }
-        for variant, output in built.items():
-            assert Path(output).exists(), f"seed {seed}, round {round_}: {variant} is lost"
-        assert finished <= set(built), f"seed {seed}, round {round_}"
-        finished = set(built)
-    world.scenario("default", "good")
-    done = world.built("cpu-*", "sm90-*", "--jobs", "2")
-    assert done["returncode"] == 0, f"seed {seed}"
-    for row in done["variants"]:
-        assert row["action"] == "up to date" or row["outcome"] == "built"
-    again = world.built("cpu-*", "sm90-*")
-    assert {row["action"] for row in again["variants"]} == {"up to date"}
+    counts = kills.builds(world, random.Random(seed), KILLS)
+    assert counts["build kills"], f"seed {seed}"
 
 
 def test_a_log_of_200_mb_streams_in_constant_memory(world: World) -> None:
