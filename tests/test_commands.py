@@ -111,7 +111,7 @@ def words_of_options(*kinds: str) -> list[tuple[str, str]]:
         (command.name, f"--{spec.name}")
         for command in COMMANDS.values()
         for spec in option_specs(command.options)
-        if spec.kind in kinds and not spec.is_positional
+        if spec.kind in kinds
     ]
 
 
@@ -150,7 +150,7 @@ def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
         (["invoke", "build", "--jobs"], "--jobs: the value is missing; write --jobs N"),
         (["invoke", "build", "--all", "--gpu", "--dry-run"], "--gpu: the value is missing; write"),
         (["invoke", "verify", "--only"], "--only: the value is missing; write --only CHECK"),
-        (["invoke", "build", "--variants", "x"], "unknown option --variants; "),
+        (["invoke", "build", "--variants"], "--variants: the value is missing; write --varian"),
         (["invoke", "all", "phase1", "--nope"], "unknown option --nope; `invoke --help phase1` "),
         (["invoke", "phase1", "foo"], 'phase1: takes no names; found "foo"'),
         (["nox", "-s", "verify", "--", "--only"], "--only: the value is missing; write --only C"),
@@ -254,6 +254,7 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
         ("smoke --device -1", {"device": "-1"}),
         ("publish --org= a", {"variants": ["a"], "org": ""}),
         ("verify -h", {"help": True}),
+        ("verify --variants=a b --variants c", {"variants": ["a", "b", "c"]}),
     ],
 )
 def test_words_become_arguments(words: str, given: dict[str, object]) -> None:

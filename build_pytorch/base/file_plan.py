@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from build_pytorch.base import digest, files, process
-from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.console import WIDTH, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 
 
@@ -227,7 +227,12 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
         label = f"{group:<6}" if group else ""
         for action, what, reason in rows:
             head = f"  {label}{action:<9}  "
-            screen.fold(head, f"{visible(what)}: {visible(reason)}", _COLOURS.get(action, ""))
+            what, reason = f"{visible(what)}:", visible(reason)
+            if len(f"{head}{what} {reason}") <= WIDTH:
+                what, reason = f"{what} {reason}", ""
+            screen.line(f"{screen.paint(head, _COLOURS.get(action, ''))}{what}")
+            if reason:
+                screen.fold("    ", reason)
 
 
 _COLOURS: Final = {
