@@ -227,12 +227,9 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
         label = f"{group:<6}" if group else ""
         for action, what, reason in rows:
             head = f"  {label}{action:<9}  "
-            what, reason = f"{visible(what)}:", visible(reason)
-            if len(f"{head}{what} {reason}") <= WIDTH:
-                what, reason = f"{what} {reason}", ""
-            screen.line(f"{screen.paint(head, _COLOURS.get(action, ''))}{what}")
-            if reason:
-                screen.fold("    ", reason)
+            gap = " " if len(f"{head}{what}: {reason}") <= WIDTH else "\n    "
+            painted = screen.paint(head, _COLOURS.get(action, ""))
+            screen.line(f"{painted}{visible(what)}:{gap}{visible(reason)}")
 
 
 _COLOURS: Final = {
