@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:8d7190a9811d411cabfdb07cc506b344229b2e8165ccbb8092af62036817c308
+# Digest of this file, with zeros in place of it: sha256:1deda7565f9192c6cc5a6da2187ce7469008ce8d1511087cf84936a528d104ac
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -13,25 +13,24 @@
 }:
 
 let
-  nixpkgs_cuda13_0_gpu_x86 = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
       cudaSupport = true;
     };
 
     overlays = [
-      # Overlay 1: CUDA 13.0 for every package that asks for CUDA
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # The static MAGMA that torch links is made from this one.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {
           patches = (oldAttrs.patches or []) ++ [
@@ -65,25 +64,154 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_gpu_arm = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_gpu_x86_64_linux_2 = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+          });
+        });
+      })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=110"
+            "-DMIN_ARCH=1100"
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "v2.10.0";
+                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
+  nixpkgs_cuda13_0_gpu_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "aarch64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
       cudaSupport = true;
     };
 
     overlays = [
-      # Overlay 1: CUDA 13.0 for every package that asks for CUDA
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "110"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+          });
+        });
+      })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=110"
+            "-DMIN_ARCH=1100"
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "v2.10.0";
+                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
+  nixpkgs_cuda13_0_gpu_aarch64_linux_2 = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # The static MAGMA that torch links is made from this one.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {
           patches = (oldAttrs.patches or []) ++ [
@@ -117,16 +245,15 @@ let
     ];
   };
 
-  nixpkgs_cuda13_0_cpu_only = import (builtins.fetchTarball {
+  nixpkgs_cuda13_0_cpu_only_x86_64_linux = import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
     };
 
     overlays = [
@@ -152,53 +279,53 @@ let
   };
 
   variants = {
-    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_arm; };
-    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
-    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only; };
+    "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm120-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm103-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm103-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm100-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm90-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm89-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm86-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm80-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm110-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm121-armv8_2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cuda13_0-sm121-armv9" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "pytorch-python313-cpu-avx2" = import ./.flox/pkgs/pytorch-python313-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
   };
 
   impossible = {
-    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
-    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86; };
+    "pytorch-python313-cuda13_0-sm121-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm121-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm121-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "pytorch-python313-cuda13_0-sm110-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
+    "pytorch-python313-cuda13_0-sm110-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm110-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
   };
 in
 variants // (if impossibleHosts then impossible else {})

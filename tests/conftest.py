@@ -140,7 +140,7 @@ def fleet() -> Matrix:
 @pytest.fixture
 def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store rendered texts in a folder of the test, also if a source was edited just now."""
-    monkeypatch.setattr(rendering, "MEMORY", tmp_path / "rendered.json")
+    monkeypatch.setattr(rendering, "CHECKOUT", tmp_path)
     monkeypatch.setattr(rendering, "STARTED", time.time() + 60)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 GPU = "cuda13_0-sm120-avx512"
 CPU = "cpu-avx512"
 ARM = "cuda13_0-sm110-armv9"
+SPARK = "cuda13_0-sm121-armv9"
 
 
 class Mutation(NamedTuple):
@@ -74,7 +75,7 @@ def wrap_attrs(line: str) -> Callable[[str], str]:
 
 OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
 OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
-STUB = r"  postPatch = .*?CMAKE\n  '';\n"
+STUB = r"    # PyTorch installs this file.*?\n    CMAKE\n"
 OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
 
 MUTATIONS = (
@@ -99,7 +100,16 @@ MUTATIONS = (
     Mutation("pin with one digit off", CPU, swap("6a030d535719", "6a030d535718")),
     Mutation("moving nixpkgs branch", GPU, swap("6a030d535719c5190187c4cec156f335e95e3211", "nixos-unstable")),
     Mutation("nixpkgs of the caller", GPU, swap("(nixpkgs_pinned.python3Packages.torch", "(pkgs.python3Packages.torch")),
-    Mutation("allowBroken dropped", GPU, gone("allowBroken = true;")),
+    Mutation("allowBroken for every package", GPU, swap("allowUnfree = true;", "allowUnfree = true;\n      allowBroken = true;")),
+    Mutation("left as broken", GPU, gone("broken = false;")),
+    Mutation("marked as broken", GPU, swap("broken = false;", "broken = true;")),
+    Mutation("MAGMA without the patches of nixpkgs", GPU, swap("patches = (oldAttrs.patches or []) ++ [", "patches = [")),
+    Mutation("NCCL without code for Thor", ARM, swap("arch=compute_${arch},code=sm_${arch}", "arch=compute_90,code=sm_90")),
+    Mutation("NCCL of nixpkgs for Thor", ARM, cut(r"\.overrideScope \(_: cprev:.*?\n        \}\);", ";")),
+    Mutation("NCCL flags of nixpkgs lost", ARM, swap("makeFlags = (oldAttrs.makeFlags or []) ++ [", "makeFlags = [")),
+    Mutation("MAGMA without code for Thor", ARM, gone("-DCMAKE_CUDA_ARCHITECTURES=110")),
+    Mutation("MAGMA for another architecture", GPU, swap(
+        "          patches = (oldAttrs.patches", '          cmakeFlags = oldAttrs.cmakeFlags ++ [ "-DCMAKE_CUDA_ARCHITECTURES=90" ];\n          patches = (oldAttrs.patches')),
     Mutation("allowUnfree dropped", GPU, gone("allowUnfree = true;")),
     Mutation("system dropped from an ARM recipe", ARM, gone('system = "aarch64-linux";')),
     Mutation("system of the other platform", ARM, swap('system = "aarch64-linux"', 'system = "x86_64-linux"')),
@@ -148,7 +158,7 @@ MUTATIONS = (
     Mutation("a name out of scope", GPU, swap('echo "PyTorch 2.10.0,', 'echo "PyTorch ${version},')),
     Mutation("a brace missing", GPU, cut(r"\}\)\n$", ")\n")),
     Mutation("a semicolon missing", CPU, swap('"pytorch210-python313-cpu-avx512";', '"pytorch210-python313-cpu-avx512"')),
-    Mutation("quotes before ${ missing in the stub", GPU, swap("\"''${CMAKE_MODULE_PATH}\"", '"${CMAKE_MODULE_PATH}"')),
+    Mutation("quotes before ${ missing in the stub", GPU, swap("''${CMAKE_ROOT}", "${CMAKE_ROOT}")),
     Mutation("quotes before ${ missing in the shell", CPU, swap("''${NIX_BUILD_CORES:-0}", "${NIX_BUILD_CORES:-0}")),
     Mutation("an attribute twice", GPU, wrap_attrs('ninjaFlags = [ "-j8" ];')),
     Mutation("the file cut off", GPU, cut(r"  passthru = .*")),
@@ -187,8 +197,19 @@ MUTATIONS = (
     Mutation("stub empty", GPU, cut(r"    if\(NOT CUDAToolkit_FOUND\).*?endif\(\)\n")),
     Mutation("stub before nixpkgs removes the file", GPU, both(
         swap("postPatch = (oldAttrs.postPatch or \"\") + ''", "postPatch = ''"),
-        swap("    CMAKE\n  '';", "    CMAKE\n  '' + (oldAttrs.postPatch or \"\");"))),
-    Mutation("stub that does not restore the path", GPU, gone("set(CMAKE_MODULE_PATH")),
+        swap("  '';\n\n  passthru", "  '' + (oldAttrs.postPatch or \"\");\n\n  passthru"))),
+    Mutation("stub that includes by name", GPU, swap("include(\"''${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake\")", "include(FindCUDAToolkit)")),
+    Mutation("stub that includes itself", GPU, swap("''${CMAKE_ROOT}/Modules", "''${CMAKE_CURRENT_LIST_DIR}")),
+    Mutation("CUPTI paths dropped", GPU, cut(r"    substituteInPlace cmake/Dependencies.*?INCLUDE_DIR\}'\n")),
+    Mutation("CUPTI library without its path", GPU, swap("extras/CUPTI/lib64 $ENV{CUPTI_LIBRARY_DIR}", "extras/CUPTI/lib64")),
+    Mutation("CUPTI headers from the library's path", GPU, swap("$ENV{CUPTI_INCLUDE_DIR}", "$ENV{CUPTI_LIBRARY_DIR}")),
+    Mutation("CUPTI paths in another file", GPU, swap("substituteInPlace cmake/Dependencies.cmake", "substituteInPlace cmake/Codegen.cmake")),
+    Mutation("Codegen condition dropped", SPARK, cut(r"    sed -i '/\"121a\"/.*?cmake/Codegen\.cmake\n")),
+    Mutation("Codegen condition of another code", SPARK, swap("'/\"121a\"/", "'/\"120a\"/")),
+    Mutation("Codegen condition that leaves the base out", SPARK, swap("compute_(120|121)/", "compute_121/")),
+    Mutation("Codegen conditions of all codes", SPARK, swap('/"121a"/,/endif()/s', "s")),
+    Mutation("no message for another Codegen", SPARK, gone("has no condition for 121a")),
+    Mutation("the build stops for another Codegen", SPARK, swap("if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then", "grep -q 'compute_(120|121)' cmake/Codegen.cmake\n    if false; then")),
     Mutation("postFixup with addDriverRunpath", GPU,
              wrap_attrs("postFixup = ''${nixpkgs_pinned.hello or \"\"}/bin/x'';")),
     Mutation("addDriverRunpath called", GPU, swap("export MAX_JOBS", '${lib.addDriverRunpath or ""}/bin/addDriverRunpath\n    addDriverRunpath/bin\n    export MAX_JOBS')),
@@ -202,16 +223,21 @@ MUTATIONS = (
     Mutation("passthru replaced", GPU, swap("passthru = (oldAttrs.passthru or {}) // {", "passthru = {")),
     Mutation("passthru of another ISA", GPU, swap('cpuISA = "avx512"', 'cpuISA = "avx2"')),
     Mutation("passthru without the architecture", GPU, swap("gpuArch = gpuArchSM;", "gpuArch = null;")),
+    Mutation("capabilities of the config for packages built with torch", GPU, gone("cudaCapabilities = [ gpuArchSM ];")),
+    Mutation("capabilities of another GPU for packages built with torch", GPU, swap("cudaCapabilities = [ gpuArchSM ]", 'cudaCapabilities = [ "9.0" ]')),
     Mutation("BLAS of a CPU-only build", GPU, swap('blasProvider = "cublas"', 'blasProvider = "openblas"')),
     Mutation("driver of another CUDA", GPU, swap("Driver: NVIDIA 580.65.06", "Driver: NVIDIA 525.60.13")),
     Mutation("description of another version", CPU, swap('description = "PyTorch 2.10.0', 'description = "PyTorch 2.9.1')),
+    Mutation("a text of the matrix that Nix reads as code", GPU, swap("CPUs: Skylake-X,", 'CPUs: ${builtins.concatStringsSep "" [ "Sky" "rapids" ]},')),
+    Mutation("a text of the matrix changed by its escapes", CPU, swap("AVX-512 (-m", "AVX''\\n512 (-m")),
+    Mutation("code in the description", GPU, swap("RTX PRO Blackwell) and", '${"RTX"} Blackwell) and')),
     # --- found by somebody who tried to get past the checks ---
     Mutation("CUDA switched off in the environment", GPU, swap("export MAX_JOBS", "export USE_CUDA=0\n    export MAX_JOBS")),
     Mutation("CUDA switched off by a CMake flag", GPU, swap('"-DCUDA_VERSION=13.0"', '"-DCUDA_VERSION=13.0"\n    "-DUSE_CUDA=OFF"')),
     Mutation("CUDA switched off by an attribute", GPU, wrap_attrs('USE_CUDA = "0";')),
     Mutation("CUDA switched on again", CPU, swap("export USE_CUDA=0", "export USE_CUDA=0\n    export USE_CUDA=1")),
-    Mutation("cudaSupport in the config of a CPU-only recipe", CPU, swap("allowBroken = true;", "allowBroken = true;\n      cudaSupport = true;")),
-    Mutation("capabilities in the config", GPU, swap("allowBroken = true;", 'allowBroken = true;\n      cudaCapabilities = [ "8.0" ];')),
+    Mutation("cudaSupport in the config of a CPU-only recipe", CPU, swap("allowUnfree = true;", "allowUnfree = true;\n      cudaSupport = true;")),
+    Mutation("capabilities in the config", GPU, swap("allowUnfree = true;", 'allowUnfree = true;\n      cudaCapabilities = [ "8.0" ];')),
     Mutation("the next minor version of CUDA", GPU, swap("final.cudaPackages_13;", "final.cudaPackages_13_1;")),
     Mutation("headers of another CUDA", GPU, swap("(nixpkgs_pinned.cudaPackages) cuda_cccl", "(nixpkgs_pinned.cudaPackages_12) cuda_cccl")),
     Mutation("the links commented out in the shell", GPU, swap("      ln -sfn", "      # ln -sfn")),
@@ -222,8 +248,7 @@ MUTATIONS = (
     Mutation("preBuild replaced", GPU, wrap_attrs('preBuild = "export MAX_JOBS=64";')),
     Mutation("the shell fills in the stub", GPU, swap("<<'CMAKE'", "<<CMAKE")),
     Mutation("the stub not closed", GPU, gone("    endif()")),
-    Mutation("the path restored before the include", GPU, both(gone("set(CMAKE_MODULE_PATH"), swap("      include(", "      set(CMAKE_MODULE_PATH \"''${_pytorch_module_path}\")\n      include("))),
-    Mutation("the stub removed again", GPU, swap("    CMAKE\n  '';", "    CMAKE\n    rm cmake/Modules/FindCUDAToolkit.cmake\n  '';")),
+    Mutation("the stub removed again", GPU, swap("    CMAKE\n\n", "    CMAKE\n    rm cmake/Modules/FindCUDAToolkit.cmake\n\n")),
     Mutation("flags taken back", GPU, swap("export MAX_JOBS", "unset CXXFLAGS\n    export MAX_JOBS")),
     Mutation("flags replaced later on", CPU, swap("export MAX_JOBS", "export CXXFLAGS=-O2\n    export MAX_JOBS")),
     Mutation("the architectures replaced in the shell", GPU, swap("export MAX_JOBS", "TORCH_CUDA_ARCH_LIST=9.0\n    export MAX_JOBS")),
@@ -232,5 +257,23 @@ MUTATIONS = (
     Mutation("the patch fetched raw", GPU, swap("(final.fetchpatch {", "(final.fetchurl {")),
     Mutation("system dropped from an x86 recipe", GPU, gone('system = "x86_64-linux";')),
     Mutation("a description of another GPU", GPU, swap("for SM120 (RTX", "for SM90 (RTX")),
+    # --- hooks and attributes that read well and do the wrong thing ---
+    Mutation("the job limit inverted", GPU, swap("cores < 32 ? cores : 32", "cores > 32 ? cores : 32")),
+    Mutation("no job limit if Nix gives all cores", CPU, swap("then cores=$(nproc); fi", "then export NIX_BUILD_CORES=$(nproc); fi")),
+    Mutation("exit in preConfigure", GPU, swap("    export MAX_JOBS", "    exit 0\n    export MAX_JOBS")),
+    Mutation("return in preConfigure", CPU, swap("    export MAX_JOBS", "    return 0\n    export MAX_JOBS")),
+    Mutation("a command that fails in preConfigure", CPU, swap("    export MAX_JOBS", "    false\n    export MAX_JOBS")),
+    Mutation("the architectures unset", GPU, swap("    export MAX_JOBS", "    unset TORCH_CUDA_ARCH_LIST\n    export MAX_JOBS")),
+    Mutation("CUPTI unset", GPU, swap("    export MAX_JOBS", "    unset CUPTI_LIBRARY_DIR\n    export MAX_JOBS")),
+    Mutation("cuDNN switched off", GPU, swap("    export MAX_JOBS", "    export USE_CUDNN=0\n    export MAX_JOBS")),
+    Mutation("flags after the user's", CPU, swap('CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"', 'CXXFLAGS="$CXXFLAGS ${lib.concatStringsSep " " cpuFlags}"')),
+    Mutation("flags built in two steps with a wrong one", CPU, swap("    export MAX_JOBS", "    more=-mavx512; export CFLAGS=\"''${more}ifma $CFLAGS\"\n    export MAX_JOBS")),
+    Mutation("the source changed on the way", GPU, swap("    export MAX_JOBS", "    echo > CMakeLists.txt\n    export MAX_JOBS")),
+    Mutation("no import check", GPU, wrap_attrs("pythonImportsCheck = [ ];")),
+    Mutation("other outputs", GPU, wrap_attrs('outputs = [ "out" "dist" ];')),
+    Mutation("CMake run by Nix", GPU, wrap_attrs("dontUseCmakeConfigure = false;")),
+    Mutation("no Triton", GPU, swap("  gpuTargets = [ gpuArchSM ];", "  gpuTargets = [ gpuArchSM ];\n  tritonSupport = false;")),
+    Mutation("no NCCL of nixpkgs", GPU, swap("  gpuTargets = [ gpuArchSM ];", "  gpuTargets = [ gpuArchSM ];\n  useSystemNccl = false;")),
+    Mutation("an attribute that nixpkgs does not have", CPU, wrap_attrs("dontStrip = true;")),
     Mutation("a path of the system", GPU, swap("export MAX_JOBS", "export CUDA_HOME=/usr/local/cuda\n    export MAX_JOBS")),
 )  # fmt: skip

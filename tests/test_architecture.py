@@ -237,3 +237,75 @@ def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
 )
 def test_the_search_for_command_lines_of_nix_sees_each_way(source: str, is_command: bool) -> None:
     assert bool(list(nix_commands(ast.parse(source)))) is is_command
+
+
+def calls_of_git(tree: ast.AST) -> Iterator[ast.expr]:
+    """Lists that begin with the name of Git, and calls that run it."""
+    for node in ast.walk(tree):
+        candidates: list[ast.expr] = []
+        if isinstance(node, ast.List | ast.Tuple):
+            candidates = node.elts[:1]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in RUNNERS:
+            candidates = node.args[:1]
+        for candidate in candidates:
+            if isinstance(candidate, ast.Constant) and candidate.value == "git":
+                yield candidate
+
+
+def test_one_module_calls_git() -> None:
+    callers = {
+        module
+        for module, path in modules().items()
+        if any(calls_of_git(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert callers == {"build_pytorch.base.git"}
+
+
+FILE_CALLS: Final = {
+    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "touch", "unlink"),
+    *("rename", "replace", "symlink_to", "hardlink_to", "copy", "copyfile", "move", "rmtree"),
+    *("iterdir", "glob", "rglob"),
+}
+OPENS_FILES: Final = {
+    "build_pytorch.base.console": "/dev/null",
+    "build_pytorch.base.files": "the one door to the files of a checkout",
+    "build_pytorch.build.build_obstacles": "limits in /sys",
+    "build_pytorch.build.log_rules": "a table of the package",
+    "build_pytorch.cli.entry": "/dev/null",
+    "build_pytorch.cli.phases": "the folder that --init names",
+    "build_pytorch.generate.rendering": "lists the templates and the code of the package",
+    "build_pytorch.hardware.detect": "/proc and /sys",
+    "build_pytorch.inspect.config": "results in the Nix store",
+    "build_pytorch.inspect.cpu_features": "a table of the package",
+    "build_pytorch.inspect.device_code": "the cuobjdump of a Python package",
+    "build_pytorch.inspect.inspection": "results in the Nix store",
+    "build_pytorch.inspect.instructions": "results in the Nix store",
+    "build_pytorch.inspect.libraries": "results in the Nix store",
+    "build_pytorch.inspect.part": "results in the Nix store",
+    "build_pytorch.results.artefacts": "results in the Nix store",
+    "build_pytorch.smoke.script": "runs alone, in the Python of a result",
+    "build_pytorch.sources.release_bump": "a temporary folder of its own",
+    "build_pytorch.verify.reports": "the file that --sarif or --junit names",
+}
+"""The modules that open or list files themselves, with what they open."""
+
+
+def file_calls(tree: ast.AST) -> Iterator[str]:
+    """Calls that open, list or change files, but for the methods of strings and locks."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).split(".")[-1]
+            is_text = name in {"replace", "copy"} and not ast.unparse(node.func).startswith("os.")
+            if name in FILE_CALLS and not is_text and "structs" not in ast.unparse(node.func):
+                yield f"{ast.unparse(node.func)}:{node.lineno}"
+
+
+def test_files_of_a_checkout_are_opened_in_one_module() -> None:
+    found = {
+        module: list(file_calls(ast.parse(path.read_text(encoding="utf-8"))))
+        for module, path in modules().items()
+    }
+    callers = {module: calls for module, calls in found.items() if calls}
+    others = {module: calls for module, calls in callers.items() if module not in OPENS_FILES}
+    assert others == {}, "use build_pytorch.base.files"
+    assert set(OPENS_FILES) - set(callers) == set(), "no longer needed in OPENS_FILES"

@@ -163,42 +163,43 @@ def test_an_atomic_write_replaces_the_content_and_keeps_the_permissions(tmp_path
     path = tmp_path / "file"
     path.write_text("old")
     path.chmod(0o640)
-    files.write_atomically(path, b"new")
+    files.write_all(tmp_path, {"file": b"new"})
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("follow_link", [True, False])
-def test_an_atomic_write_replaces_a_link_or_follows_it(tmp_path: Path, follow_link: bool) -> None:
+def test_an_atomic_write_replaces_a_link_and_does_not_follow_it(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
     link.symlink_to(target)
-    files.write_atomically(link, b"new", follow_link=follow_link)
+    files.write_all(tmp_path, {"link": b"new"})
     assert link.read_bytes() == b"new"
-    assert link.is_symlink() is follow_link
-    assert target.read_text() == ("new" if follow_link else "old")
+    assert not link.is_symlink()
+    assert target.read_text() == "old"
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failed_write_names_the_file_and_leaves_the_old_one_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     path = tmp_path / "file"
     path.write_text("old")
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(WriteError, match="file: cannot be written: No space left on device"):
-        files.write_atomically(path, b"new")
+    message = "file: cannot be written: No space left on device"
+    with pytest.raises(WriteError, match=message), files.write_errors():
+        files.write_all(tmp_path, {"file": b"new"})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="none/file: cannot be written: No such file or directory"):
-        files.write_atomically(tmp_path / "none/file", b"new")
+    message = "none/file: cannot be written: No such file or directory"
+    with pytest.raises(WriteError, match=message), files.write_errors():
+        files.write_all(tmp_path, {"none/file": b"new"})
 
 
 HOLD = """

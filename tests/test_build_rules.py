@@ -9,8 +9,9 @@ import pytest
 
 from build_pytorch.build.build_display import remaining
 from build_pytorch.build.build_outcome import clock
+from build_pytorch.build.log_matcher import LogMatcher, is_interesting
 from build_pytorch.build.log_reader import BuildProgress, PlainReader
-from build_pytorch.build.log_rules import RULES, first_match
+from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.schedule import next_of, ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
@@ -33,7 +34,6 @@ declare -x TORCH_CUDA_ARCH_LIST="9.0"
 --     CUDA version        : 13.0
 --     USE_FLASH_ATTENTION : ON
 --   USE_EXCEPTION_PTR     : 1
---   USE_MAGMA             : ON
 --   USE_ROCM              : OFF
 --   USE_NCCL              : ON
 -- Configuring done (31.4s)
@@ -60,7 +60,43 @@ Not compiling with CUDA kernels for X
 note: 'hash mismatch' in test
 warning: unused "No space left on device"
 Killed by a test on purpose
+  message(WARNING "PyTorch: CUDA cannot be found. Depending on whether you are building "
+    message(STATUS "MAGMA not found. Compiling without MAGMA support")
++    "Not compiling with CUDA. Suppress this warning with "
+please run cmake -GNinja -DTORCH_CUDA_ARCH_LIST=7.0 yourself
+    --   USE_CUDA              : OFF
+[ RUN      ] Summary.USE_CUDA : OFF
+note: --   USE_CUDA              : OFF
+  88 | --   USE_CUDA              : OFF
+x.cmake:3: warning: -- MAGMA not found. Compiling without MAGMA support
+-- CMAKE_CUDA_ARCHITECTURES: 52
+TORCH_CUDA_ARCH_LIST="7.0" python setup.py install
+    nvcc fatal   : Unsupported gpu architecture 'compute_50'
+echo "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
+Building wheel torch_xla-2.9.0
+--   TORCH_VERSION         : 2.10.0a0+gitdeadbee
 """  # noqa: E501 - lines as they are printed
+
+
+BEFORE = (
+    "-- PyTorch: CUDA detected: 13.0",
+    "CMake Warning at cmake/public/cuda.cmake:211 (message): "
+    "Cannot find cuDNN library. Turning the option off",
+)
+"""Lines that some rules need before theirs."""
+
+
+def first_match(line: str, variant: Variant | None) -> LogRule | None:
+    """Return the rule that a line or a message of CMake matches in some part of a build."""
+    matcher = LogMatcher(variant)
+    matcher.line(BEFORE[0], "downloading")
+    matcher.message(BEFORE[1])
+    if line.startswith("CMake "):
+        return matcher.message(line)
+    if not is_interesting(line):
+        return None
+    parts = ("downloading", "compiling", "importing")
+    return next(filter(None, (matcher.line(line, part) for part in parts)), None)
 
 
 @pytest.fixture(scope="module")
@@ -80,31 +116,36 @@ def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
 
 
 def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
-    lines = ["--   USE_CUDA              : OFF", "--   USE_MAGMA             : OFF"]
-    lines += ["-- USE_CUDA: ON"]
-    lines += ["Not compiling with CUDA. Suppress this warning with -DUSE_CUDA=OFF."]
+    lines = ["--   USE_CUDA              : OFF", "-- USE_CUDA: ON"]
+    lines += ["-- MAGMA not found. Compiling without MAGMA support"]
+    lines += ["CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning"]
     assert [first_match(line, cpu) for line in lines] == [None] * 4
 
 
+CMAKE = "CMake Warning at cmake/public/cuda.cmake:31 (message): "
+CMAKE_ERROR = "CMake Error at cmake/cmake_install.cmake:77 "
+
 GPU_LINES = {
     "cuda-not-found": [
-        "CMake Warning at x:1: PyTorch: CUDA cannot be found.  Depending on whether"
+        f"{CMAKE}PyTorch: CUDA cannot be found. Depending on whether",
+        f"{CMAKE_ERROR}(message): PyTorch: CUDA was explicitly requested (USE_CUDA=1) but",
     ],
-    "not-compiling-cuda": ["  Not compiling with CUDA.  Suppress this warning with"],
+    "not-compiling-cuda": [f"{CMAKE}Not compiling with CUDA. Suppress this warning with"],
     "cuda-off": ["--   USE_CUDA              : OFF", "--   USE_CUDA              : 0"],
-    "magma-off": ["--   USE_MAGMA             : OFF", "--   USE_MAGMA             : 0"],
+    "magma-off": ["-- MAGMA not found. Compiling without MAGMA support"],
+    "cudnn-off": [
+        "--     USE_CUDNN           : OFF",
+        "-- Configuring incomplete, errors occurred!",
+    ],
     "wrong-capability": [
         'declare -x TORCH_CUDA_ARCH_LIST="8.0;9.0"',
         "TORCH_CUDA_ARCH_LIST=9.0+PTX",
-        "-DTORCH_CUDA_ARCH_LIST=9.0a -DUSE_MAGMA=1",
-        "cmake -GNinja -DTORCH_CUDA_ARCH_LIST=8.0 -DUSE_MAGMA=1",
-        "--   TORCH_CUDA_ARCH_LIST  : 5.0 6.0",
+        "cmake -GNinja -DTORCH_CUDA_ARCH_LIST=9.0a -DUSE_MAGMA=1",
+        "/nix/store/x/bin/cmake -GNinja -DTORCH_CUDA_ARCH_LIST=8.0 -DUSE_MAGMA=1",
     ],
     "wrong-architecture": [
-        "CMAKE_CUDA_ARCHITECTURES=native",
-        "-DCMAKE_CUDA_ARCHITECTURES:STRING=90;100 -DX=1",
-        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=100 -DX=1",
-        '-- CMAKE_CUDA_ARCHITECTURES: "75-real"',
+        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES:STRING=90;100 -DX=1",
+        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=native -DX=1",
     ],
     "wrong-nvcc-flags": [
         "-- Added CUDA NVCC flags for: -gencode;arch=compute_80,code=sm_80",
@@ -112,53 +153,136 @@ GPU_LINES = {
         "arch=compute_100,code=sm_100",
     ],
     "unknown-architecture": [
-        "Unknown CUDA Architecture Name sm_90 in CUDA_SELECT_NVCC_ARCH_FLAGS",
+        f"{CMAKE}Found Unknown CUDA Architecture Name in CUDA_SELECT_NVCC_ARCH_FLAGS: sm_90",
         "nvcc fatal   : Unsupported gpu architecture 'compute_900'",
-        "error: Unknown architecture sm_90",
+        "ptxas fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
     ],
     "wrong-cuda": ["--     CUDA version        : 12.8", "--     CUDA version        : 13.1"],
-    "wrong-version": ["Building wheel torch-2.9.1", "Building wheel torch-2.9.1-cp313"],
+    "wrong-version": [
+        "Building wheel torch-2.9.1",
+        "Building wheel torch-2.9.1-cp313",
+        "--   TORCH_VERSION         : 2.14.1",
+    ],
     "hash-mismatch": [
         "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
         "output path '/nix/store/x' has wrong hash",
         "fixed-output derivation produced path '/x' with sha256 hash 'y' instead of the expected",
     ],
-    "disk-full": ["cc1plus: fatal error: No space left on device", "database or disk is full"],
+    "timed-out": [
+        "error: building of '/nix/store/x.drv!out' from .drv file timed out after 7 seconds",
+        "       Reason: timed out after 600 seconds of silence",
+        "##[error]The job has exceeded the maximum execution time of 6h0m0s",
+    ],
+    "log-limit": ["error: x killed after writing more than 1000 bytes of log output"],
+    "disk-full": [
+        "cc1plus: fatal error: No space left on device",
+        "error: committing transaction: database or disk is full (in '/nix/var/db.sqlite')",
+        "OSError: [Errno 28] No space left on device: '/build/x'",
+        "cp: error writing 'x': Disk quota exceeded",
+    ],
+    "illegal-instruction": [
+        "/build/setup: line 3:    77 Illegal instruction     (core dumped) ./bin/protoc x.proto",
+        "Illegal instruction",
+        "Fatal Python error: Illegal instruction",
+        "error: builder for '/nix/store/x.drv' failed due to signal 4 (Illegal instruction)",
+        "make: *** [x] Error 132",
+    ],
     "out-of-memory": [
         "g++: fatal error: Killed signal terminated program cc1plus",
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
-        "nvcc error : cicc died due to signal 9",
+        "nvcc error   : '\"$CICC_PATH/cicc\"' died due to signal 9",
         "Killed",
+        "/build/setup: line 1577:    13 Killed                  ninja",
         "cc1plus: out of memory allocating 65536 bytes",
+        "virtual memory exhausted: Cannot allocate memory",
+        "collect2: fatal error: ld terminated with signal 9 [Killed]",
         "error: builder for '/nix/store/x.drv' failed due to signal 9 (Killed)",
+        "       Reason: builder failed with exit code 137.",
+        "(exit 137)",
+        "terminate called after throwing an instance of 'std::bad_alloc': what():  std::bad_alloc",
     ],
     "missing-feature": [
         "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but "
         "I am a 'x86_64-linux' with features {big-parallel}",
+        "       Reason: required system or feature not available",
         "Required system: 'x86_64-linux' with features {big-parallel}",
     ],
+    "no-builder": [
+        "error: unable to start any build; either increase '--max-jobs' or enable remote builds.",
+        "error: Unable to start any build; remote machines may not have all required system",
+    ],
     "builder-unreachable": ["cannot build on 'ssh://thor': error: failed to start SSH connection"],
+    "daemon-lost": [
+        "error: unexpected end-of-file",
+        "error: Nix daemon disconnected unexpectedly (maybe it crashed?)",
+        "error: cannot connect to socket at '/nix/var/nix/socket': Connection refused",
+    ],
     "unfree": [
         "error: Package \u2018cuda\u2019 in x:1 has an unfree license (\u2018CUDA\u2019), refusing"
     ],
     "marked-broken": [
         "error: Package \u2018torch-2.9.1\u2019 in x:1 is marked as broken, refusing"
     ],
+    "submodules": [
+        " --- Submodule initalization failed",
+        "Did you run 'git submodule update --init --recursive'?",
+        f"{CMAKE_ERROR}(add_subdirectory): The source directory /build/source/third_party/fmt does "
+        "not contain a CMakeLists.txt file.",
+    ],
+    "bad-flags": [
+        "cc1plus: error: bad value \u2018foo\u2019 for \u2018-march=\u2019 switch",
+        "cc1plus: error: unknown value \u2018armv9-z\u2019 for \u2018-march\u2019",
+        "cc1plus: error: invalid feature modifier \u2018x\u2019 in \u2018-march=armv9-a+x\u2019",
+        "c++: error: unrecognized command-line option \u2018-mavx999\u2019",
+        "nvcc fatal   : Unknown option '-mavx2'",
+    ],
+    "gcc-too-new": [
+        "host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 14",
+    ],
     "magma-clock-rate": [
-        "error: 'struct cudaDeviceProp' has no member named 'clockRate'",
-        "error: class \u2018cudaDeviceProp\u2019 has no member named \u2018clockRate\u2019",
+        "x.cu: error: 'struct cudaDeviceProp' has no member named 'clockRate'",
+        "x.cu: error: class \u2018cudaDeviceProp\u2019 has no member named \u2018clockRate\u2019",
+        'a.cu(3): error: class "cudaDeviceProp" has no member "clockRate"',
     ],
     "patch-applied-twice": ["Reversed (or previously applied) patch detected!  Skipping patch."],
-    "cccl-headers": ["fatal error: cccl/cuda/std/utility: No such file or directory"],
-    "torch-feature-version": ["#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0"],
-    "find-cuda-toolkit": [
-        'file INSTALL cannot find "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file'
+    "cccl-headers": [
+        "t.cpp:2:10: fatal error: thrust/complex.h: No such file or directory",
+        "u.cpp:1:10: fatal error: cuda/std/utility: No such file or directory",
+        'x.cu(1): catastrophic error: cannot open source file "cub/cub.cuh"',
+        f"{CMAKE_ERROR}(message): Cannot find CUB.",
     ],
-    "not-there": ["error: unable to download 'https://x/y.patch': HTTP error 404"],
+    "torch-feature-version": [
+        "  12 | #if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
+        "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
+    ],
+    "find-cuda-toolkit": [
+        f'{CMAKE_ERROR}(file): file INSTALL cannot find "/x/FindCUDAToolkit.cmake": No such',
+    ],
+    "cuda-toolkit": [
+        f"{CMAKE_ERROR}(message): Could NOT find CUDAToolkit (missing: CUDAToolkit_NVCC)",
+        f"{CMAKE_ERROR}(enable_language): No CMAKE_CUDA_COMPILER could be found.",
+        "x.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory",
+    ],
+    "link-overflow": [
+        "x.cpp:(.text+0x1): relocation truncated to fit: R_X86_64_PC32 against symbol `x'",
+        "lib/libtorch_cuda.so: PC-relative offset overflow in PLT entry for `_ZN1x'",
+        "ld.lld: error: x.o:(.text): relocation R_X86_64_PC32 out of range: 2147483648",
+    ],
+    "import-check": [
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+        "ModuleNotFoundError: No module named 'torch._C'",
+        "AssertionError",
+    ],
+    "not-there": [
+        "error: unable to download 'https://x/y.patch': HTTP error 404",
+        "curl: (22) The requested URL returned error: 404",
+    ],
     "network": [
         "error: unable to download 'https://github.com/x': Couldn't resolve host name (6)",
         "curl: (28) Connection timed out after 300000 milliseconds",
         "fatal: unable to access 'https://x/': Could not resolve host: x",
+        "tar: Unexpected EOF in archive",
+        "gzip: stdin: unexpected end of file",
     ],
 }
 
@@ -206,7 +330,6 @@ def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
         record(action="stop", id=7),
         record(action="msg", level=0, msg="error: boom\n  at x"),
         b"a warning of another program",
-        b"@nix {torn",
     ]
     found = [line for raw in lines for line in reader.read(raw)]
     assert [(x.derivation, x.text, x.phase, x.where) for x in found] == [
@@ -247,6 +370,18 @@ def test_plain_output_without_names_belongs_to_what_is_being_built() -> None:
     assert owners == [package, "", "magma-2.9.0", "", package]
 
 
+def test_a_damaged_record_is_shown_as_text() -> None:
+    reader = NixLogReader()
+    damaged = [b"{torn", b'{"action":"msg","msg":7}', b"\xff", b"[" * 100_000]
+    damaged += [b'{"action":"result","id":1,"type":101,"fields":[%s]}' % (b"9" * 5000)]
+    for rest in damaged[:3]:
+        assert [line.text for line in reader.read(b"@nix " + rest)] == [
+            "@nix " + rest.decode(errors="replace")
+        ]
+    for rest in damaged:
+        assert list(reader.read(b"@nix " + rest))
+
+
 def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildProgress:
     progress = BuildProgress(variant)
     reader = PlainReader(variant.package)
@@ -259,9 +394,70 @@ def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildPro
 def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
     assert fed(sm90, ["Running phase: unpackPhase"]).phase == "unpack"
     assert fed(sm90, ["unpacking sources", "configuring"]).phase == "configure"
+    assert fed(sm90, ["*** Configuring CMake..."]).phase == "configure"
     progress = fed(sm90, ["x", "[17/7213] Building CXX object a.o"])
     assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
     assert progress.first_step == 1.0
+
+
+def test_the_small_ninja_run_of_setup_py_is_not_counted(sm90: Variant) -> None:
+    progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml"])
+    assert (progress.done, progress.total) == (0, 0)
+    progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml", "[1/1450] Building CXX a.o"])
+    assert (progress.done, progress.total) == (1, 1450)
+
+
+@pytest.mark.parametrize("digits", [8, 4301, 60_000])
+def test_numbers_of_any_length_are_read(sm90: Variant, digits: int) -> None:
+    lines = ["[1/100] x", f"[1/{'9' * digits}] x", f"[{'9' * digits}/{'9' * digits}] x", "[9/8] x"]
+    assert fed(sm90, lines).total == 100
+
+
+def test_a_message_of_cmake_is_read_although_it_is_wrapped(sm90: Variant) -> None:
+    wrapped = [
+        "CMake Error at cmake/cmake_install.cmake:77 (file):",
+        "  file INSTALL cannot find",
+        '  "/build/source/cmake/Modules/FindCUDAToolkit.cmake": No such file or',
+        "  directory.",
+        "Call Stack (most recent call first):",
+        "  cmake_install.cmake:77 (include)",
+    ]
+    cause = fed(sm90, wrapped).cause()
+    assert cause
+    assert cause[0].id == "find-cuda-toolkit"
+    assert "file INSTALL cannot find" in cause[1]
+    # The parts of the message alone are no message.
+    assert fed(sm90, [line.strip() for line in wrapped[1:]]).cause() is None
+
+
+def test_a_failure_of_a_step_names_the_failure_until_ninja_ends(sm90: Variant) -> None:
+    failed = ["[10/100] x", "FAILED: a.o", "g++: fatal error: Killed signal terminated program"]
+    others = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
+    cause = fed(sm90, [*failed, *others]).cause()
+    assert cause
+    assert cause[0].id == "out-of-memory"
+    assert fed(sm90, [*failed, *others, "[1/50] x", *["y"] * 300]).cause() is None
+
+
+def test_a_compiler_that_crashed_is_not_out_of_memory(sm90: Variant) -> None:
+    lines = [
+        "[1/90] x",
+        "FAILED: x",
+        "nvcc error   : 'cicc' died due to signal 11 (Invalid memory)",
+    ]
+    assert fed(sm90, lines).cause() is None
+
+
+def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:
+    line = "ImportError: libcuda.so.1: cannot open shared object file"
+    assert fed(sm90, ["Running phase: buildPhase", line]).cause() is None
+    for phase in (
+        "Running phase: pythonImportsCheckPhase",
+        "Check whether the following modules can be imported: torch",
+    ):
+        cause = fed(sm90, [phase, line]).cause()
+        assert cause
+        assert cause[0].id == "import-check"
 
 
 def test_what_others_print_stops_no_build(sm90: Variant) -> None:

@@ -190,12 +190,12 @@ def test_a_terminal_gets_a_table_and_messages_above_it(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
-    see(attempt, "[3/9] compiling \x1b]0;title\x07a.cpp")
+    see(attempt, "[30/90] compiling \x1b]0;title\x07a.cpp")
     with BuildDisplay(Screen(stream), {}) as display:
         display.show([attempt])
         display.say("a message\x1b[2J")
     text = stream.getvalue()
-    assert re.search(r"cpu-avx2 +build \[3/9\] +0:00", text)
+    assert re.search(r"cpu-avx2 +build \[30/90\] +0:00", text)
     assert "a message\\x1b[2J" in text
     assert "\x1b]0;" not in text
     assert "\\x1b]0;title\\x07" in text

@@ -28,13 +28,14 @@ def table(after: str) -> list[list[str]]:
 
 
 def by_hand(here: Machine) -> str | None:
-    """The variant for training, by the tables and nothing else."""
+    """The best variant, by the tables and nothing else."""
     kind, isas = None, ""
     capability = here.gpus[0].capability if here.gpus else ""
     for _, platform, listed, architecture, built in table("## 1. GPU"):
         if platform == here.platform and listed == capability:
             kind, isas = architecture, built
-    ((_, _, cuda, oldest),) = table("## 3. Driver")
+    ((_, _, cuda, oldest, _), (_, _, _, none, _)) = table("## 3. Driver")
+    assert none == "none"  # CPU-only
     new_enough = here.cuda == cuda or (here.driver or "") >= oldest  # all here have three digits
     if kind is None or not new_enough:
         kind = "cpu"
@@ -45,18 +46,17 @@ def by_hand(here: Machine) -> str | None:
     if f"\n### {here.platform}\n" not in PAGE:
         return None
     fitting = [
-        (good_for, isa)
-        for flags, isa, good_for, *_ in table(f"### {here.platform}")
+        isa
+        for flags, isa, *_ in table(f"### {here.platform}")
         if set(flags.split()) <= set(here.cpu.flags.split()) and isa in isas.split(", ")
     ]
-    fitting.sort(key=lambda row: "training" not in row[0])
-    return f"{kind}-{fitting[0][1]}" if fitting else None
+    return f"{kind}-{fitting[0]}" if fitting else None
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> None:
     here = saved_machines.load(path)
-    first = resolver.recommend(fleet, here, "training").answers[0]
+    first = resolver.recommend(fleet, here).answers[0]
     assert by_hand(here) == (first.best.variant.id if first.best else None)
 
 

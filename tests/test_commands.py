@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
 import os
 import pty
@@ -374,11 +375,13 @@ def test_ci_matrix_is_readable_on_a_terminal_and_one_line_in_a_pipe(project: Pro
 def test_colour_is_for_terminals_only(project: Project) -> None:
     assert "\x1b" not in project.invoke("all").stdout
 
-    class Terminal:
+    class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"  # type: ignore[arg-type]
+    screen = Screen(Terminal())
+    screen.line(screen.paint("x", "red"))
+    assert screen.stream.getvalue() == "\x1b[31mx\x1b[0m\n"  # type: ignore[attr-defined]
 
 
 def test_the_menus_hold_no_logic() -> None:
@@ -396,7 +399,6 @@ def test_the_menus_hold_no_logic() -> None:
         (["smoke", "--timeout", "x"], '--timeout: found "x"; allowed: a number'),
         (["build", "cpu-avx2", "--jobs", "x"], '--jobs: found "x"; allowed: a whole number'),
         (["build", "cpu-avx2", "--jobs", "0"], 'found "0"; allowed: a whole number from 1 to 1024'),
-        (["recommend", "--for", "trainng"], 'inference, training; did you mean "training"?'),
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),

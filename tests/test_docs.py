@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def test_the_example_is_the_matrix_and_the_recipe(fleet: Matrix) -> None:
     assert '[gpu.sm120]\ncapability = "12.0"' in example
     assert 'gpuArchSM = "12.0";' in example
     recipe = (PROJECT / fleet.variants[0].path).read_text()
-    for line in example.split("<pre>")[2].split("</pre>")[0].split("\n"):
+    for line in html.unescape(example.split("<pre>")[2]).split("</pre>")[0].split("\n"):
         assert line.strip() in recipe
 
 

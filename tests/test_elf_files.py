@@ -135,7 +135,7 @@ def test_the_end_of_a_table_beyond_64_bits_is_a_finding(whole: bytes, tmp_path: 
 
 def changed(whole: bytes, seed: int) -> bytes:
     """The file with a few fields of its header, its section table or its symbols overwritten."""
-    chance = random.Random(seed)  # noqa: S311 - the same file for the same seed
+    chance = random.Random(seed)
     data = bytearray(whole)
     (table,) = struct.unpack_from("<Q", data, 40)
     rows = struct.iter_unpack("<IIQQQQIIQQ", data[table:])

@@ -13,17 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from world import Site, World, programs
 
-from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
 # --- remote builders ---
+
+
+FEATURES = "big-parallel,gccarch-armv8.2-a,gccarch-armv9-a"
 
 
 class Remote:
@@ -88,7 +93,7 @@ class Remote:
         )
         script.chmod(0o755)
 
-    def machines(self, platform: str = "aarch64-linux", features: str = "big-parallel") -> str:
+    def machines(self, platform: str = "aarch64-linux", features: str = FEATURES) -> str:
         return f"ssh://root@127.0.0.1 {platform} {self.key} 4 1 {features}\n"
 
 
@@ -167,12 +172,15 @@ def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote
     with (world.root / "matrix.toml").open("a") as file:
         file.write(
             '\n[[builder]]\nuri = "ssh://root@127.0.0.1"\nplatforms = ["aarch64-linux"]\n'
-            f'key = "{remote.key}"\njobs = 2\nfeatures = ["big-parallel"]\n'
+            f'key = "{remote.key}"\njobs = 2\nfeatures = ["big-parallel", "gccarch-armv9-a"]\n'
         )
     done = world.built("sm110-armv9", "--builders", "matrix")
     assert done["returncode"] == 0, done["stderr"]
     machines = (world.root / ".build-pytorch/machines").read_text()
-    assert machines == f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 big-parallel -\n"
+    assert (
+        machines
+        == f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 big-parallel,gccarch-armv9-a -\n"
+    )
 
 
 def test_a_remote_build_that_can_only_end_badly_is_stopped_and_the_others_go_on(
@@ -189,7 +197,7 @@ def test_a_remote_build_that_can_only_end_badly_is_stopped_and_the_others_go_on(
 
 def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
-    machines.write_text("ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 big-parallel\n")
+    machines.write_text(f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}\n")
     world.env["NIX_SSHOPTS"] = "-p 1"
     done = world.built("sm121-armv9", "--builders", str(machines))
     assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
@@ -205,6 +213,10 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
         ),
         ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
         ("ssh://root@127.0.0.1\n", "no builder of --builders takes"),
+        (
+            "ssh://root@127.0.0.1 aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a\n",
+            "no builder of --builders takes it and states gccarch-armv9-a",
+        ),
         ("ssh://x aarch64-linux - 1 1 big-parallel gpu\n", "no builder of --builders takes"),
         ("# none\n", "no builder in it"),
     ],
@@ -237,11 +249,52 @@ def test_a_machines_file_is_read_as_nix_reads_it(
 ) -> None:
     path = tmp_path / "machines"
     path.write_text(line + "\n")
+    variant = next(v for v in fleet.variants if v.id == "cpu-avx2")
+    no_feature = replace(variant, cpu=replace(variant.cpu, builder_feature=None))
+    derivation = Derivation("d", {}, system, tuple(features))
     for value in (str(path), f"@{path}"):
         settings = BuildSettings(root=tmp_path, builders=value)
         backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
-        assert bool(backend.builder(system, features)) is takes
-        assert backend.command([], 1, 1).argv[-2:] == ["--builders", f"@{path}"]
+        assert bool(backend.builder(no_feature, derivation)) is takes
+        assert not backend.builder(variant, derivation)  # none states gccarch-x86-64-v3
+        written = tmp_path / ".build-pytorch/machines"
+        assert backend.command([], 1, 1).argv[-2:] == ["--builders", f"@{written}"]
+        entries = [entry.strip() for entry in line.removeprefix("# none\n").split(";")]
+        assert written.read_text().splitlines() == entries
+
+
+def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
+    fleet: Matrix, tmp_path: Path
+) -> None:
+    path = tmp_path / "machines"
+    old = "ssh://old aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a"
+    new = "ssh://new aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a,gccarch-armv9-a"
+    x86 = "ssh://x86 x86_64-linux - 1 1 big-parallel"
+    path.write_text(f"{old}\n{new}\n{x86}\n")
+    settings = BuildSettings(root=tmp_path, builders=str(path))
+    backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
+    v8, v9 = (
+        Step(
+            variant=next(v for v in fleet.variants if v.id == f"sm121-{isa}"),
+            action="build",
+            reason="",
+            digest="",
+            derivation=Derivation("d", {}, "aarch64-linux", ("big-parallel",)),
+        )
+        for isa in ("armv8_2", "armv9")
+    )
+    written = tmp_path / ".build-pytorch/machines"
+    assert backend.builder(v9.variant, v9.derivation) == "ssh://new"
+    (warning,) = backend.warnings([v8, v9])
+    assert warning.startswith("ssh://old is left out: it does not state gccarch-armv9-a, which ")
+    backend.command([v8, v9], 1, 1)
+    assert written.read_text().splitlines() == [new, x86]
+    # A recipe that requires the feature is handed to no such machine by Nix itself.
+    features = ("big-parallel", "gccarch-armv9-a")
+    own = replace(v9, derivation=Derivation("d", {}, "aarch64-linux", features))
+    assert not list(backend.warnings([v8, own]))
+    backend.command([v8, own], 1, 1)
+    assert written.read_text().splitlines() == [old, new, x86]
 
 
 def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:

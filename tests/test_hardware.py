@@ -90,7 +90,7 @@ def test_this_machine_has_what_the_kernel_says() -> None:
     line = next(x for x in cpuinfo.read_text().splitlines() if x.startswith(("flags", "Features")))
     assert set(here.cpu.flags.split()) <= set(line.partition(":")[2].split())
     assert here.cpu.flags
-    assert here.cpu.microarchitecture
+    assert here.cpu.microarchitecture is None  # a hypervisor may hide flags: no guess
     assert here.platform == f"{platform.machine()}-linux"
     assert here.memory is not None
     assert here.memory > 1 << 28

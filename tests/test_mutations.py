@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mutations import GPU, MUTATIONS, Mutation
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import registry, verification
 
-CATEGORIES = ("text", "syntax", "evaluation")
+CATEGORIES = ("text", "syntax", "evaluation", "hooks")
 PAGE = PROJECT / "docs/reference/mutations.md"
 WRITE = "WRITE_MUTATIONS"
 
@@ -137,6 +138,17 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     ),
     "a path with ./": lambda text: text.replace("> cmake/Modules", "> ./cmake/Modules"),
     "spaces in CMake": lambda text: text.replace("if(NOT", "if (NOT"),
+    "a job limit written another way": lambda text: text.replace(
+        "$((cores < 32 ? cores : 32))", "$((cores > 32 ? 32 : cores))"
+    ),
+    "links one by one": lambda text: re.sub(
+        r"    for library in .*?\n      ln -sfn (\S+)\$library (\S+)\$library\n    done",
+        lambda m: "\n".join(
+            f"    ln -s {m[1]}{n} {m[2]}{n}" for n in ["cuda", "cub", "thrust", "nv"]
+        ),
+        text,
+        flags=re.DOTALL,
+    ),
     "a long option": lambda text: text.replace("ln -sfn", "ln --symbolic"),
     "interpolated": lambda text: text.replace("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
     "a list over lines": lambda text: text.replace(' "-mfma" ]', '\n    "-mfma"\n  ]', 1),

@@ -65,7 +65,6 @@ def test_phase1_deletes_only_what_the_list_names(project: Project, legacy: Path)
     assert nested.exists()
     assert done.stdout.count("unknown") >= 2
     assert "my-own-package.nix: not in matrix.toml; left alone" in done.stdout
-    assert "left to phase 3 (rewrite)" in done.stdout
     assert done.returncode == 0
 
 
@@ -268,6 +267,231 @@ def test_the_mode_of_a_file_stays(project: Project) -> None:
     project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
     assert project.invoke("phase4").returncode == 0
     assert recipe.stat().st_mode & 0o777 == 0o640
+
+
+# --- recipes and packages that people write ---
+
+MANUAL = """
+[[release.cuda13_0.manual]]
+file = "{file}"
+reason = "for the small machine"
+"""
+
+
+def manual(project: Project, file: str, waive: str = "") -> None:
+    with (project.root / "matrix.toml").open("a") as matrix:
+        matrix.write(MANUAL.format(file=file) + waive)
+
+
+def findings(project: Project, severity: str) -> list[dict[str, str]]:
+    done = project.invoke("verify", "--json")
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode
+    return [finding for finding in document["findings"] if finding["severity"] == severity]
+
+
+@pytest.mark.parametrize(
+    "old", ["# Keeps the build", "# Digest of", "# pytorch-python313-cpu-avx2"]
+)
+def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
+    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", old, f"{old} or so")
+    text = project.recipe("cpu-avx2").read_text()
+    assert project.invoke("phase4").returncode == 1
+    manual(project, "pytorch-python313-cpu-avx2.nix")
+    for argv in (["all"], ["phase4", "--force"]):
+        done = project.invoke(*argv)
+        assert done.returncode == 0, done.stdout
+        assert "written by hand: for the small machine" in done.stdout
+        assert project.recipe("cpu-avx2").read_text() == text
+    assert findings(project, "error") == []
+    (note,) = findings(project, "note")
+    assert (note["check"], note["found"]) == ("generated-recipes", "a text written by hand")
+    assert "1 note" in project.invoke("verify").stdout
+
+
+def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Project) -> None:
+    project.edit(".flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix", '"9.0"', '"8.9"')
+    name = "pytorch-python313-cuda13_0-sm90-avx2.nix"
+    manual(project, name)
+    failing = {finding["check"] for finding in findings(project, "error")}
+    assert "gpu-arch" in failing
+    project.edit(
+        "matrix.toml", 'small machine"\n', 'small machine"\n[release.cuda13_0.manual.waive]\n'
+    )
+    with (project.root / "matrix.toml").open("a") as matrix:
+        matrix.writelines(f'{check} = "tried on an L40"\n' for check in failing)
+    assert findings(project, "error") == []
+    waived = [note for note in findings(project, "note") if "waived" in note["found"]]
+    assert {note["check"] for note in waived} == failing
+    assert all("(waived: tried on an L40)" in note["found"] for note in waived)
+    assert project.invoke("verify").stdout.count("(waived: tried on an L40)") == len(waived)
+    assert project.invoke("verify", "--github").stdout.count("::notice ") == len(waived) + 1
+
+
+def test_a_waiver_of_no_check_is_bad_input(project: Project) -> None:
+    manual(project, "pytorch-python313-cpu-avx2.nix", 'waive = { pnam = "a typing error" }\n')
+    assert 'waives "pnam", no check; did you mean "pname"?' in error_line(project.invoke("verify"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (MANUAL.format(file="a.nix") + MANUAL.format(file="a.nix"), "twice"),
+        (MANUAL.format(file="../a.nix"), "without .."),
+        (MANUAL.format(file=f"{PREFIX}sm120-avx.nix"), "cleanup lists as well"),
+        (MANUAL.format(file="a.nix") + 'waive = { pname = "x" }\n', "no check looks at"),
+    ],
+)
+def test_a_wrong_entry_is_bad_input(project: Project, entry: str, message: str) -> None:
+    with (project.root / "matrix.toml").open("a") as matrix:
+        matrix.write(entry)
+    said = error_line(project.invoke("all"))
+    assert message in said
+    assert "release.cuda13_0.manual[" in said
+
+
+def test_foreign_packages_are_neither_touched_nor_reported(project: Project) -> None:
+    own = {"tool.nix": "{ hello }: hello\n", "mine/default.nix": "broken {", "mine/x.patch": "x"}
+    for name, text in own.items():
+        path = project.pkgs / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert project.invoke("all").returncode == 1
+    manual(project, "tool.nix")
+    manual(project, "mine")
+    done = project.invoke("all", "--force")
+    assert done.returncode == 0, done.stdout
+    for name, text in own.items():
+        assert name not in done.stdout
+        assert (project.pkgs / name).read_text() == text
+    assert findings(project, "note") == []
+
+
+def test_a_missing_kept_recipe_begins_as_the_generated_one(project: Project) -> None:
+    text = project.recipe("cpu-avx2").read_text()
+    project.recipe("cpu-avx2").unlink()
+    manual(project, "pytorch-python313-cpu-avx2.nix")
+    assert project.invoke("phase4").returncode == 0
+    assert project.recipe("cpu-avx2").read_text() == text
+
+
+# --- variants that leave the matrix ---
+
+
+def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
+    project: Project,
+) -> None:
+    matrix = (project.root / "matrix.toml").read_text()
+    matrix = re.sub(r'(?m)^(cpu = .*), "avx512vnni"', r"\1", matrix)
+    head, _, tail = matrix.partition("[cpu.avx512vnni]")
+    (project.root / "matrix.toml").write_text(head + "[" + tail.partition("\n[")[2])
+    edited = project.recipe("cuda13_0-sm90-avx512vnni")
+    edited.write_text(edited.read_text().replace("MAX_JOBS=32", "MAX_JOBS=16"))
+    copied = project.pkgs / "copy.nix"
+    shutil.copy(project.recipe("cuda13_0-sm80-avx512vnni"), copied)
+    before = names(project.root)
+    done = project.invoke("phase1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    gone = before - names(project.root)
+    assert len(gone) == 9
+    assert all(name.endswith("-avx512vnni.nix") for name in gone)
+    assert "generated for a variant that is no longer in matrix.toml" in done.stdout
+    assert edited.exists()
+    assert copied.exists()
+    edited.unlink()
+    copied.unlink()
+    rest = project.invoke("all")
+    assert rest.returncode == 0, rest.stdout
+
+
+def test_nothing_is_said_about_clean_up_files_that_nobody_has(project: Project) -> None:
+    done = project.invoke("all", "--json")
+    first, *_ = json.loads(done.stdout)["phases"]
+    assert first["changes"] == []
+    done = project.invoke("all")
+    assert "avx512-magma" not in done.stdout
+    assert re.search(r"(?m)^Total: 54 unchanged$", done.stdout), (
+        "44 recipes and 10 pages, each once"
+    )
+
+
+# --- a new checkout ---
+
+
+def test_init_makes_a_checkout_that_works_without_the_first_one(
+    project: Project, tmp_path: Path
+) -> None:
+    new = Project(tmp_path / "new")
+    dry = project.invoke("all", "--init", "--root", str(new.root), "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert not new.root.exists()
+    done = project.invoke("all", "--init", "--root", str(new.root))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in ("New checkout in", "templates: ", "matrix.toml: 1 file", "Next: cd "):
+        assert text in done.stdout
+    shutil.rmtree(project.root)
+    new.commit()
+    assert names(new.root) == names(PROJECT)
+    assert new.invoke("all", "--check").returncode == 0
+    new.edit("matrix.toml", '"Zen and newer"', '"Zen"')
+    assert new.invoke("all").returncode == 0
+    assert "Zen and newer" not in new.recipe("cpu-avx2").read_text()
+
+
+def test_init_keeps_what_a_new_repository_has_and_can_be_repeated(
+    project: Project, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "README.md").write_text("# Mine\n")
+    for _ in range(2):
+        done = project.invoke("all", "--init", "--root", str(new))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (new / "README.md").read_text() == "# Mine\n"
+    assert "kept       README.md: 1 file" in done.stdout
+
+
+@pytest.mark.parametrize("place", ["matrix.toml", "tasks.py", "build_pytorch/base/files.py"])
+def test_init_replaces_nothing(project: Project, tmp_path: Path, place: str) -> None:
+    new = tmp_path / "new"
+    (new / place).parent.mkdir(parents=True)
+    (new / place).write_text("mine\n")
+    done = project.invoke("all", "--init", "--root", str(new))
+    assert done.returncode == 2
+    assert f"has other files of these names: {place}" in error_line(done)
+    assert [path for path in new.rglob("*") if path.is_file()] == [new / place]
+
+
+@pytest.mark.parametrize("command", ["all", "phase2", "verify", "status", "recommend", "smoke"])
+def test_a_folder_that_is_no_checkout_is_refused(
+    project: Project, tmp_path: Path, command: str
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    done = project.invoke(command, "--root", str(folder))
+    assert done.returncode == 2
+    assert "not a checkout, as it has neither matrix.toml nor .flox" in error_line(done)
+    assert list(folder.iterdir()) == []
+
+
+def test_init_needs_a_folder(project: Project) -> None:
+    assert "--init: name the folder" in error_line(project.invoke("all", "--init"))
+
+
+# --- digests ---
+
+
+def test_a_value_that_looks_like_a_digest_makes_no_recipe_edited_by_hand(project: Project) -> None:
+    value = "sha256:" + "0" * 64
+    project.edit("matrix.toml", 'title = "AVX2"', f'title = "AVX2 {value}"')
+    project.edit("matrix.toml", '"Zen and newer"', f'"sha256:{"a" * 64}"')
+    project.edit("matrix.toml", "RTX 5090 to 5050", f"Digest of this file, with zeros: {value}")
+    for _ in range(2):
+        done = project.invoke("all")
+        assert done.returncode == 0, done.stdout
+    assert re.search(r"(?m)^Total: \d+ unchanged$", done.stdout)
+    project.edit("matrix.toml", f"AVX2 {value}", "AVX2")
+    assert project.invoke("all").returncode == 0, "the old ones are generated, too"
 
 
 # --- a check of the recipes with grep ---

@@ -77,7 +77,6 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "cpuinfo": draw(st.lists(WORDS, min_size=1, max_size=3)),
             "macros": ["__AVX2__"],
             "cpus": draw(st.lists(TEXTS, min_size=1, max_size=2)),
-            "good_for": draw(st.lists(st.sampled_from(["inference", "training"]), unique=True)),
         }
         for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True))
     }

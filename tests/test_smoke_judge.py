@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import Project
@@ -15,7 +16,7 @@ from build_pytorch.base.console import Screen
 from build_pytorch.cli.smoke import SmokeCase, exit_code, show
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.smoke import script
+from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import Judgement, Outcome, judge
 from build_pytorch.smoke.smoke_report import SmokeRun
 
@@ -39,7 +40,9 @@ def test_every_variant_passes_on_the_machine_that_it_is_for(fleet: Matrix) -> No
 
 def test_the_script_has_every_test_of_the_specification() -> None:
     both = ["matmul fp32", "matmul bf16", "matmul fp16", "convolution", "sparse matmul", "training"]
-    gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma"]
+    both += ["flash attention bf16", "fft", "compile"]
+    gpu = ["matmul tf32", "matmul fp8", "solve cusolver", "solve magma", "cudnn attention bf16"]
+    gpu += ["matmul fp8 rowwise", "grouped matmul bf16", "nvrtc", "profiler", "nccl all-reduce"]
     wanted = [f"{where} {name}" for where in ("cpu", "cuda") for name in both]
     wanted += [f"cuda {name}" for name in gpu] + ["cpu solve", "cpu matmul int8"]
     assert set(wanted) <= set(NAMES)
@@ -51,7 +54,9 @@ def test_one_failed_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     change(document, name, outcome="failed", error=0.5, tolerance=1e-5, message="or so")
     judgement = judged(document, fleet, "sm90-avx512")
     assert judgement.outcome == "failed"
-    assert judgement.reasons == (f"{name}: error 0.5, tolerance 1e-05; or so",)
+    (meaning,) = [test.meaning for test in script.tests() if test.name == name]
+    why = f"{name}: error 0.5, tolerance 1e-05; or so"
+    assert judgement.reasons == (f"{why}; {meaning}" if meaning else why,)
     half = "cpu" if name.startswith("cpu ") else "gpu"
     assert getattr(judgement, half) == "failed"
 
@@ -64,7 +69,19 @@ def test_a_declared_test_without_a_result_fails_the_variant(fleet: Matrix, name:
     assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
 
 
-@pytest.mark.parametrize("name", NAMES)
+OPTIONAL = [test.name for test in script.tests() if test.optional]
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_missing_optional_part_is_a_note(fleet: Matrix, name: str) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, name, outcome="skipped", message="no such part")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.outcome == "passed"
+    assert f"{name} was skipped: no such part" in judgement.notes
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*OPTIONAL}))
 def test_a_skipped_test_fails_the_variant(fleet: Matrix, name: str) -> None:
     document = right(variant(fleet, "sm90-avx512"))
     change(document, name, outcome="skipped", message="no idea")
@@ -80,6 +97,19 @@ def test_fp8_may_be_skipped_only_where_the_gpu_lacks_it(
     document = right(variant(fleet, id_))
     change(document, "cuda matmul fp8", outcome="skipped", message="FP8 needs capability 8.9")
     assert judged(document, fleet, id_).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("torch", "outcome"), [("2.8.0", "passed"), ("2.10.0a0+git1", "failed"), ("?", "passed")]
+)
+def test_a_test_may_be_skipped_by_a_pytorch_that_is_too_old_for_it(
+    fleet: Matrix, torch: str, outcome: Outcome
+) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["torch"]["version"] = torch
+    change(document, "cuda grouped matmul bf16", outcome="skipped", message="needs PyTorch 2.9")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.gpu == outcome
 
 
 def test_magma_may_be_skipped_only_by_a_torch_without_it(fleet: Matrix) -> None:
@@ -140,7 +170,7 @@ import json, sys
 from pathlib import Path
 import msgspec
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.smoke import script
+from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import judge
 from build_pytorch.smoke.smoke_report import SmokeReport
 reports = {
@@ -262,7 +292,7 @@ def test_a_torch_that_cannot_be_imported_fails(fleet: Matrix) -> None:
     [
         ("8.0", "8.0", "exact"),
         ("8.0", "8.6", "compatible"),
-        ("8.0", "8.7", "compatible"),
+        ("8.0", "8.7", None),
         ("8.0", "8.9", "compatible"),
         ("8.6", "8.9", "compatible"),
         ("10.0", "10.3", "compatible"),
@@ -454,7 +484,7 @@ def as_variant(document: Raw, fleet: Matrix, id_: str) -> Raw:
     return document
 
 
-@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests"])
 def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included(name: str) -> None:
     tests = raw(name)["tests"]
     assert {test["name"] for test in tests} == {t.name for t in report(raw(name)).declared}
@@ -478,7 +508,7 @@ def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: M
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
-@pytest.mark.parametrize("name", ["h200", "h200-format-2"])
+@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests"])
 def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, name: str, cpu: str) -> None:
     id_ = f"sm90-{cpu}"
     assert judged(as_variant(raw(name), fleet, id_), fleet, id_).outcome == "passed"
@@ -561,3 +591,57 @@ def test_every_test_is_shown_with_error_and_tolerance(fleet: Matrix) -> None:
 def test_control_characters_of_a_gpu_name_do_not_reach_the_terminal(fleet: Matrix) -> None:
     document = right(variant(fleet, "sm90-avx2"), name="\x1b[31mH200")
     assert not any("\x1b" in line for line in shown(document, fleet, "sm90-avx2"))
+
+
+# --- reports by others ---
+
+
+def test_an_error_without_a_tolerance_is_judged_and_shown(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    change(document, "cuda fft", outcome="failed", error=0.5, tolerance=None, message="by hand")
+    judgement = judged(document, fleet, "sm90-avx512")
+    assert judgement.reasons[0].startswith("cuda fft: by hand")
+    case = SmokeCase(
+        variant=variant(fleet, "sm90-avx512"),
+        judgement=judgement,
+        ran=smoke_report.parse(json.dumps(document)),
+    )
+    show(Screen(io.StringIO()), case)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("cuda", "devices", 0, "capability"), "x", "$.cuda.devices[0].capability"),
+        (("declared", 0, "capability"), "sm_89", "$.declared[0].capability"),
+        (("torch", "config"), [[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]], "nested too deeply"),
+    ],
+)
+def test_a_wrong_report_is_refused_with_its_place(
+    fleet: Matrix, path: tuple[str | int, ...], value: object, says: str
+) -> None:
+    document: Any = right(variant(fleet, "sm90-avx512"))
+    *way, last = path
+    parent = document
+    for step in way:
+        parent = parent[step]
+    parent[last] = value
+    found = smoke_report.parse(json.dumps(document))
+    assert found.report is None
+    assert says in found.problem
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, '"\\ud800"', "", "1e999", "NaN"])
+def test_what_is_no_report_is_a_problem_and_no_exception(text: str) -> None:
+    assert smoke_report.parse(text).problem.startswith("its output is not a report: ")
+
+
+def test_names_of_tests_are_escaped(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["tests"].append({"name": "cuda \x1b[2J", "outcome": "passed"})
+    out = io.StringIO()
+    here = variant(fleet, "sm90-avx512")
+    ran = smoke_report.parse(json.dumps(document))
+    assert ran.report
+    show(Screen(out), SmokeCase(variant=here, judgement=judge(ran.report, here), ran=ran))
+    assert "\x1b" not in out.getvalue()

@@ -3,23 +3,21 @@
 # PyTorch 2.10.0 without CUDA for CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/cpu.nix.j2; edit those and run `invoke phase4`.
-# Digest of this file, with zeros in place of it: sha256:def35603e04b0fc60887488641a6ad27f6588921e3f50a92a0e793c7f076cac2
+# Digest of this file, with zeros in place of it: sha256:69641685d8c672fb264cb3ec948e51527d94737ce719eb9e9798133142156f8f
 
 { pkgs ? import <nixpkgs> {}
 
-  # The one nixpkgs revision that every recipe of this release is built from. A caller that
-  # evaluates many recipes may hand in one import for all that agree in system and overlays;
-  # Flox never does.
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
     };
 
     overlays = [
@@ -51,23 +49,24 @@ let
   # CPU: AVX-512 with VNNI (Cascade Lake, Ice Lake, Zen 4 and newer)
   cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mavx512vnni" "-mfma" ];
 in
-# Two stages: the first changes what nixpkgs decides from, the second single attributes.
+# Two stages: override changes the arguments of torch, overrideAttrs single attributes.
 (nixpkgs_pinned.python3Packages.torch.override {
   cudaSupport = false;
 }).overrideAttrs (oldAttrs: {
   pname = "pytorch210-python313-cpu-avx512vnni";
 
-  # nixpkgs' patches are for the version it ships; said here as well as in the overlay.
+  # The patches of nixpkgs are for the version that it ships. The overlay clears them as well.
   patches = [];
 
-  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
   ninjaFlags = [ "-j32" ];
 
-  # Keeps the build away from machines that are too small for it.
+  # Nix sends the build only to builders with these features.
   requiredSystemFeatures = [ "big-parallel" ];
 
-  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
-  # environment instead, so preConfigure says the same once more.
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
   cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
     "-DTORCH_BUILD_VERSION=2.10.0"
     "-DUSE_CUDA=OFF"
@@ -79,19 +78,20 @@ in
     export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
     export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
 
-    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
-    # limit has to be put there as well; 0 stands for all cores.
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
     export MAX_JOBS=32
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
 
-    # nixpkgs still exports the version it ships, and the headers compare with this one
-    # (TORCH_FEATURE_VERSION against the version macros of the release).
+    # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
+    # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
 
-    # No CUDA, even on a machine that has it
+    # No CUDA, even where one is installed
     export USE_CUDA=0
 
     echo "PyTorch 2.10.0, CPU-only, Python 3.13"
@@ -110,6 +110,7 @@ in
     longDescription = ''
       GPU: none
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: none; OpenBLAS does the linear algebra
       PyTorch: 2.10.0, Python 3.13
       Driver: none

@@ -1,35 +1,33 @@
 # pytorch-python313-cuda13_0-sm86-avx512vnni
 #
-# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, A40, A10, RTX A series)
+# PyTorch 2.10.0 with CUDA 13.0 for SM86 GPUs (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d2f6793f635de450c8755c213a2905b471297e4c9511a77d0d800fe10f8cb51f
+# Digest of this file, with zeros in place of it: sha256:28cdf36ce6f7e6a57cfd3d2d2ffa2b9c5ad5bbf697586bc0d44d6445ef5b003b
 
 { pkgs ? import <nixpkgs> {}
 
-  # The one nixpkgs revision that every recipe of this release is built from. A caller that
-  # evaluates many recipes may hand in one import for all that agree in system and overlays;
-  # Flox never does.
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
   }) {
-    # Said outright, so that any machine can evaluate this recipe and hand the build to a
-    # builder of that platform.
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
     system = "x86_64-linux";
 
     config = {
       allowUnfree = true;
-      allowBroken = true;
       cudaSupport = true;
     };
 
     overlays = [
-      # Overlay 1: CUDA 13.0 for every package that asks for CUDA
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
       (final: prev: { cudaPackages = final.cudaPackages_13; })
 
       # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # The static MAGMA that torch links is made from this one.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
       (final: prev: {
         magma = prev.magma.overrideAttrs (oldAttrs: {
           patches = (oldAttrs.patches or []) ++ [
@@ -68,33 +66,34 @@ let
   inherit (nixpkgs_pinned) lib;
   inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
 
-  # GPU: Ampere (RTX 30 series, A40, A10, RTX A series)
-  # gpuTargets takes the dotted form; sm_NN evaluates as well and fails hours later.
+  # GPU: Ampere (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series)
+  # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
   gpuArchNum = "86";
   gpuArchSM = "8.6";
 
   # CPU: AVX-512 with VNNI (Cascade Lake, Ice Lake, Zen 4 and newer)
   cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mavx512vnni" "-mfma" ];
 in
-# Two stages. The first changes what nixpkgs decides from (without it the result is a CPU-only
-# PyTorch, whatever the second says); the second changes single attributes of that result.
+# Two stages. override changes the arguments of torch, from which nixpkgs chooses CUDA and its
+# libraries; without it the result is a CPU-only PyTorch. overrideAttrs changes single attributes.
 (nixpkgs_pinned.python3Packages.torch.override {
   cudaSupport = true;
   gpuTargets = [ gpuArchSM ];
 }).overrideAttrs (oldAttrs: {
   pname = "pytorch210-python313-cuda13_0-sm86-avx512vnni";
 
-  # nixpkgs' patches are for the version it ships; said here as well as in the overlay.
+  # The patches of nixpkgs are for the version that it ships. The overlay clears them as well.
   patches = [];
 
-  # Read only where Ninja is called by Nix itself; the limit that counts is set in preConfigure.
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
   ninjaFlags = [ "-j32" ];
 
-  # Keeps the build away from machines that are too small for it.
+  # Nix sends the build only to builders with these features.
   requiredSystemFeatures = [ "big-parallel" ];
 
-  # For whoever configures with CMake. PyTorch's setup.py runs CMake itself and reads the
-  # environment instead, so preConfigure says the same once more where a variable exists.
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
   cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
     "-DTORCH_BUILD_VERSION=2.10.0"
     "-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat"
@@ -107,20 +106,21 @@ in
     export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
     export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
 
-    # Parallel compilation. nixpkgs sets MAX_JOBS from NIX_BUILD_CORES after this hook, so the
-    # limit has to be put there as well; 0 stands for all cores.
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
     export MAX_JOBS=32
     cores=''${NIX_BUILD_CORES:-0}
     if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
     export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
 
-    # nixpkgs still exports the version it ships, and the headers compare with this one
-    # (TORCH_FEATURE_VERSION against the version macros of the release).
+    # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
+    # they compare TORCH_FEATURE_VERSION with their own version.
     export PYTORCH_BUILD_VERSION=2.10.0
     echo "2.10.0" > version.txt
 
-    # CUDA 13 includes <cccl/cuda/std/utility>, nixpkgs' package has include/cuda: give the
-    # headers the place where they are looked for. CUDAFLAGS does what CMAKE_CUDA_FLAGS above asks.
+    # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
+    # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
     mkdir -p /build/cccl-compat/cccl
     for library in cuda cub thrust nv; do
       ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
@@ -135,36 +135,45 @@ in
     echo "Jobs:      $NIX_BUILD_CORES"
   '';
 
-  # nixpkgs removes this file, PyTorch installs it, and gloo looks CUDA up through it: put back
-  # one that hands over to CMake's own module of the same name.
+  # Changes of the source, after those of nixpkgs.
   postPatch = (oldAttrs.postPatch or "") + ''
 
+    # PyTorch installs this file, which nixpkgs removes, and gloo finds CUDA through it. It includes
+    # CMake's module of the same name by its path: by name, it could find itself again.
     cat > cmake/Modules/FindCUDAToolkit.cmake <<'CMAKE'
     if(NOT CUDAToolkit_FOUND)
-      set(_pytorch_module_path "''${CMAKE_MODULE_PATH}")
-      list(REMOVE_ITEM CMAKE_MODULE_PATH "''${CMAKE_CURRENT_LIST_DIR}")
-      include(FindCUDAToolkit)
-      set(CMAKE_MODULE_PATH "''${_pytorch_module_path}")
+      include("''${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake")
     endif()
     CMAKE
+
+    # PyTorch looks for CUPTI in the folder of the toolkit; nixpkgs has it in a package of its own
+    # and exports the paths of that package. Without CUPTI, torch.profiler records no CUDA activity.
+    substituteInPlace cmake/Dependencies.cmake \
+      --replace-fail 'extras/CUPTI/lib64' 'extras/CUPTI/lib64 $ENV{CUPTI_LIBRARY_DIR}' \
+      --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
   '';
 
   passthru = (oldAttrs.passthru or {}) // {
     gpuArch = gpuArchSM;
     cpuISA = "avx512vnni";
     blasProvider = "cublas";
+    # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
+    cudaCapabilities = [ gpuArchSM ];
   };
 
   meta = (oldAttrs.meta or {}) // {
-    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, A40, A10, RTX A series) and AVX-512 with VNNI";
+    description = "PyTorch 2.10.0 with CUDA 13.0 for SM86 (RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series) and AVX-512 with VNNI";
     longDescription = ''
       GPU: SM86, compute capability 8.6 (Ampere)
       CPU: AVX-512 with VNNI (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512vnni -mfma)
+      CPUs: Cascade Lake, Ice Lake, Zen 4 and newer; not Skylake-SP
       CUDA: 13.0, with cuBLAS and MAGMA
       PyTorch: 2.10.0, Python 3.13
       Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, A40, A10, RTX A series on x86_64-linux, where the CPU has AVX-512 with VNNI
+      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
+    broken = false;
   };
 })

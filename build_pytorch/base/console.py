@@ -1,14 +1,21 @@
-"""Output for people and programs: colour, progress, safe text, JSON."""
+"""Output for people and programs: colour, progress, safe text, JSON.
+
+`write` is the only function that writes to the terminal, except for the live displays of rich.
+It escapes all control characters but our own colours, and masks secrets.
+"""
 
 from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
@@ -20,6 +27,10 @@ WIDTH: Final = 80
 """Columns that output for people may fill."""
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+_OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
+"""Stands for the start of a colour until `write`; text from outside cannot contain it."""
+
+_LONGEST_LINE: Final = 10_000  #: characters of a line for people; the rest is cut off
 
 
 class Screen:
@@ -30,12 +41,17 @@ class Screen:
         self.colour = stream.isatty() and not os.environ.get("NO_COLOR")
 
     def line(self, text: str = "") -> None:
-        """Print one line."""
-        write(self.stream, f"{text}\n")
+        """Print one line, or several."""
+        lines = [shortened(line, _LONGEST_LINE) for line in text.split("\n")]
+        if os.environ.get("GITHUB_ACTIONS"):  # such a line would be a command to the CI system
+            lines = [re.sub(r"^(\s*)(?=::|##\[)", r"\1.", line) for line in lines]
+        write(self.stream, "\n".join(lines) + "\n")
 
     def paint(self, text: str, colour: str) -> str:
         """Return the text in a colour, or unchanged if the stream has no colours."""
-        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colour and colour else text
+        if not (self.colour and colour):
+            return text
+        return f"{_OUR_ESCAPE}{_COLOURS[colour]}m{text}{_OUR_ESCAPE}0m"
 
     def fold(self, head: str, text: str, colour: str = "", indent: int = 4) -> None:
         """Print a text after a head in a colour, in lines of at most 80 columns.
@@ -63,7 +79,7 @@ class Screen:
         """Print a unified diff."""
         for line in text.removesuffix("\n").split("\n") if text else ():
             colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-            self.line(self.paint(visible(line), colour))
+            self.line(self.paint(line, colour))
 
 
 class ProgressLine:
@@ -98,7 +114,7 @@ class ProgressLine:
             redirect_stderr=False,
             get_time=clock,
         )
-        self._progress.add_task(visible(what), total=total or None)
+        self._progress.add_task(safe(what), total=total or None)
         self._progress.start()
         # rich hides the cursor; an exception must not leave it so
         atexit.register(self._progress.stop)
@@ -107,7 +123,7 @@ class ProgressLine:
         """Show that `done` of `total` are done, and the time."""
         if self._progress:
             task = self._progress.task_ids[0]
-            self._progress.update(task, completed=done, description=visible(self.what))
+            self._progress.update(task, completed=done, description=safe(self.what))
             self._progress.refresh()
 
     def end(self) -> None:
@@ -117,11 +133,73 @@ class ProgressLine:
             atexit.unregister(self._progress.stop)
 
 
-def visible(text: str) -> str:
-    """Return text from outside with control characters, such as ESC, escaped; newlines stay."""
+def visible(text: str, kept: str = "\n") -> str:
+    """Return text from outside with control characters, such as ESC, escaped.
+
+    So are other characters that print nothing or change the order of others; `kept` stay.
+    """
     if text.isprintable():  # the common case, in C
         return text
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    if "\n" in text:
+        return "\n".join(visible(line, kept) for line in text.split("\n"))
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+
+
+def safe(text: str) -> str:
+    """Return text from outside as `write` prints it: without control characters and secrets."""
+    return visible(masked(text.encode(errors="surrogatepass")).decode(errors="surrogatepass"))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text with at most so many characters; the end of a longer one is left out."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+_SECRET_NAME: Final = re.compile(
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_PAT"
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|AUTH|ENCRYPTION)_?KEY)S?(?:_(?:KEY|ID|VALUE|B64))?\d*$",
+    re.IGNORECASE,
+)
+"""Names of environment variables whose values are secrets."""
+
+_SHORTEST_SECRET: Final = (
+    6  #: bytes; a shorter value, such as `1` or `true`, is part of other words
+)
+_SECRET: Final = re.compile(
+    rb"(?<=https://)[^\s/@'\"]+(?=@)|(?<=http://)[^\s/@'\"]+(?=@)|(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)"
+    rb"|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}"
+    rb"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
+    rb"|(?<=uthorization: )[^\r\n'\"]+"
+)
+"""Secrets that are known by their form: in addresses, of GitHub and GitLab, JSON Web Tokens."""
+
+_SECRET_SIGNS: Final = (b"@", b"gh", b"glpat-", b"eyJ", b"uthorization: ")
+"""Every secret that `_SECRET` matches has one of these in it or beside it."""
+
+
+@functools.cache
+def _secret_values() -> tuple[bytes, ...]:
+    """Return the values of environment variables that are secrets, longest first."""
+    texts = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    for setting in re.findall(r"access-tokens\s*=(.*)", os.environ.get("NIX_CONFIG", "")):
+        texts += [pair.partition("=")[2] for pair in setting.split()]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    lines = [line for line in lines if not (line.startswith("/") and Path(line).exists())]
+    found = {form for line in lines for form in (line, json.dumps(line)[1:-1])}
+    values = [os.fsencode(form) for form in found]
+    return tuple(sorted((v for v in values if len(v) >= _SHORTEST_SECRET), key=len, reverse=True))
+
+
+def masked(data: bytes) -> bytes:
+    """Return text with `***` in place of secrets: tokens, passwords in addresses.
+
+    Secrets are values of environment variables that are called so (GITHUB_TOKEN), and texts that
+    have the form of one.
+    """
+    for value in _secret_values():
+        if value in data:
+            data = data.replace(value, b"***")
+    return _SECRET.sub(b"***", data) if any(map(data.__contains__, _SECRET_SIGNS)) else data
 
 
 def counted(number: int, noun: str) -> str:
@@ -131,13 +209,16 @@ def counted(number: int, noun: str) -> str:
 
 def print_json(document: object, stream: TextIO) -> None:
     """Print a document for programs."""
-    write(stream, json.dumps(document, indent=2) + "\n")
+    write(stream, json.dumps(document, indent=2).replace("\x7f", "\\u007f") + "\n")
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write text; if the reader is gone (`| head`, a closed terminal), later output is dropped."""
+    """Write text with control characters escaped, except our colours, and secrets masked.
+
+    If the reader is gone (`| head`, a closed terminal), later output is dropped.
+    """
     try:
-        stream.write(text)
+        stream.write("\x1b[".join(map(safe, text.split(_OUR_ESCAPE))))
         stream.flush()
     except OSError as error:
         if error.errno not in {errno.EPIPE, errno.EIO}:

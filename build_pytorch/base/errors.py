@@ -62,6 +62,10 @@ class WriteError(BuildPytorchError):
     """A file cannot be written, or another run holds the lock."""
 
 
+class LinkError(BuildPytorchError):
+    """A symbolic link stands in place of a folder of the checkout; it is not followed."""
+
+
 class TemplateError(BuildPytorchError):
     """A template cannot be rendered."""
 

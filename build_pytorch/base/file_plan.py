@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from build_pytorch.base import digest, files, process
+from build_pytorch.base import digest, files, git
 from build_pytorch.base.console import WIDTH, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 
@@ -74,38 +75,33 @@ class Tree:
         self.force = force
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None if it is missing. Raises OSError."""
+        """Return the bytes of a file, or None if it is missing. Raises LinkError and OSError."""
         try:
-            return files.read_regular_file(self.root / path)
+            return files.read_below(self.root, path)
         except FileNotFoundError:
             return None
 
     def is_modified(self, path: str) -> bool:
-        """Return whether Git lacks the file's present content. Without Git: true in a checkout.
+        """Return whether the commit in Git lacks the file's present content.
 
-        Raises WriteError if Git fails.
+        Without Git: true in a checkout, false elsewhere. Raises WriteError if Git fails.
         """
-        return self._uncommitted is None or path in self._uncommitted
-
-    @functools.cached_property
-    def _uncommitted(self) -> set[str] | None:
-        """The files with uncommitted changes; None if Git is missing in a Git checkout."""
-        # The root decides on the repository, not the Git hook or shell that started this process.
-        env = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"))
-        git = functools.partial(process.capture, cwd=self.root, env=env, check=False)
-        options = ["--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"]
+        if git.top(self.root) is None:
+            return False
         try:
-            status = git(["git", "status", *options, "."])
-            prefix = git(["git", "rev-parse", "--show-prefix"])
+            # The content is hashed here: `git status` would run the filters of .git/config.
+            found = git.run(self.root, "ls-tree", "-z", "HEAD", "--", path)
         except ToolError:
-            in_git = any((folder / ".git").exists() for folder in (self.root, *self.root.parents))
-            return None if in_git else set()
-        if status.code:
-            if "not a git repository" in status.stderr:
-                return set()
-            raise WriteError(f"{self.root}: git status failed: {' '.join(status.tail.split())}")
-        start = len(prefix.stdout.strip())
-        return {entry[3:][start:] for entry in status.stdout.split("\0") if entry}
+            return True
+        # Not a commit yet, or an empty .git: Git has nothing.
+        nothing = ("Not a valid object name", "not a git repository")
+        if found.code and not any(text in found.stderr for text in nothing):
+            raise WriteError(f"{self.root}: git ls-tree failed: {' '.join(found.tail.split())}")
+        _, _, committed = found.stdout.partition("\t")[0].rpartition(" ")
+        data = self.read(path) or b""
+        hashed = hashlib.new("sha256" if len(committed) == _SHA256 else "sha1")
+        hashed.update(b"blob %d\0" % len(data) + data)
+        return hashed.hexdigest() != committed
 
 
 def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
@@ -147,9 +143,16 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
 
 
+_SHA256: Final = 64  #: hex digits of an object's name in a repository of that format
 _GENERATED: Final = "generated"
 _HAND_WRITTEN: Final = "written by hand"
 _UNCOMMITTED: Final = "not committed in Git as it is"
+
+
+def is_generated_for(data: bytes, stem: str) -> bool:
+    """Return whether the content of a recipe is unedited and was generated for a file name."""
+    text = data.decode("utf-8", errors="replace")
+    return digest.is_intact(text) and text.partition("\n")[0] == f"# {stem}"
 
 
 def _origin(current: str, text: str) -> str:
@@ -160,16 +163,24 @@ def _origin(current: str, text: str) -> str:
     return "edited by hand" if digest.has_digest(current) else _HAND_WRITTEN
 
 
-def plan_delete(tree: Tree, path: str, reason: str) -> Change:
-    """Plan the removal of a file that the clean-up list names."""
+def plan_kept(tree: Tree, path: str, text: str, reason: str, group: str = "") -> Change:
+    """Plan a file that is written by hand: `text` is only for a file that is missing."""
+    change = plan_text(tree, path, text, group=group)
+    if change.old is None or change.action is Action.UNCHANGED:
+        return change
+    return structs.replace(change, action=Action.KEPT, reason=f"written by hand: {reason}")
+
+
+def plan_delete(tree: Tree, path: str, reason: str) -> Change | None:
+    """Plan the removal of a file that the clean-up list names; None if there is no such file."""
     try:
         old = tree.read(path)
     except OSError as error:
         return unreadable(path, error)
-    action = Action.DELETE
     if old is None:
-        action, reason = Action.UNCHANGED, "already gone"
-    elif tree.is_modified(path) and not tree.force:
+        return None
+    action = Action.DELETE
+    if tree.is_modified(path) and not tree.force:
         action, reason = Action.REFUSED, f"{_UNCOMMITTED}; --force deletes it"
     return Change(path=path, action=action, reason=reason, old=old)
 
@@ -189,29 +200,18 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
     """
     writes = [change for change in changes if change.action.writes]
     # Temporary files of killed runs. No run needs them while this one holds the lock.
-    leftovers = [
-        path
-        for folder in {(root / change.path).parent for change in changes}
-        for path in folder.glob(f".*{files.TEMPORARY}")
-    ]
+    folders = {change.path.rpartition("/")[0] for change in changes}
+    leftovers = [name for folder in sorted(folders) for name in files.leftovers(root, folder)]
     if not (writes or leftovers):
         return
     with files.write_errors(), files.exclusive_lock(root, "lock", "is writing"):
         for change in writes:
             if Tree(root).read(change.path) != change.old:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")
-        for leftover in leftovers:
-            leftover.unlink(missing_ok=True)
-        contents = {root / change.path: change.new for change in writes}
-        written = {path: data for path, data in contents.items() if data is not None}
-        for path in written:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_all(written)
-        deleted = contents.keys() - written.keys()
-        for path in deleted:
-            path.unlink(missing_ok=True)
-        for folder in {path.parent for path in deleted}:
-            files.sync_folder(folder)
+        files.remove_below(root, leftovers, sync=False)
+        written = {change.path: change.new for change in writes if change.new is not None}
+        files.write_all(root, written, make_folders=True)
+        files.remove_below(root, [change.path for change in writes if change.new is None])
 
 
 def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:

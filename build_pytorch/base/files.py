@@ -1,4 +1,9 @@
-"""Files: reading, atomic writing, locks, and the state folder."""
+"""Files: reading, atomic writing, locks, and the state folder.
+
+A checkout may come from somebody else. Its files are opened below a descriptor of its root, folder
+by folder, and no symbolic link on the way is followed. Only regular files are read or written, and
+none that is larger than a limit.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,212 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import BinaryIO, Final
 
 from build_pytorch.base import paths
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base.errors import LinkError, WriteError
 
 TEMPORARY: Final = ".build-pytorch-tmp"
 """Suffix of half-written files. Not `.nix`, because Flox takes every `.nix` file for a package."""
 
+LARGEST: Final = 64 << 20
+"""Bytes that are read of a file, if the caller gives no limit."""
 
-def read_regular_file(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises OSError, also for a FIFO, device or directory."""
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
+LARGEST_TEXT: Final = 1 << 20
+"""Bytes of a recipe or a matrix.toml. A generated recipe has seven thousand."""
+
+_OPEN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""O_NONBLOCK: the open of a FIFO returns at once, and what was opened is checked then."""
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEEPEST: Final = 1000  #: characters in the path of a folder whose content is listed
+
+
+def open_below(
+    root: Path, name: str | PurePath, flags: int = os.O_RDONLY, *, make_folders: bool = False
+) -> int:
+    """Open a regular file below a folder and return its descriptor.
+
+    Raises LinkError if a folder on the way is a symbolic link, and OSError, also if the file is a
+    link, a FIFO, a device or a folder, or is to be written and has another name (hard link).
+    """
+    *folders, last = _parts(name)
+    folder = _open_folder(root, folders, make=make_folders)
+    try:
+        descriptor = os.open(last, flags | _OPEN, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "is a symbolic link"
+        error.filename = str(root / name)
+        raise
+    finally:
+        os.close(folder)
+    return _regular(descriptor, root / name, is_written=flags != os.O_RDONLY)
+
+
+def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
+    """Return the bytes of a file of a checkout. Raises LinkError and OSError as `open_below`."""
+    return _read(open_below(root, name), root / name, limit)
+
+
+def read_text_below(root: Path, name: str | PurePath) -> str:
+    """Return a recipe or a page; bytes that are not UTF-8 are replaced. Raises as `read_below`."""
+    return read_below(root, name).decode("utf-8", errors="replace")
+
+
+def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
+    """Return the bytes of a regular file that the user names; links are followed. Raises OSError.
+
+    With `or_stdin`, `-` is standard input, and `/dev/stdin` or `/dev/fd/N` may be a pipe.
+    """
+    if or_stdin and str(path) == "-":
+        return _read(os.dup(0), Path("standard input"), limit)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if or_stdin and (str(path) == "/dev/stdin" or path.parent == Path("/dev/fd")):
+        os.set_blocking(descriptor, True)
+    else:
+        _regular(descriptor, path)
+    return _read(descriptor, path, limit)
+
+
+def create_below(root: Path, name: str | PurePath) -> BinaryIO:
+    """Create a new file and the folders that lead to it. Raises LinkError and OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    return os.fdopen(open_below(root, name, flags, make_folders=True), "wb", buffering=0)
+
+
+def walk_below(root: Path, folder: str) -> Iterator[str]:
+    """Yield the names below `root` of all that is in a folder, except folders, in order.
+
+    A link is yielded and not followed. A missing folder is empty. Raises LinkError and OSError.
+    """
+    pending = [folder]
+    while pending:
+        found = []
+        for name, is_folder in _entries(root, pending.pop()):
+            if is_folder and len(name) < _DEEPEST:
+                found.append(name)
+            else:
+                yield name
+        pending += reversed(found)
+
+
+def leftovers(root: Path, folder: str) -> list[str]:
+    """Return the temporary files in a folder, as names below `root`. Raises as `walk_below`."""
+    return [
+        name
+        for name, is_folder in _entries(root, folder)
+        if name.rpartition("/")[2].startswith(".") and name.endswith(TEMPORARY) and not is_folder
+    ]
+
+
+def remove_below(root: Path, names: Sequence[str], *, sync: bool = True) -> None:
+    """Delete files, where they exist. Raises LinkError and OSError."""
+    with contextlib.ExitStack() as opened:
+        folders = _Folders(root, opened)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                folder, last = folders.of(name)
+                os.unlink(last, dir_fd=folder)
+        if sync:
+            folders.sync()
+
+
+def _parts(name: str | PurePath) -> tuple[str, ...]:
+    parts = PurePath(name).parts
+    if not parts or ".." in parts or PurePath(name).is_absolute():
+        raise ValueError(f"{name}: not the name of a file below a folder")
+    return parts
+
+
+def _open_folder(root: Path, parts: Sequence[str], *, make: bool = False) -> int:
+    """Open a folder below `root`, which may itself be a link, since the user named it."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for number, part in enumerate(parts, 1):
+        above = descriptor
+        try:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=above)
+            descriptor = os.open(part, _OPEN_FOLDER, dir_fd=above)
+        except OSError as error:
+            path = root.joinpath(*parts[:number])
+            if path.is_symlink():
+                fix = "put a folder in its place"
+                raise LinkError(f"{path}: is a symbolic link and is not followed; {fix}") from None
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _entries(root: Path, folder: str) -> list[tuple[str, bool]]:
+    """Return the names below `root` of all in a folder, and whether each is a folder."""
+    try:
+        descriptor = _open_folder(root, PurePath(folder).parts)
+    except FileNotFoundError:
+        return []
+    prefix = f"{folder}/" if folder else ""
+    try:
+        with os.scandir(descriptor) as entries:
+            return sorted((prefix + e.name, e.is_dir(follow_symlinks=False)) for e in entries)
+    finally:
+        os.close(descriptor)
+
+
+def _regular(descriptor: int, path: Path, *, is_written: bool = False) -> int:
+    """Return a descriptor of a regular file. Closes another one and raises OSError."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and not (is_written and status.st_nlink > 1):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path.read_bytes()
+    is_regular = stat.S_ISREG(status.st_mode)
+    reason = "has another name as well (hard link)" if is_regular else "not a regular file"
+    raise OSError(errno.EINVAL, reason, str(path))
+
+
+def _read(descriptor: int, path: Path, limit: int) -> bytes:
+    """Read and close a descriptor. Raises OSError if it has more bytes than the limit."""
+    chunks: list[bytes] = []
+    total, expected = 0, os.fstat(descriptor).st_size
+    try:
+        while max(total, expected) <= limit:
+            chunk = os.read(descriptor, max(expected - total, 0) + (1 << 16))
+            if not chunk:
+                return b"".join(chunks)
+            chunks.append(chunk)
+            total += len(chunk)
+    finally:
+        os.close(descriptor)
+    raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
+
+
+class _Folders:
+    """Descriptors of the folders below a root, each opened once and closed by `stack`."""
+
+    def __init__(self, root: Path, stack: contextlib.ExitStack, *, make: bool = False) -> None:
+        self._root = root
+        self._stack = stack
+        self._make = make
+        self._opened: dict[tuple[str, ...], int] = {}
+
+    def of(self, name: str) -> tuple[int, str]:
+        """Return the descriptor of the folder of a file, and the file's name in it."""
+        *folders, last = _parts(name)
+        key = tuple(folders)
+        if key not in self._opened:
+            self._opened[key] = _open_folder(self._root, key, make=self._make)
+            self._stack.callback(os.close, self._opened[key])
+        return self._opened[key], last
+
+    def sync(self) -> None:
+        """Wait until the renamed and deleted entries of the folders are on the disk."""
+        for folder in self._opened.values():
+            os.fsync(folder)
 
 
 @contextlib.contextmanager
@@ -38,82 +230,79 @@ def write_errors(path: Path | None = None) -> Iterator[None]:
         raise WriteError(f"{where}: cannot be written: {error.strerror}") from None
 
 
-def write_atomically(
-    path: Path, data: bytes, *, follow_link: bool = False, sync: bool = True
+def write_all(
+    root: Path, contents: Mapping[str, bytes], *, sync: bool = True, make_folders: bool = False
 ) -> None:
-    """Replace a file; a kill at any moment leaves the old or the new one. Raises WriteError.
+    """Replace files below `root`, each atomically, and none before all new data is on the disk.
 
-    A symbolic link is replaced, unless `follow_link` is set: then the file that it names is.
-    Without `sync`, which takes 10 ms, a power failure may damage the file: for caches that notice.
+    A kill at any moment leaves the old or the new file. A new file has the permissions of the old
+    one; a link in its place is replaced and not followed. Without `sync`, which takes 10 ms, a
+    power failure may damage the files: for caches that notice. Raises LinkError, and OSError that
+    names one of the files.
     """
-    with write_errors(path):
-        write_all({Path(os.path.realpath(path)) if follow_link else path: data}, sync=sync)
+    temporary: dict[str, tuple[int, str, str]] = {}
+    with contextlib.ExitStack() as opened:
+        folders = _Folders(root, opened, make=make_folders)
+        try:
+            for name, data in contents.items():
+                try:
+                    folder, last = folders.of(name)
+                    new = f".{last}.{os.getpid()}{TEMPORARY}"
+                    temporary[name] = (folder, new, last)
+                    _write_new(folder, new, data, like=last, sync=sync)
+                except OSError as error:
+                    error.filename = str(root / name)  # a full disk names no file
+                    raise
+            for name in contents:
+                folder, new, last = temporary[name]
+                try:
+                    os.replace(new, last, src_dir_fd=folder, dst_dir_fd=folder)
+                except OSError as error:
+                    error.filename = str(root / name)
+                    raise
+                del temporary[name]
+        finally:
+            for folder, new, _ in temporary.values():
+                with contextlib.suppress(OSError):
+                    os.unlink(new, dir_fd=folder)
+        if sync:
+            folders.sync()
 
 
-def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
-    """Replace files, each atomically, and none before the new data of all is on the disk.
-
-    A new file has the permissions of the old one. Raises OSError that names one of the files.
-    """
-    temporary: dict[Path, Path] = {}
-    try:
-        for path, data in contents.items():
-            temporary[path] = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
-            try:
-                _write_new(temporary[path], data, like=path, sync=sync)
-            except OSError as error:
-                error.filename = path  # a full disk names no file
-                raise
-        for path in contents:
-            temporary[path].replace(path)
-            del temporary[path]
-    finally:
-        for leftover in temporary.values():
-            with contextlib.suppress(OSError):
-                leftover.unlink()
-    for folder in {path.parent for path in contents} if sync else ():
-        sync_folder(folder)
-
-
-def _write_new(path: Path, data: bytes, *, like: Path, sync: bool) -> None:
-    path.unlink(missing_ok=True)  # of a killed process that had our process id
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+def _write_new(folder: int, name: str, data: bytes, *, like: str, sync: bool) -> None:
+    with contextlib.suppress(FileNotFoundError):  # of a killed process that had our process id
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
         with contextlib.suppress(FileNotFoundError):
-            os.fchmod(file.fileno(), like.stat().st_mode & 0o777)
+            mode = os.stat(like, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                os.fchmod(file.fileno(), mode & 0o777)
         file.write(data)
         file.flush()
         if sync:
             os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the renamed and deleted entries of a folder are on the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def make_state(root: Path) -> None:
+    """Create the state folder with a .gitignore that hides all of it from Git.
 
-
-def make_state(folder: Path) -> None:
-    """Create the state folder with a .gitignore that hides all of it from Git. Raises OSError."""
-    folder.mkdir(exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    Raises LinkError and OSError.
+    """
+    ignore = f"{paths.STATE}/.gitignore"
+    if not os.path.lexists(root / ignore):
+        write_all(root, {ignore: b"*\n"}, sync=False, make_folders=True)
 
 
 @contextlib.contextmanager
 def exclusive_lock(root: Path, name: str, activity: str) -> Iterator[None]:
     """Hold a lock file in the state folder; the kernel releases it when the process ends.
 
-    Raises WriteError with the `activity` and process id of the run that holds it.
+    Raises WriteError with the `activity` and process id of the run that holds it, and LinkError.
     """
-    folder = root / paths.STATE
-    with write_errors(folder):
-        make_state(folder)
-        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with write_errors():
+        make_state(root)
+        descriptor = open_below(root, f"{paths.STATE}/{name}", os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

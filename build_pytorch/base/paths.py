@@ -19,7 +19,13 @@ ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
 CHECKS_DOC: Final = "docs/reference/checks.md"
 CHOOSING_DOC: Final = "docs/reference/choosing.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"
+LOG_RULES_DOC: Final = "docs/reference/log-rules.md"
 MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
 VARIANTS_DOC: Final = "docs/reference/variants.md"
 RELEASE: Final = "release.nix"
+
+
+def is_checkout(root: Path) -> bool:
+    """Return whether a folder is a checkout that commands may work on."""
+    return (root / MATRIX.name).exists() or (root / ".flox").exists()

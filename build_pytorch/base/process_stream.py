@@ -15,6 +15,7 @@ from typing import IO, Final, Self
 
 import psutil
 
+from build_pytorch.base.console import masked
 from build_pytorch.base.process import Environment, environment, start_error
 
 _GRACE: Final = 3.0
@@ -71,6 +72,8 @@ class StreamedProcess:
     async def run(self, take: Callable[[list[bytes]], object]) -> int:
         """Pass the output to `take`, lines as they arrive, and return the exit code.
 
+        Secrets in it are masked.
+
         Processes that the program left behind in its group are ended. Where this is cancelled,
         the program is killed.
         """
@@ -93,14 +96,14 @@ class StreamedProcess:
         rest = b""
         try:
             while data := await self._output.read(1 << 16):
-                *lines, rest = (rest + data).split(b"\n")
+                whole, newline, rest = (rest + data).rpartition(b"\n")
+                if newline:
+                    take(masked(whole).split(b"\n"))
                 if len(rest) > _LONGEST:
-                    lines.append(rest)
+                    take([masked(rest)])
                     rest = b""
-                if lines:
-                    take(lines)
             if rest:
-                take([rest])
+                take([masked(rest)])
         except Exception:
             self.kill()  # nobody reads its output any more
             raise

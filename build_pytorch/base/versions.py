@@ -6,6 +6,8 @@ imported on the path of every command.
 
 from __future__ import annotations
 
+import re
+
 
 def digits(version: str) -> str:
     """Return a version without its dots: such as `120` for `12.0`."""
@@ -20,3 +22,12 @@ def underscored(version: str) -> str:
 def minor_version(version: str) -> str:
     """Return the major and minor number: such as `2.9` for `2.9.1`."""
     return ".".join(version.split(".")[:2])
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a text from outside, for comparing.
+
+    Such as (2, 10, 0) for `2.10.0+cu130`. Empty if it begins with no number; never raises.
+    """
+    found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from build_pytorch.base.console import Clock, Screen, visible
+from build_pytorch.base.console import Clock, Screen, safe
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
 
@@ -57,10 +57,10 @@ class BuildDisplay:
 
     def say(self, text: str) -> None:
         """Print lines that stay, with control characters escaped."""
-        text = visible(text.expandtabs())
+        text = text.expandtabs()
         try:
             if self._live:
-                self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                self._live.console.print(safe(text), markup=False, highlight=False, soft_wrap=True)
             else:
                 self.screen.line(text)
         except OSError:  # the terminal may be gone; builds go on
@@ -91,8 +91,8 @@ class BuildDisplay:
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for attempt in attempts:
             cells = [attempt.step.variant.id, *self._cells(attempt)]
-            cells.append(visible(attempt.progress.message.expandtabs()))
-            table.add_row(*(Text(cell) for cell in cells))
+            cells.append(attempt.progress.message[:500].expandtabs())
+            table.add_row(*(Text(safe(cell)) for cell in cells))
         return table
 
     def _show_line(self, attempt: Attempt, now: float) -> None:

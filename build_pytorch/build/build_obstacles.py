@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +18,7 @@ from build_pytorch.base import files
 from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
 from build_pytorch.generate import rendering
+from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Build, Matrix, Variant
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
@@ -81,7 +84,7 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
     missing: dict[str, list[str]] = {}
     for step in steps:
         drv = step.derivation
-        if drv and not backend.builder(drv.system, drv.features):
+        if drv and not backend.builder(step.variant, drv):
             for feature in drv.features:
                 missing.setdefault(feature, []).append(step.variant.id)
     for feature, ids in missing.items():
@@ -90,6 +93,45 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
                 f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
                 "nix.conf, or a builder that has it with --builders"
             )
+
+
+@functools.cache
+def _cpu() -> tuple[str, tuple[str, ...]]:
+    """Return the model and the flags of this machine's CPU, empty where they are unknown."""
+    from build_pytorch.smoke import script  # 20 ms, and a plan without builds needs none of it
+
+    facts = script.cpu_facts()
+    return facts["model"] or "the CPU here", tuple(facts["flags"])
+
+
+def missing_flags(variant: Variant) -> tuple[str, ...]:
+    """Return the flags of a variant's ISA that the CPU of this machine lacks.
+
+    None for another platform, which Nix emulates here, and where the CPU's flags are unknown.
+    """
+    flags = _cpu()[1]
+    is_native = variant.cpu.platform == f"{platform.machine()}-{platform.system().lower()}"
+    return missing_cpu_flags(variant.cpu, flags) if flags and is_native else ()
+
+
+def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
+    """Return why this machine cannot build a variant, and which builders can, or an empty text.
+
+    A build runs what it has built: tools in the source tree, and the import of torch at the end.
+    """
+    if not (missing := missing_flags(variant)):
+        return ""
+    feature = variant.cpu.builder_feature
+    able = [
+        builder.uri
+        for builder in matrix.builders
+        if variant.cpu.platform in builder.platforms and feature in {None, *builder.features}
+    ]
+    who = f"--builders matrix: {some(able)}" if able else f"no [[builder]] states {feature}"
+    return (
+        f"wrong CPU: a build runs what it compiles, and {_cpu()[0]} lacks {', '.join(missing)}; "
+        f"{who}; --force builds here"
+    )
 
 
 def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import WriteError
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
@@ -16,6 +17,7 @@ from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
 BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
+_LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
 _KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
 
 
@@ -68,10 +70,10 @@ def decide(
         state=state,
         seconds=attempt.seconds,
         rule=rule,
-        message=message,
+        message=shortened(message, _LONGEST),
         log=str(attempt.log),
         outputs=outputs,
-        tail=() if rule else tuple(progress.tail),
+        tail=() if rule else tuple(shortened(line, _LONGEST) for line in progress.tail),
         where=progress.where,
     )
 
@@ -147,7 +149,7 @@ class BuildRecord:
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
             cause=outcome.cause,
-            message=outcome.message[:500],
+            message=outcome.message,
             steps=attempt.progress.total,
             peak_memory=peak_memory,
             where=outcome.where,

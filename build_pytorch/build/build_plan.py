@@ -11,6 +11,7 @@ from build_pytorch.base import process
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.build_obstacles import wrong_cpu
 from build_pytorch.build.schedule import ordered
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix import derivations, store
@@ -92,7 +93,11 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(obstacles),
-        warnings=(*notes, *build_obstacles.few_cores(local, settings.jobs, cores)),
+        warnings=(
+            *notes,
+            *build_obstacles.few_cores(local, settings.jobs, cores),
+            *backend.warnings(building),
+        ),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -120,10 +125,16 @@ def _step(
     elif derivation and derivation.output in there:
         reason = "in the store already, only the link is missing"
     elif system not in backend.host.systems:
-        where = backend.builder(system, derivation.features if derivation else ())
+        where = backend.builder(variant, derivation)
         if not where:
             action = "skipped"
             reason = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
+            if backend.is_remote and variant.cpu.builder_feature:
+                reason += f" and states {variant.cpu.builder_feature}"
+    elif not backend.settings.force and (why := wrong_cpu(variant, backend.matrix)):
+        where = backend.builder(variant, derivation)
+        if not where:
+            action, reason = "skipped", why
     return Step(
         variant=variant,
         action=action,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import files, paths
+from build_pytorch.base.console import visible
 from build_pytorch.base.process_stream import StreamedProcess
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.log_reader import BuildProgress, named
@@ -21,6 +22,7 @@ from build_pytorch.build.log_rules import LogRule
 from build_pytorch.results import ledger
 
 _PATIENCE: Final = 10.0  #: seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL
+_KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
 
 
@@ -40,8 +42,7 @@ class Attempt:
         self.is_shared = False  #: whether other steps are built in the same process
         self._started = time.monotonic()
         with files.write_errors(root / self.log):
-            (root / self.log).parent.mkdir(parents=True, exist_ok=True)
-            self._file = (root / self.log).open("wb")
+            self._file = files.create_below(root, self.log)
 
     @property
     def seconds(self) -> float:
@@ -50,11 +51,12 @@ class Attempt:
         return time.monotonic() - (began or self._started)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Add lines to the log and make them visible, unless an earlier write failed."""
+        """Add lines to the log, with control characters escaped, unless a write has failed."""
         if self.lost_log:
             return
         try:
-            self._file.write("".join(f"{line}\n" for line in lines).encode())
+            text = "".join(f"{visible(line, _KEPT)}\n" for line in lines)
+            self._file.write(text.encode())
             self._file.flush()
         except OSError as error:
             self.lost_log = error.strerror or "cannot be written"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import process
+from build_pytorch.base import files, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Variant
@@ -27,7 +27,7 @@ def check_cache(url: str, key: Path | None) -> None:
         raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
     if key:
         try:
-            text = key.read_text(encoding="utf-8")
+            text = files.read_named(key, files.LARGEST_TEXT).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             text = ""
         if ":" not in text:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from build_pytorch.base.console import shortened
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build import schedule
 from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
@@ -136,14 +138,43 @@ class BuildRun:
         self._processes[process] = task
 
     async def _build(self, process: BuildProcess) -> None:
-        """Run a process, and conclude its attempts as they end."""
+        """Run a process, and conclude its attempts as they end.
+
+        An error fails the attempts that it concerns, and no other build.
+        """
         early = asyncio.create_task(self._conclude_finished(process))
+        code, failure = 0, None
         try:
             code = await process.run()
-        finally:
+        except Exception as error:  # noqa: BLE001 - of any kind
+            failure = error
+        with contextlib.suppress(Exception):  # a step that it did not conclude is concluded below
             await early
         for attempt in list(process.attempts):
-            await self._conclude(process, attempt, code)
+            if not failure:
+                try:
+                    await self._conclude(process, attempt, code)
+                except Exception as error:  # noqa: BLE001 - of any kind
+                    self._give_up(attempt, error)
+            else:
+                self._give_up(attempt, failure)
+
+    def _give_up(self, attempt: Attempt, error: Exception) -> None:
+        """Report a build that an error of ours or of a tool ended."""
+        is_expected = isinstance(error, BuildPytorchError)
+        what = str(error) if is_expected else f"internal error: {type(error).__name__}: {error}"
+        outcome = BuildOutcome(
+            variant=attempt.step.variant,
+            state="failed",
+            seconds=attempt.seconds,
+            message=shortened(what, 500),
+            log=str(attempt.log),
+            tail=tuple(attempt.progress.tail),
+        )
+        self.outcomes[outcome.variant.package] = outcome
+        self._record.ended(attempt, outcome, 0)
+        self._say(sentence(outcome))
+        self._follow(outcome)
 
     async def _conclude_finished(self, process: BuildProcess) -> None:
         """Conclude the finished steps of a shared process, which reports only at its end."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
@@ -139,14 +139,14 @@ def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
 
 def _fix(logs: Sequence[Path], screen: Screen) -> bool:
     """Write the hashes of logs into matrix.toml. Return whether that changed something."""
-    before = paths.MATRIX.read_bytes()
+    before = files.read_below(paths.PROJECT, paths.MATRIX.name)
     for log in logs:
         try:
             with contextlib.redirect_stdout(screen.stream):
                 prefetch.run(PrefetchOptions(from_log=log))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
-    return paths.MATRIX.read_bytes() != before
+    return files.read_below(paths.PROJECT, paths.MATRIX.name) != before
 
 
 def _print_plan(screen: Screen, plan: BuildPlan) -> None:

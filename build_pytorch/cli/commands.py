@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
-from build_pytorch.matrix.field_types import Workload
 
 _Words = tuple[str, ...]
 _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
@@ -41,6 +40,9 @@ class PhaseOptions(CommandOptions, frozen=True):
     verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
+    init: Annotated[bool, "first make --root DIR a checkout: matrix.toml, templates, program"] = (
+        False
+    )
 
     @property
     def is_read_only(self) -> bool:
@@ -130,6 +132,14 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class DiagnoseOptions(CommandOptions, frozen=True):
+    """Options of `diagnose`."""
+
+    log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
+    variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
+    json: _Json = False
+
+
 class StatusOptions(CommandOptions, frozen=True):
     """Options of `status`."""
 
@@ -192,9 +202,6 @@ class RecommendOptions(CommandOptions, frozen=True):
     machine: Annotated[
         Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
-    workload: Annotated[Workload, "WORK", "choose the CPU ISA for this work"] = field(
-        default="training", name="for"
-    )
     gpu: Annotated[int | None, "N", "only this GPU, by its number in nvidia-smi", _Number] = None
     release: Annotated[str, "NAME", "only variants of this release"] = ""
     json: _Json = False
@@ -223,6 +230,7 @@ COMMANDS: Final = {
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
+        Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
+from build_pytorch.base import paths
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
@@ -38,8 +39,8 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
 
     A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
-    `tuple[str, ...]` may be repeated, anything else takes one value. A field called `variants`
-    takes words without an option name.
+    `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`
+    and `log` take words without an option name.
     """
 
 
@@ -75,7 +76,7 @@ class OptionSpec(Struct, frozen=True):
     @property
     def is_positional(self) -> bool:
         """Whether values are given without the option's name."""
-        return self.field == "variants"
+        return self.field in {"variants", "log"}
 
     @property
     def usage(self) -> str:
@@ -116,19 +117,26 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
                 values[spec.field] = _converted(spec, text)
             case [_, *_] as texts:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
-    return options(**values)
+    found = options(**values)
+    root: Path = getattr(found, "root", paths.PROJECT)
+    if getattr(found, "init", False) or paths.is_checkout(root):
+        return found
+    if not root.is_dir():
+        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
+    raise BuildPytorchError(
+        f"--root {root}: not a checkout, as it has neither matrix.toml nor .flox; "
+        "`invoke all --init --root DIR` makes one"
+    )
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option
-    option = "VARIANT" if spec.is_positional else f"--{spec.name}"
+    option = spec.metavar if spec.is_positional else f"--{spec.name}"
     if not text.strip():
         raise BuildPytorchError(
             f"{option}: found an empty value, as from a variable that is not set; "
             "give a value or leave the option out"
         )
     if spec.type is Path:
-        if spec.field == "root" and not Path(text).is_dir():
-            raise BuildPytorchError(f"--root {text}: no such folder; name an existing checkout")
         return Path(text).resolve() if spec.field == "root" else Path(text)
     lowest, highest = spec.limits.ge, spec.limits.le
     try:

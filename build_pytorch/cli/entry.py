@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 from build_pytorch.base import process
-from build_pytorch.base.console import visible, write
+from build_pytorch.base.console import Screen, write
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -137,5 +137,5 @@ def _complain(lines: Sequence[str], code: int) -> int:
     except OSError:
         _give_up_stdout()
     for line in lines:
-        write(sys.stderr, f"error: {visible(line)}\n")
+        Screen(sys.stderr).line(f"error: {line}")
     return code

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from build_pytorch.base import file_plan
-from build_pytorch.base.console import Screen, counted, print_json
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.base import file_plan, files, paths
+from build_pytorch.base.console import Screen, counted, print_json, visible
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
 from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
@@ -35,20 +37,17 @@ def run(
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
-    everything: list[Change] = []
+    copied = _first_files(fleet, tree, pages, options, screen) if options.init else {}
+    plans = {phase: plan(phase, fleet, tree, pages) for phase in phases}
+    everything = [change for planned in plans.values() for change in planned]
+    if not options.is_read_only:
+        file_plan.apply(root, everything)  # before it is reported: it may fail
     reported = []
-    for phase in phases:
-        planned = plan(phase, fleet, tree, pages)
+    for phase, planned in plans.items():
         diffs = {change.path: change.diff() for change in planned if _has_diff(change, options)}
-        everything += planned
         reported.append(_report(phase, planned, diffs))
         if screen:
-            title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
-            file_plan.print_plan(screen, title, planned)
-            for diff in diffs.values():
-                screen.diff(diff)
-    if not options.is_read_only:
-        file_plan.apply(root, everything)
+            _show(screen, phase, planned, diffs)
     pending = options.is_read_only and any(change.action.writes for change in everything)
     counts = totals(everything)
     code = EXIT_FINDINGS if Action.REFUSED in counts or (pending and options.check) else EXIT_OK
@@ -72,17 +71,62 @@ def run(
         document = {
             "root": str(root),
             "written": not options.is_read_only,
+            "init": copied,
             "phases": reported,
             "totals": counts,
             "verification": verified,
             "exit_code": code,
         }
         print_json(document, sys.stdout)
+    elif options.init and not options.is_read_only:
+        screen.line(f"Next: cd {shlex.quote(str(root))}; git init; git add -A; git commit")
+        screen.line("Flox builds only what Git tracks. docs/tutorial.md leads to the first build.")
     return code
+
+
+def _first_files(
+    fleet: Matrix,
+    tree: Tree,
+    pages: Mapping[str, str],
+    options: PhaseOptions,
+    screen: Screen | None,
+) -> dict[str, int]:
+    """Make a folder a checkout and return the number of files for each action.
+
+    Raises BuildPytorchError.
+    """
+    from build_pytorch.generate import first_checkout, rendering
+
+    root = tree.root
+    if root == paths.PROJECT:
+        raise BuildPytorchError("--init: name the folder of the new checkout with --root")
+    if root.exists() and not root.is_dir():
+        raise BuildPytorchError(f"--root {root}: not a folder")
+    generated = {path for path in rendering.texts(fleet) if "#" not in path}
+    planned = first_checkout.plan(tree, generated | pages.keys())
+    if not options.is_read_only:
+        with files.write_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+        file_plan.apply(root, planned)
+    if screen:
+        screen.line(screen.paint(f"New checkout in {visible(str(root))}", "bold"))
+        rows = Counter((change.action, change.path.partition("/")[0]) for change in planned)
+        for (action, name), number in rows.items():
+            screen.line(f"  {action:<9}  {name}: {counted(number, 'file')}")
+    return totals(planned)
 
 
 phase1, phase2, phase3, phase4, phase5 = (partial(run, [phase]) for phase in Phase)
 all_phases = partial(run, list(Phase), verify=True)
+
+
+def _show(
+    screen: Screen, phase: Phase, planned: Sequence[Change], diffs: Mapping[str, str]
+) -> None:
+    title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
+    file_plan.print_plan(screen, title, planned)
+    for diff in diffs.values():
+        screen.diff(diff)
 
 
 def _has_diff(change: Change, options: PhaseOptions) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -15,8 +15,7 @@ from build_pytorch.hardware import explain, resolver, saved_machines
 from build_pytorch.hardware.resolver import Answer, Candidate
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.field_types import Workload
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import CpuIsa, Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
@@ -30,24 +29,21 @@ def run(options: RecommendOptions) -> int:
     if options.machine:
         machine = saved_machines.load(options.machine)
     else:
-        from build_pytorch.hardware import detect  # loads the modules of NVML and archspec
+        from build_pytorch.hardware import detect  # loads the module of NVML
 
         machine = detect.this_machine()
-    workload = options.workload
-    result = resolver.recommend(
-        fleet, machine, workload, gpu=options.gpu, release=options.release or None
-    )
+    result = resolver.recommend(fleet, machine, gpu=options.gpu, release=options.release or None)
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     known = evidence.look(options.root, best)
-    rows = [_row(fleet, workload, known, answer) for answer in result.answers]
+    rows = [_row(fleet, known, answer) for answer in result.answers]
     for_all = result.for_all and result.for_all.id
     if options.json:
-        document = {"machine": to_builtins(machine), "for": workload, "answers": rows}
+        document = {"machine": to_builtins(machine), "answers": rows}
         print_json({**document, "for_all": for_all, "exit_code": code}, sys.stdout)
         return code
     screen = Screen(sys.stdout)
-    print_machine(screen, machine)
+    print_machine(screen, machine, fleet.cpus.values())
     for answer, row in zip(result.answers, rows, strict=True):
         which = ""
         if len(rows) > 1:
@@ -61,17 +57,15 @@ def run(options: RecommendOptions) -> int:
     return code
 
 
-def print_machine(screen: Screen, machine: Machine) -> None:
-    """Print what is known of a machine, and what could not be detected."""
-    for line in explain.machine_lines(machine):
+def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
+    """Print what is known of a machine, the flags that decide, and what could not be detected."""
+    for line in explain.machine_lines(machine, isas):
         screen.line(visible(line))
     for note in machine.notes:
         screen.line(screen.paint(visible(f"note     {note}"), "yellow"))
 
 
-def _row(
-    fleet: Matrix, workload: Workload, known: Mapping[str, VariantResult], answer: Answer
-) -> dict[str, Any]:
+def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
     """Return an answer for --json."""
     best, waits = answer.best, answer.waits_for_driver
     row = None
@@ -80,7 +74,7 @@ def _row(
         organization = published.organization if published else ""
         row = {
             **_candidate(best),
-            "reason": explain.why_best(best, workload),
+            "reason": explain.why_best(best),
             "commands": explain.commands(fleet, best.variant, organization),
         }
     return {

@@ -1,4 +1,4 @@
-"""The generated reference pages that describe the program itself: checks, commands, exit codes."""
+"""The generated pages that describe the program itself: checks, commands, log rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
+from build_pytorch.build import log_rules
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, CommandOptions, option_specs
 from build_pytorch.verify import registry
@@ -14,7 +15,11 @@ from build_pytorch.verify import registry
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each reference page by its path below the root."""
-    return {paths.CHECKS_DOC: registry.reference_page(), paths.COMMANDS_DOC: commands_page()}
+    return {
+        paths.CHECKS_DOC: registry.reference_page(),
+        paths.COMMANDS_DOC: commands_page(),
+        paths.LOG_RULES_DOC: log_rules.reference_page(),
+    }
 
 
 def commands_page() -> str:

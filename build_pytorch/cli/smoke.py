@@ -191,7 +191,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
         for test in report.tests:
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
-                screen.line(f"  {painted} {test.name:<21} {visible(_detail(test))}".rstrip())
+                screen.line(f"  {painted} {visible(f'{test.name:<25} {_detail(test)}')}".rstrip())
     for note in case.judgement.notes:
         screen.line(visible(f"note: {note}"))
     _print_verdict(screen, case)
@@ -238,6 +238,6 @@ def _detail(test: SmokeResult) -> str:
     parts = [test.message] if test.message else []
     if test.seconds:
         parts.insert(0, f"{test.seconds:.2f} s")
-    if test.error is not None:
+    if test.error is not None and test.tolerance is not None:
         parts.insert(0, f"error {test.error:.1e}, tolerance {test.tolerance:.0e}")
     return ", ".join(parts)

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
@@ -31,6 +32,7 @@ def run(options: VerifyOptions) -> int:
         only=options.only,
         strict=options.strict,
         pinned=options.pinned,
+        trusted=options.root.resolve() == paths.PROJECT,
         pages=reference_pages,
     )
     # Not at the top: every import ahead of the verification delays the start of Nix.

@@ -17,7 +17,7 @@ from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import Matrix, Release, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -183,7 +183,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     return {
         "total": len(matrix.variants),
         "buildable": len(buildable),
-        "releases": matrix.releases,
+        "drivers": _drivers(matrix),
         "gpus": [
             (key, gpu, platform, products, _isas(buildable, key, platform))
             for key, gpu in matrix.gpus.items()
@@ -200,6 +200,19 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
             for gpu in matrix.gpus.values()
         ],
     }
+
+
+def _drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
+    """Return each release with the oldest driver of each of its GPU architectures."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for variant in matrix.variants:
+        keys = rows.setdefault((variant.release_name, variant.driver), [])
+        if variant.gpu_key and variant.gpu_key not in keys:
+            keys.append(variant.gpu_key)
+    return [
+        (name, matrix.releases[name], driver or "none", keys or ["cpu"])
+        for (name, driver), keys in rows.items()
+    ]
 
 
 def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Literal
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text
+from build_pytorch.base.file_plan import (
+    Action,
+    Change,
+    Tree,
+    is_generated_for,
+    plan_delete,
+    plan_kept,
+    plan_text,
+)
 from build_pytorch.generate import docs, rendering
-from build_pytorch.matrix.model import Cleanup, Matrix, Phase
+from build_pytorch.matrix.model import Cleanup, Matrix, Phase, Variant
 
 
 def plan(
@@ -19,7 +29,7 @@ def plan(
     the tree has a matrix.toml. Raises WriteError if the tree cannot be read.
     """
     if phase is Phase.CLEAN_UP:
-        return [*_clean_up(fleet, tree), *_unknown_files(fleet, tree)]
+        return [*_clean_up(fleet, tree), *_other_files(fleet, tree)]
     if phase is not Phase.DOCS:
         return list(_recipes(phase, fleet, tree))
     planned = docs.plan(fleet, rendering.texts(fleet), tree)
@@ -34,40 +44,54 @@ def _entries(fleet: Matrix) -> dict[str, Cleanup]:
     return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
 
 
+def plan_recipe(fleet: Matrix, tree: Tree, variant: Variant, text: str) -> Change:
+    """Plan the recipe of a variant, which matrix.toml may leave to a person. Raises LinkError."""
+    path, group = variant.path, variant.gpu_label
+    if manual := fleet.manual.get(path):
+        return plan_kept(tree, path, text, manual.reason, group)
+    entry = _entries(fleet).get(path)
+    action: Literal["refuse", "rewrite", "keep"] = "refuse"
+    if entry and entry.action != "delete":
+        action = entry.action
+    reason = entry.reason if entry else ""
+    return plan_text(tree, path, text, hand_written=action, reason=reason, group=group)
+
+
 def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    phases = {variant.path: variant.phase for variant in fleet.variants}
     for path, entry in _entries(fleet).items():
-        if entry.action == "delete":
-            yield plan_delete(tree, path, entry.reason)
-        elif (tree.root / path).exists():
-            reason = f"left to phase {phases[path].number} ({entry.action})"
-            yield Change(path=path, action=Action.UNCHANGED, reason=reason)
+        if entry.action == "delete" and (change := plan_delete(tree, path, entry.reason)):
+            yield change
 
 
-def _unknown_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
+def _other_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
+    """Plan what belongs to no variant: recipes that we generated and nobody edited are deleted."""
     known = {variant.path for variant in fleet.variants} | _entries(fleet).keys()
     for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):
-        found = {
-            path.relative_to(tree.root).as_posix()
-            for path in (tree.root / folder).rglob("*")
+        for path in files.walk_below(tree.root, folder):
             # A kill may leave temporary files of our own.
-            if not path.name.endswith(files.TEMPORARY) and (path.is_symlink() or not path.is_dir())
-        }
-        for path in sorted(found - known):
-            yield Change(path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone")
+            if path in known or path.endswith(files.TEMPORARY) or fleet.is_foreign(path):
+                continue
+            yield _leftover(tree, path) or Change(
+                path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"
+            )
+
+
+def _leftover(tree: Tree, path: str) -> Change | None:
+    """Plan to delete a recipe of a variant that matrix.toml no longer has; None for other files."""
+    if not path.endswith(".nix"):
+        return None
+    try:
+        old = tree.read(path)
+    except OSError:
+        return None
+    if old is None or not is_generated_for(old, PurePath(path).stem):
+        return None
+    reason = "generated for a variant that is no longer in matrix.toml"
+    return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 
 def _recipes(phase: Phase, fleet: Matrix, tree: Tree) -> Iterator[Change]:
     texts = rendering.texts(fleet)
-    entries = _entries(fleet)
     for variant in fleet.variants:
         if variant.phase is phase:
-            entry = entries.get(variant.path)
-            yield plan_text(
-                tree,
-                variant.path,
-                texts[variant.path],
-                hand_written=entry.action if entry and entry.action != "delete" else "refuse",
-                reason=entry.reason if entry else "",
-                group=variant.gpu_label,
-            )
+            yield plan_recipe(fleet, tree, variant, texts[variant.path])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import html
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
+from build_pytorch.matrix.field_types import CONTROL
 from build_pytorch.nix import quoting
 
 if TYPE_CHECKING:
@@ -41,8 +43,11 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
         text = shared_import(rendered[variant.path])
         if text is None:
             raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
-        title = re.sub(r"[^a-z0-9]+", "_", variant.group.title.lower())
-        name = f"nixpkgs_{variant.release_name}_{title}"
+        place = f"{variant.group.kind}_{variant.cpu.platform}".replace("-", "_")
+        name = f"nixpkgs_{variant.release_name}_{place}"
+        # A template may give the variants of a place several imports.
+        if number := sum(other.startswith(name) for other in names.values()):
+            name += f"_{number + 1}"
         variants.append((variant, names.setdefault(text, name)))
     return render_file("release.nix.j2", imports=names, variants=variants)
 
@@ -76,7 +81,7 @@ def render_template(name: str, **values: Any) -> str:
 
 def _source(name: str) -> str:
     try:
-        return files.read_regular_file(paths.TEMPLATES / name).decode()
+        return files.read_below(paths.TEMPLATES, name).decode()
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
@@ -112,7 +117,7 @@ def _environment() -> Environment:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return re.sub(f"[{CONTROL}]+", " ", text)
 
 
 def _name(text: str) -> str:
@@ -122,26 +127,41 @@ def _name(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text.split("/"):
         raise TemplateError(f"not a path for use in code: {text!r}")
     return text
 
 
+_MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
+"""What CommonMark, GFM (tables, strikethrough) and formulas on GitHub give a meaning to inside a
+line. An underscore between letters or digits has none."""
+
+
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", _one_line(text))
+    return _MARKDOWN.sub(lambda found: f"\\{found[0]}", _one_line(text))
 
 
 def _code(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if re.search(f"[`{CONTROL}]", text):  # Markdown has no escapes there
+        raise TemplateError(f"not for use between backticks: {text!r}")
+    return text
+
+
+def _pre(text: str) -> str:
+    # In Markdown a blank line ends the HTML, and what follows is Markdown.
+    lines = re.sub(r"\r\n?", "\n", html.escape(text, quote=False))
+    return re.sub(r"\n([ \t]*)(?=\n)", r"&#10;\1", lines)
 
 
 _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "indented": quoting.indented,
+    "attribute": quoting.attribute,
     "comment": _one_line,  # a line break would begin code
     "name": _name,  # a name or number in code
     "path": _path,  # a relative path in Nix code
     "source": str,  # Nix code that a template has produced
-    "md": _markdown,  # a table cell or paragraph
-    "code": _code,  # HTML <pre>, or text in backticks
+    "md": _markdown,  # a table cell, or part of a line
+    "code": _code,  # text in backticks, or in a fenced block
+    "pre": _pre,  # HTML <pre> in Markdown
 }
 """The filters of templates for text, by name; `nix` takes other values as well."""

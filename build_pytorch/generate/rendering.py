@@ -20,11 +20,12 @@ from typing import Final
 import msgspec
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base.errors import LinkError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix.model import Matrix
 
-MEMORY: Final = paths.PROJECT / paths.STATE / "rendered.json"
+MEMORY: Final = f"{paths.STATE}/rendered.json"
+CHECKOUT: Final = paths.PROJECT
 STARTED: Final = time.time() - 10
 """A source file that is newer than this may differ from the code that this process runs."""
 
@@ -42,17 +43,17 @@ def texts(matrix: Matrix) -> dict[str, str]:
     Raises TemplateError as recipes.render does.
     """
     key, newest = _key(matrix)
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        stored = msgspec.json.decode(MEMORY.read_bytes(), type=_StoredTexts)
+    with contextlib.suppress(OSError, LinkError, msgspec.DecodeError):
+        stored = msgspec.json.decode(files.read_below(CHECKOUT, MEMORY), type=_StoredTexts)
         if stored.key == key and stored.digest == _digest(stored.texts):
             return stored.texts
     rendered = recipes.render(matrix)
     rendered |= docs.render(matrix, rendered)
     if newest < STARTED and _key(matrix)[0] == key:
         stored = _StoredTexts(key, rendered, _digest(rendered))
-        with contextlib.suppress(OSError, WriteError):  # in a read-only checkout nothing is stored
-            files.make_state(MEMORY.parent)
-            files.write_atomically(MEMORY, msgspec.json.encode(stored), sync=False)
+        with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
+            files.make_state(CHECKOUT)
+            files.write_all(CHECKOUT, {MEMORY: msgspec.json.encode(stored)}, sync=False)
     return rendered
 
 
@@ -64,7 +65,7 @@ def _key(matrix: Matrix) -> tuple[str, float]:
     for path in _inputs():
         with contextlib.suppress(OSError):  # the renderer has the better message
             newest = max(newest, path.stat().st_mtime)
-            hasher.update(f"\0{path}\0".encode() + path.read_bytes())
+            hasher.update(f"\0{path}\0".encode() + files.read_named(path))
     for path in _libraries():
         stat = path.stat()
         hasher.update(f"\0{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())

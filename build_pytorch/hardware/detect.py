@@ -9,12 +9,10 @@ import contextlib
 import os
 import platform
 import re
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import archspec.cpu
 import msgspec
 import pynvml
 
@@ -37,7 +35,7 @@ class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
 def this_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine. `root` is the folder of its proc, sys and run."""
     cpuinfo = _text(root / "proc/cpuinfo")
-    cpu = parse_cpuinfo(cpuinfo, _microarchitecture())
+    cpu = parse_cpuinfo(cpuinfo)
     nvml = read_nvml()
     notes = list(nvml.notes)
     if not cpu.flags:
@@ -59,7 +57,7 @@ def this_machine(root: Path = Path("/")) -> Machine:
     )
 
 
-def parse_cpuinfo(text: str, microarchitecture: str | None = None) -> Processor:
+def parse_cpuinfo(text: str) -> Processor:
     """Parse the text of /proc/cpuinfo, of x86 and of ARM.
 
     Only flags that every processor has are kept, because a program may run on any of them (big and
@@ -74,7 +72,6 @@ def parse_cpuinfo(text: str, microarchitecture: str | None = None) -> Processor:
     return Processor(
         vendor=_named(processors, "vendor_id", "CPU implementer"),
         model=_named(processors, "model name", "CPU part"),
-        microarchitecture=microarchitecture,
         flags=" ".join(flag for flag in dict.fromkeys(first) if flag in shared),
         processors=len(processors) or None,
         sockets=len(sockets) or None,
@@ -139,16 +136,6 @@ def _unreachable_gpus(root: Path) -> str:
     if any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ:
         fix = "start the container with its GPUs (--gpus all)"
     return f"{found} on the PCI bus: {fix}"
-
-
-def _microarchitecture() -> str | None:
-    """Return archspec's name of this machine's CPU, such as zen4."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where there is no /proc/cpuinfo
-        try:
-            return str(archspec.cpu.host().name)
-        except (OSError, ValueError, KeyError):
-            return None
 
 
 def _fields(block: str) -> dict[str, str]:

@@ -6,21 +6,29 @@ from collections.abc import Iterable
 
 from build_pytorch.hardware.resolver import Candidate
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix.field_types import Workload
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import CpuIsa, Matrix, Variant
 
 
-def machine_lines(machine: Machine) -> list[str]:
-    """Return what is known of a machine, without its notes. May hold control characters."""
+def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
+    """Return what is known of a machine, without its notes. May hold control characters.
+
+    Of the CPU's flags, those that decide between `isas`.
+    """
     cpu = machine.cpu
     name = cpu.model or cpu.vendor or "an unknown CPU"
-    known = f" ({cpu.microarchitecture})" if cpu.microarchitecture else ""
+    here = [isa.cpuinfo for isa in isas if isa.platform == machine.platform]
+    deciding = dict.fromkeys(flag for flags in here for flag in flags)
+    flags = cpu.flags.split()
+    there = " ".join(flag for flag in deciding if flag in flags) or "none"
+    absent = " ".join(flag for flag in deciding if flag not in flags)
     gpus = []
     for gpu in machine.gpus:
         memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
         text = f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"
         gpus.append((str(gpu.index), text))
-    lines = [f"machine  {machine.platform}, {name}{known}"]
+    lines = [f"machine  {machine.platform}, {name}"]
+    if flags and deciding:
+        lines.append(f"flags    {there}" + (f"; lacks {absent}" if absent else ""))
     lines += [f"gpu {numbers:<4} {text}" for numbers, text in joined(gpus)]
     if machine.driver or machine.cuda:
         cuda = f", supports CUDA {machine.cuda}" if machine.cuda else ""
@@ -50,11 +58,9 @@ def commands(matrix: Matrix, variant: Variant, organization: str) -> dict[str, l
     }
 
 
-def why_best(best: Candidate, workload: Workload) -> str:
+def why_best(best: Candidate) -> str:
     """Return why a candidate is the first of the ranking."""
-    cpu = best.variant.cpu
-    suits = f", good for {workload}" if workload in cpu.good_for else ""
-    return f"{_gpu_code(best)}; {cpu.title}{suits}"
+    return f"{_gpu_code(best)}; {best.variant.cpu.title}"
 
 
 def why_fallback(fallback: Candidate, best: Candidate) -> str:

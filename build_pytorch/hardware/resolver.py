@@ -13,16 +13,16 @@ from packaging.version import Version
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on
-from build_pytorch.matrix.field_types import Workload
+from build_pytorch.matrix.compatibility import TEGRA, missing_cpu_flags, runs_on
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
 
-_JETSON_DOUBT: Final = (
-    "it is unverified whether Jetson runs code built for other GPUs of the same major version"
-)
 _UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
-_JETSON: Final = ("jetson", "orin", "xavier", "thor")
-"""Words in the names of Jetson GPUs, as NVML reports them."""
+_CONSUMER: Final = ("geforce", "titan")
+"""Words in the names of GPUs that refuse a newer libcuda than their driver, with error 804.
+
+Source: NVIDIA, "CUDA Compatibility", forward compatibility; checked 2026-11. It works on
+data-centre GPUs, Jetson and some RTX cards for servers.
+"""
 
 
 class Obstacle(Struct, frozen=True):
@@ -85,17 +85,16 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     for_all: Variant | None
 
 
-def preference(variant: Variant, workload: Workload) -> tuple[bool, Version, Version, bool, int]:
+def preference(variant: Variant) -> tuple[bool, Version, Version, int]:
     """Return the rank of a variant among those that run; the highest is recommended.
 
     GPU code ranks above none; then the newest PyTorch; then the highest capability, which is the
-    GPU's own or the nearest below; then an ISA that is good for the workload; then its level.
+    GPU's own or the nearest below; then the level of the ISA.
     """
     return (
         variant.gpu is not None,
         Version(variant.release.torch.version),
         Version(variant.gpu.capability if variant.gpu else "0"),
-        workload in variant.cpu.good_for,
         variant.cpu.level,
     )
 
@@ -103,7 +102,6 @@ def preference(variant: Variant, workload: Workload) -> tuple[bool, Version, Ver
 def recommend(
     matrix: Matrix,
     machine: Machine,
-    workload: Workload,
     *,
     gpu: int | None = None,
     release: str | None = None,
@@ -123,14 +121,14 @@ def recommend(
     kinds: dict[str | None, list[MachineGpu]] = {}
     for it in wanted:
         kinds.setdefault(it.capability, []).append(it)
-    resolver = _Resolver(matrix=matrix, variants=variants, machine=machine, workload=workload)
+    resolver = _Resolver(matrix=matrix, variants=variants, machine=machine)
     answers = tuple(resolver.answer(tuple(gpus)) for gpus in kinds.values() or [()])
     shared = [
         row[0].variant
         for row in zip(*(answer.candidates for answer in answers), strict=True)
         if len(answers) > 1 and row[0].variant.gpu and not any(it.obstacles for it in row)
     ]
-    for_all = max(shared, key=lambda variant: preference(variant, workload), default=None)
+    for_all = max(shared, key=preference, default=None)
     return Recommendation(answers=answers, for_all=for_all)
 
 
@@ -140,7 +138,6 @@ class _Resolver(Struct, frozen=True, kw_only=True):
     matrix: Matrix
     variants: tuple[Variant, ...]
     machine: Machine
-    workload: Workload
 
     def answer(self, gpus: tuple[MachineGpu, ...]) -> Answer:
         """Judge every variant for GPUs of one kind, and rank those that run."""
@@ -148,7 +145,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         candidates = tuple(self._candidate(variant, gpu) for variant in self.variants)
         ranking = sorted(
             (it for it in candidates if not it.obstacles or it.waits_for_driver),
-            key=lambda it: (preference(it.variant, self.workload), not it.obstacles),
+            key=lambda it: (preference(it.variant), not it.obstacles),
             reverse=True,
         )
         accepted = [it for it in ranking if not it.obstacles]
@@ -195,31 +192,33 @@ class _Resolver(Struct, frozen=True, kw_only=True):
                 text = f"the capability of GPU {gpu.index} is unknown; add it to a description"
             yield Obstacle("gpu", "GPU variants", text)
         elif runs is None:
-            same = Version(variant.gpu.capability).major == Version(gpu.capability).major
-            what = "a higher minor version" if same else "another major version"
-            text = f"built for {what} than this GPU's {gpu.capability}"
-            yield Obstacle("capability", variant.gpu_key, text)
-        elif runs == "compatible" and platform == "aarch64-linux":
-            yield _JETSON_DOUBT
+            yield Obstacle("capability", variant.gpu_key, _why_not(variant, gpu.capability))
         if gpu and variant.release.cuda:
-            yield from self._driver_limits(variant.release_name, variant.release.cuda)
+            yield from self._driver_limits(variant, variant.release.cuda, gpu)
 
-    def _driver_limits(self, release: str, cuda: CudaToolkit) -> Iterator[Obstacle | str]:
+    def _driver_limits(
+        self, variant: Variant, cuda: CudaToolkit, gpu: MachineGpu
+    ) -> Iterator[Obstacle | str]:
         """Accept a driver by its version, or by the newest CUDA version that it supports.
 
         CUDA itself compares the latter. It decides where driver versions mislead: Jetson and
         Windows (below WSL) number them differently, and a container may bring a newer libcuda.
         """
-        driver, newest = self.machine.driver, self.machine.cuda
-        needs = f"CUDA {cuda.version} needs driver {cuda.driver} or newer"
-        if driver and Version(driver) >= Version(cuda.driver):
+        driver, newest, oldest = self.machine.driver, self.machine.cuda, variant.driver
+        whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
+        needs = f"{whose} needs driver {oldest} or newer"
+        if driver and Version(driver) >= Version(oldest):
             return
-        if newest and Version(newest) >= Version(cuda.version):
+        is_enough = newest is not None and Version(newest) >= Version(cuda.version)
+        if is_enough and driver and any(word in gpu.name.lower() for word in _CONSUMER):
+            why = "a libcuda newer than the driver does not run on this GPU (error 804)"
+            yield Obstacle("driver", variant.release_name, f"{needs}; found {driver}; {why}")
+        elif is_enough:
             if driver:
-                yield f"driver {driver} is older than {cuda.driver}, but supports CUDA {newest}"
+                yield f"driver {driver} is older than {oldest}, but supports CUDA {newest}"
         elif driver or newest:
             found = f"found driver {driver or f'for CUDA {newest}'}"
-            yield Obstacle("driver", release, f"{needs}; {found}")
+            yield Obstacle("driver", variant.release_name, f"{needs}; {found}")
         else:
             yield f"the driver version is unknown; {needs}"
 
@@ -250,18 +249,29 @@ class _Resolver(Struct, frozen=True, kw_only=True):
     def _gpu_gaps(self, gpu: MachineGpu, capability: str, isas: Sequence[str]) -> Iterator[str]:
         """Yield what matrix.toml lacks for a GPU of known capability; `isas` fit the CPU."""
         gpus, platform = self.matrix.gpus, self.machine.platform
-        fitting = {
-            key: runs for key, it in gpus.items() if (runs := runs_on(it.capability, capability))
-        }
+        fitting = [key for key, it in gpus.items() if runs_on(it.capability, capability)]
         keys = [key for key in fitting if platform in gpus[key].hosts]
         if not fitting:
-            yield f"no GPU architecture of the matrix runs on capability {capability} ({gpu.name})"
+            only = "; Jetson and DRIVE GPUs run only code built for them"
+            yield (
+                f"no GPU architecture of the matrix runs on capability {capability} ({gpu.name})"
+                f"{only if capability in TEGRA else ''}"
+            )
         elif not keys:
             names, lack = ", ".join(fitting), f"the matrix has no {platform} host for it"
             yield f"{names} would run on capability {capability} ({gpu.name}), but {lack}"
         elif not any(v.gpu_key in keys and v.cpu_key in isas for v in self.variants):
             key = max(keys, key=lambda key: Version(gpus[key].capability))
             yield f"{key}-{isas[0]} would run, but no group of the matrix has it"
-        is_jetson = capability == "8.7" or any(word in gpu.name.lower() for word in _JETSON)
-        if is_jetson and fitting and "exact" not in fitting.values():
-            yield _JETSON_DOUBT
+
+
+def _why_not(variant: Variant, capability: str) -> str:
+    """Return why the code of a GPU variant does not run on a GPU of this capability."""
+    built = variant.gpu.capability if variant.gpu else ""
+    if Version(built).major != Version(capability).major:
+        what = "another major version"
+    elif TEGRA & {built, capability}:
+        return f"Tegra GPUs run only code built for them, and this GPU has {capability}"
+    else:
+        what = "a higher minor version"
+    return f"built for {what} than this GPU's {capability}"

@@ -6,7 +6,7 @@ number or UUID.
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -41,8 +41,8 @@ class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The CPU.
 
     Only `flags` decides which variants run: those of /proc/cpuinfo that every logical processor
-    has. `microarchitecture` is archspec's name, for display; a hypervisor that hides one flag
-    changes it to that of an older CPU. `processors` counts logical ones.
+    has. `microarchitecture` is a note of whoever wrote the description; it is not detected, because
+    a hypervisor that hides one flag changes what it looks like. `processors` counts logical ones.
     """
 
     vendor: Text | None = None
@@ -94,7 +94,7 @@ def load(path: Path) -> Machine:
     """
     name = "standard input" if str(path) == "-" else str(path)
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else files.read_regular_file(path)
+        data = files.read_named(path, files.LARGEST_TEXT, or_stdin=True)
     except OSError as error:
         raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
     return parse(data, name)
@@ -104,15 +104,16 @@ def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
         raw = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        fix = "write one with `invoke describe-machine --output FILE`"
+        raise BuildPytorchError(f"{name}: not JSON ({why}); {fix}") from None
+    try:
         machine = msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
         wrong = matrix_errors.explain(error, raw, Machine, matrix_errors.JSON)
         errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
         raise DocumentError(matrix_errors.message(errors)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        fix = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({why}); {fix}") from None
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:
@@ -133,4 +134,6 @@ def save(machine: Machine, path: Path) -> None:
             raise WriteError(
                 f"{path}: not a machine description; refusing to overwrite it; name another file"
             ) from None
-    files.write_atomically(path, text_of(machine).encode(), follow_link=True)
+    target = Path(os.path.realpath(path))
+    with files.write_errors(path):
+        files.write_all(target.parent, {target.name: text_of(machine).encode()})

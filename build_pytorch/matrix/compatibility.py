@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Final, Literal
 
 from build_pytorch.matrix.model import CpuIsa
+
+TEGRA: Final = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
+"""Capabilities of Jetson and DRIVE GPUs (Thor: 10.1 before CUDA 13, then 11.0). GB10 is none.
+
+Source: NVIDIA, "CUDA GPU Compute Capability", legacy and Jetson tables; checked 2026-11.
+"""
 
 
 def sm_code(capability: str) -> str:
@@ -19,10 +25,13 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     "exact" for the same capability, "compatible" for an older one of the same major, None if it
     does not run. Capabilities are dotted, such as "8.6"; raises ValueError for others.
 
-    Source: CUDA C++ Programming Guide, binary compatibility. Our recipes contain no PTX, so
-    nothing else runs. Unverified between Jetson and other GPUs.
+    Source: CUDA C++ Programming Guide, "Binary Compatibility": it holds across minor revisions of
+    desktop GPUs, not for Tegra and not between desktop and Tegra (checked 2026-11). Our recipes
+    contain no PTX, so nothing else runs.
     """
     (built_major, built_minor), (major, minor) = _parts(built), _parts(device)
+    if built != device and TEGRA & {built, device}:
+        return None
     if built_major != major or built_minor > minor:
         return None
     return "exact" if built_minor == minor else "compatible"

@@ -33,7 +33,12 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
         if key != f"sm{gpu.capability.replace('.', '')}":
             allowed = f"allowed for {key}: the same digits with a dot"
             yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+        base = gpu.codegen_base
+        if base and _numbers(base) not in {(_numbers(gpu.capability)[0], n) for n in range(10)}:
+            allowed = f"allowed for {gpu.capability}: a capability of the same major version"
+            yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
+    yield from _builder_features(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
         yield ("release",), f"found {sum(sizes)} variants; allowed: {_MOST_VARIANTS} at most"
@@ -62,8 +67,8 @@ def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contra
         if first != name:
             what = f'found "{release.notes}", the notes of release.{first} as well'
             yield ("release", name, "notes"), f"{what}; allowed: a file of its own"
-        for trail, what in _cleanup(release, recipes):
-            yield ("release", name, "cleanup", *trail), what
+        for trail, what in (*_cleanup(release, recipes), *_manual(release, recipes)):
+            yield ("release", name, *trail), what
 
 
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
@@ -83,6 +88,18 @@ def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
                     at,
                     f"{found}; allowed: more than {less.level}, the level of {below}, {reason}",
                 )
+
+
+def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
+    """A builder states its CPU by builder_feature of ISAs; a name that no ISA has is a mistake."""
+    for index, builder in enumerate(spec.builder):
+        isas = [cpu for cpu in spec.cpu.values() if cpu.platform in builder.platforms]
+        known = [cpu.builder_feature for cpu in isas if cpu.builder_feature]
+        for number, feature in enumerate(builder.features):
+            if feature.startswith("gccarch-") and feature not in known:
+                allowed = f"builder_feature of a CPU ISA of its platforms: {', '.join(known)}"
+                found = f'found "{feature}"; allowed: {allowed}{near_miss(feature, known)}'
+                yield ("builder", index, "features", number), found
 
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
@@ -156,9 +173,17 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
             found = f'found "{key}" with CUDA {release.cuda.version}'
             yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
+    yield from _group_isas(spec, release, group)
+
+
+def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
             yield ("cpu", index), _unknown(key, spec.cpu)
+        elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
+            found = f'found "{key}", which has no builder_feature'
+            allowed = "ISAs with one, as build.require_builder_feature is true"
+            yield ("cpu", index), f"{found}; allowed: {allowed}"
         elif (platform := spec.cpu[key].platform) != group.platform:
             found = f'found "{key}", which is for {platform}'
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"
@@ -180,7 +205,7 @@ def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:
 def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
     files: set[str] = set()
     for index, entry in enumerate(release.cleanup):
-        at, found = (index, "file"), f'found "{entry.file}"'
+        at, found = ("cleanup", index, "file"), f'found "{entry.file}"'
         if entry.file in files:
             yield at, f"{found} twice; allowed: each file once"
         files.add(entry.file)
@@ -190,6 +215,20 @@ def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradicti
             yield at, f"{found}, the recipe of a variant; {allowed}: a file that no variant needs"
         if entry.action != "delete" and not is_variant:
             yield at, f"{found}, which is no variant's recipe; {allowed}: the recipe of a variant"
+
+
+def _manual(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
+    places = [entry.file for entry in release.manual]
+    cleaned = {entry.file for entry in release.cleanup}
+    for index, entry in enumerate(release.manual):
+        at, found = ("manual", index, "file"), f'found "{entry.file}"'
+        if entry.file in places[:index]:
+            yield at, f"{found} twice; allowed: each file once"
+        if entry.file in cleaned:
+            yield at, f"{found}, which cleanup lists as well; allowed: one of the two"
+        if entry.waive and f"{release.folder}/{entry.file}" not in recipes:
+            what = f"found a waiver for {entry.file}, which no check looks at"
+            yield ("manual", index, "waive"), f"{what}; allowed: the recipe of a variant"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -26,20 +26,19 @@ def filled(element: str, kind: str = "list") -> Meta:
 
 _SHA256: Final = "sha256-[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 """32 bytes leave two zero bits in the last base64 digit, hence its smaller alphabet."""
-_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """Control characters would end a comment; bidirectional overrides would disguise its text."""
 
 _NAME: Final = 60
 """Maximum length of the four parts of a file name, of which Linux takes 255 characters."""
 
 Platform = Literal["x86_64-linux", "aarch64-linux"]
-Workload = Literal["inference", "training"]
-CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub"]
+CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"]
 
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)", _NAME)]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
-Text = Annotated[str, like(f"[^{_CONTROL}]+", "one line of text")]
+Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]
@@ -64,10 +63,14 @@ PatchName = Annotated[
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..")]
+_PLACE: Final = "a file or folder below the release's folder, without .."
+PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
+_FEATURE: Final = "[a-z0-9][a-z0-9_.-]*"
+SystemFeature = Annotated[str, like(_FEATURE, "a system feature such as gccarch-x86-64-v3")]
 Macro = Annotated[str, like("__[A-Z][A-Z0-9_]*", "a predefined macro such as __AVX512BF16__")]
 _SSH: Final = r"ssh(-ng)?://[A-Za-z0-9][A-Za-z0-9@._:-]*(\?[A-Za-z0-9._=&/%:-]+)?"
 BuilderUri = Annotated[str, like(_SSH, "an address such as ssh://nix@thor.example.org")]
@@ -86,6 +89,8 @@ NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
 NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
 NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
+
+Waivers = Annotated[dict[Name, Text], Meta(description="a table of check ids, each with a reason")]
 
 # msgspec leaves the allowed keys of a table out of the schema.
 _PLATFORMS: Final = {"propertyNames": {"enum": list(get_args(Platform))}}

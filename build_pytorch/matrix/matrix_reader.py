@@ -33,7 +33,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     Raises MatrixError with file, line, TOML path, the value found and the values allowed.
     """
     try:
-        data = files.read_regular_file(path)
+        data = files.read_below(path.parent, path.name, files.LARGEST_TEXT)
     except FileNotFoundError:
         raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:

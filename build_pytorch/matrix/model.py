@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base.versions import digits, numbers
 from build_pytorch.matrix import field_types as ft
 
 Trail = tuple[str | int, ...]
@@ -60,6 +61,15 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
     fixes: tuple[ft.CudaFix, ...] = ()  #: changes that PyTorch needs to build on it
 
+    def source_fixes(self, gpu: GpuArchitecture) -> tuple[ft.CudaFix, ...]:
+        """Return the fixes that change the source of a build for a GPU architecture."""
+        changes = ("find-cuda-toolkit-stub", "cupti-paths", "codegen-condition")
+        return tuple(
+            fix
+            for fix in self.fixes
+            if fix in changes and (fix != "codegen-condition" or gpu.codegen_base)
+        )
+
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
     """A patch that the pinned MAGMA needs to compile."""
@@ -103,6 +113,8 @@ class Build(_TomlTable, frozen=True, kw_only=True):
     reserved_memory: ft.Size  #: memory in GiB that is left to the system
     disk: ft.Size  #: disk space in GiB for sources, objects and the result
     core_hours: ft.Hours  #: CPU core hours of one build
+    cuda_host_flags: bool = False  #: compile the CPU code in .cu files with the flags of the ISA
+    require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None
 
     def memory(self, jobs: int, cores: int) -> float:
@@ -123,7 +135,7 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
     key: ft.KeyFile | None = None  #: SSH private key on this machine
     jobs: ft.Jobs = 1  #: number of builds that it runs at once
     speed: ft.Jobs = 1  #: speed relative to other builders
-    features: tuple[ft.Word, ...] = ()  #: system features that it offers
+    features: tuple[ft.SystemFeature, ...] = ()  #: system features that it offers
     host_key: ft.Base64 | None = None  #: public SSH host key in base64
 
     @property
@@ -152,6 +164,18 @@ class Cleanup(_TomlTable, frozen=True, kw_only=True):
     reason: ft.Text  #: why; printed with the action
 
 
+class Manual(_TomlTable, frozen=True, kw_only=True):
+    """A file or folder in the release's folder that is written by hand and never overwritten.
+
+    The recipe of a variant is verified, and its differences from the template are notes. Anything
+    else is a package of its own: no check looks at it.
+    """
+
+    file: ft.PlaceInFolder  #: its path below the release's folder
+    reason: ft.Text  #: why it is written by hand; printed with it
+    waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
+
+
 class Release(_TomlTable, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants."""
 
@@ -166,6 +190,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
     cleanup: tuple[Cleanup, ...] = ()
+    manual: tuple[Manual, ...] = ()
 
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
@@ -176,11 +201,19 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
+    codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
+    own_libraries: bool = False  #: compile NCCL and MAGMA for it; nixpkgs does not by default
+    driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
+
+    @property
+    def code(self) -> str:
+        """The capability as compilers write it, such as 120."""
+        return digits(self.capability)
 
     @property
     def products(self) -> tuple[str, ...]:
         """The products of all platforms, in the order of the matrix."""
-        return tuple(product for products in self.hosts.values() for product in products)
+        return tuple(dict.fromkeys(name for names in self.hosts.values() for name in names))
 
 
 class CpuIsa(_TomlTable, frozen=True, kw_only=True):
@@ -189,12 +222,12 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     title: ft.Text  #: name in docs and recipes
     platform: ft.Platform  #: platform of the ISA
     level: ft.Level  #: order of the ISAs of a platform
-    good_for: tuple[ft.Workload, ...] = ()  #: workloads for which it precedes higher levels
     flags: ft.NonEmptyFlags  #: flags for the compilers
     cpuinfo: ft.NonEmptyWords  #: flags of /proc/cpuinfo that a CPU must have to run it
     macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
     cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
+    builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
@@ -243,6 +276,13 @@ class Variant(Struct, frozen=True, kw_only=True):
         return self.release.cuda if self.gpu else None
 
     @property
+    def driver(self) -> str:
+        """The oldest Linux driver: that of the CUDA, or of the GPU if it is newer; "" without."""
+        if not (self.gpu and self.release.cuda):
+            return ""
+        return max(self.release.cuda.driver, self.gpu.driver or "", key=numbers)
+
+    @property
     def _suffix(self) -> str:
         names = self.release.names
         return f"{names.gpu}-{self.id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"
@@ -282,6 +322,13 @@ class Variant(Struct, frozen=True, kw_only=True):
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
+    def builder_features(self) -> tuple[str, ...]:
+        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
+        build, feature = self.release.build, self.cpu.builder_feature
+        own = (feature,) if build.require_builder_feature and feature else ()
+        return (*build.system_features, *own)
+
+    @property
     def products(self) -> tuple[str, ...]:
         """The GPUs it is for: those of its platform, or all if there is none on it."""
         if self.gpu is None:
@@ -311,6 +358,19 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """What is allowed and not complete, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
+
+    @property
+    def manual(self) -> dict[str, Manual]:
+        """What is written by hand, by path below the root."""
+        releases = self.releases.values()
+        return {f"{release.folder}/{e.file}": e for release in releases for e in release.manual}
+
+    def is_foreign(self, path: str) -> bool:
+        """Return whether a file is, or is in, what a person keeps beside the recipes."""
+        manual = self.manual
+        if not manual or path in {variant.path for variant in self.variants}:
+            return False
+        return any(path == place or path.startswith(f"{place}/") for place in manual)
 
     def of_release(self, name: str) -> tuple[Variant, ...]:
         """Return the variants of one release, in the order of its groups."""

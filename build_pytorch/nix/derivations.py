@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from build_pytorch.base import files
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation
@@ -44,10 +45,9 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
     evaluation. Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
     by_path = {variant.path: variant.package for variant in variants}
-    files = {path: (root / path).resolve() for path in by_path}
     recipes = [
-        RecipeSource(path, str(file), file.read_text(encoding="utf-8", errors="replace"))
-        for path, file in files.items()
+        RecipeSource(path, str(root.resolve() / path), files.read_text_below(root, path))
+        for path in by_path
     ]
     if not recipes:
         return DerivationSet({}, {})

@@ -10,7 +10,9 @@ import msgspec
 
 from build_pytorch.nix.hashes import to_sri
 
-_ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_ESCAPE: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]+[0-~]"
+)
 
 # Activities and results of --log-format internal-json (Nix source, libutil/logging.hh).
 _BUILD: Final = 105
@@ -53,37 +55,48 @@ class NixLogReader:
         self._building: dict[int, str] = {}
 
     def read(self, line: bytes) -> Iterator[LogLine]:
-        """Yield the log lines of one line of output; other output is passed on as Nix's own."""
+        """Yield the log lines of one line of output.
+
+        Other output, also a record that is damaged, is passed on as text of Nix itself.
+        """
         if not line.startswith(b"@nix "):
             yield LogLine("", plain_text(line.decode("utf-8", errors="replace")))
             return
         try:
             record = self._decoder.decode(line[5:])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            yield LogLine("", plain_text(line.decode("utf-8", errors="replace")))
             return
-        fields = [str(field) for field in record.fields]
-        derivation = self._building.get(record.id, "")
+        fields = record.fields
         match record.action:
+            case "result" if record.type in _LOG_LINES and fields:
+                yield LogLine(self._building.get(record.id, ""), plain_text(_text(fields[0])))
             case "start" if record.type == _BUILD and fields:
-                self._building[record.id] = fields[0]
-                where = fields[1] if len(fields) > 1 else ""
-                yield LogLine(fields[0], "", began=True, where=where)
+                self._building[record.id] = _text(fields[0])
+                where = _text(fields[1]) if len(fields) > 1 else ""
+                yield LogLine(_text(fields[0]), "", began=True, where=where)
             case "start" if record.type in _DOWNLOADS and record.text:
                 yield LogLine("", plain_text(record.text))
             case "stop":
                 self._building.pop(record.id, None)
-            case "result" if record.type in _LOG_LINES and fields:
-                yield LogLine(derivation, plain_text(fields[0]))
             case "result" if record.type == _SET_PHASE and fields:
-                yield LogLine(derivation, "", phase=fields[0])
+                yield LogLine(self._building.get(record.id, ""), "", phase=_text(fields[0]))
             case "msg":
-                for text in plain_text(record.msg).split("\n"):
-                    yield LogLine("", text)
+                for text in record.msg.split("\n"):
+                    yield LogLine("", plain_text(text))
 
 
-def plain_text(text: str) -> str:
+def _text(field: object) -> str:
+    """Return a field of a record: a text, or a number of a few digits."""
+    return field if isinstance(field, str) else ascii(field)[:40]
+
+
+def plain_text(line: str) -> str:
     """Return what a terminal shows of a line: no escape sequences, no overwritten start."""
-    return _ESCAPE.sub("", text).rstrip("\r\n").rpartition("\r")[2]
+    if "\x1b" in line:
+        line = _ESCAPE.sub("", line)
+    line = line.rstrip("\r\n")
+    return line.rpartition("\r")[2].replace("\n", " ") if "\r" in line or "\n" in line else line
 
 
 class HashMismatch(msgspec.Struct, frozen=True):

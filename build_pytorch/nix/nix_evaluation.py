@@ -35,11 +35,15 @@ class UnreachablePinError(ToolError):
 
 
 class RecipeSource(NamedTuple):
-    """A recipe to evaluate: the id that announces it, its absolute path, its text."""
+    """A recipe to evaluate: the id that announces it, its absolute path, its text.
+
+    With `is_set`, it is release.nix: a file that contains a set of packages.
+    """
 
     id: str
     path: str
     text: str
+    is_set: bool = False
 
 
 def is_installed() -> bool:
@@ -124,7 +128,9 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
     items = []
     for recipe in recipes:
         item = f"id = {quoting.literal(recipe.id)}; path = {quoting.literal(recipe.path)};"
-        if share and (expression := shared_import(recipe.text)):
+        if recipe.is_set:
+            item += " isSet = true;"
+        elif share and (expression := shared_import(recipe.text)):
             name = names.setdefault(expression, f"n{len(names)}")
             item += f" nixpkgs = {quoting.literal(name)};"
         items.append(f"{{ {item} }}")

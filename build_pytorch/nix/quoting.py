@@ -1,10 +1,20 @@
-"""Values as Nix source text."""
+"""Values as Nix source text. Nix manual, "Language > Data Types > String" and "> Identifiers"."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 Value = str | bool | int | None | Sequence["Value"]
+
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_PLAIN: Final = re.compile(r"(?:[^\s'$](?:[^'$\n\r\t]*[^\s'$])?)?")
+"""Text that means the same in every string with two quotes at each end, wherever it stands."""
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_'-]*")
+_KEYWORDS: Final = frozenset(
+    ["assert", "else", "if", "in", "inherit", "let", "or", "rec", "then", "with"]
+)
 
 
 def literal(value: Value) -> str:
@@ -17,16 +27,26 @@ def literal(value: Value) -> str:
         case int():
             return str(value)
         case str():
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-            return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'
+            return '"' + "".join(_ESCAPES.get(char, char) for char in value) + '"'
         case _:
             items = "".join(f"{literal(item)} " for item in value)
             return f"[ {items}]" if items else "[]"
 
 
 def indented(text: str) -> str:
-    """Return text escaped for an indented string (between two quotes each).
+    """Return text for any place inside an indented string (between two quotes at each end).
 
-    The text must end with a line break: a quote before the closing quotes would join them.
+    The escapes of indented strings depend on what precedes and follows them, and indentation is
+    removed. Text that contains anything of this is therefore interpolated as a `"` string, in which
+    single quotes are escaped as well: a pair would look like the end of the outer string.
     """
-    return text.replace("''", "'''").replace("${", "''${")
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = literal(text).replace("'", "\\'")
+    return f"${{{escaped}}}"
+
+
+def attribute(name: str) -> str:
+    """Return an attribute name: as it is if it is an identifier, else as a string."""
+    is_bare = _IDENTIFIER.fullmatch(name) and name not in _KEYWORDS
+    return name if is_bare else literal(name)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from build_pytorch.base import files, paths, process
+from build_pytorch.base import files, git, paths, process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
@@ -42,14 +42,14 @@ def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str
         yield "flox is not installed; see https://flox.dev"
     elif process.capture(["flox", "auth", "status"], check=False).code:
         yield "not logged in at FloxHub: flox auth login"
-    if _git(root, "rev-parse", "--show-toplevel").code:
+    if git.top(root) is None or _git(root, "rev-parse", "--git-dir").code:
         yield f"{root}: not a Git checkout; Flox publishes only what Git has"
         return
     wanted = [variant.path for variant in variants]
     tracked = set(_git(root, "ls-files", "--", *wanted).stdout.splitlines())
     if missing := [path for path in wanted if path not in tracked]:
         yield f"not tracked by Git: git add {some(missing)}"
-    if changed := [line[3:] for line in _git(root, "status", "--porcelain").stdout.splitlines()]:
+    if changed := git.uncommitted(root):
         yield f"uncommitted changes: {some(changed)}; commit or stash them"
     if not _git(root, "remote").stdout.strip():
         yield "the checkout has no remote: git remote add origin URL, git push -u origin HEAD"
@@ -59,7 +59,7 @@ def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str
 
 def _git(root: Path, *argv: str) -> process.ProcessResult:
     try:
-        return process.capture(["git", "-C", str(root), *argv], check=False)
+        return git.run(root, *argv)
     except ToolError as error:
         raise BuildPytorchError(f"{error}; Flox publishes only what Git has") from None
 
@@ -98,9 +98,9 @@ def carry_out(
     variant, package = decided.variant, decided.package
     argv = ["flox", "publish", *(["-o", organization] if organization else []), package]
     say(f"$ {' '.join(argv)}")
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")
-    code, tail = asyncio.run(_logged(argv, root, root / log))
+    code, tail = asyncio.run(_logged(argv, root, log))
     if code:
         for line in tail:
             say(f"    {line}")
@@ -121,16 +121,14 @@ def carry_out(
 
 
 async def _logged(argv: Sequence[str], root: Path, log: Path) -> tuple[int, list[str]]:
-    """Run a program with its output in a log. Return its exit code and last lines."""
+    """Run a program with its output in a log below `root`. Return its exit code and last lines."""
     progress = ProgressLine(f"publishing {argv[-1]}", 0)
     try:
-        with files.write_errors(log):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("wb", buffering=0) as file:
-                running = asyncio.create_task(run_tail(argv, _TAIL, cwd=root, log=file))
-                while not running.done():
-                    progress.at()
-                    await asyncio.wait({running}, timeout=0.5)
-                return running.result()
+        with files.write_errors(root / log), files.create_below(root, log) as file:
+            running = asyncio.create_task(run_tail(argv, _TAIL, cwd=root, log=file))
+            while not running.done():
+                progress.at()
+                await asyncio.wait({running}, timeout=0.5)
+            return running.result()
     finally:
         progress.end()

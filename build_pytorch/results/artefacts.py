@@ -23,7 +23,10 @@ class Artefact(Struct, frozen=True, kw_only=True):
 
     def holds(self, file: str) -> bool:
         """Whether a file, such as the one that torch was imported from, is inside the output."""
-        return bool(file) and Path(file).resolve().is_relative_to(self.output)
+        try:
+            return bool(file) and Path(os.path.realpath(file)).is_relative_to(self.output)
+        except ValueError:  # a null byte
+            return False
 
 
 def find(root: Path, variant: Variant) -> Artefact | None:

@@ -85,7 +85,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
 def recipe_digest(root: Path, variant: Variant) -> str:
     """Return the digest of a variant's recipe file, or "" if it cannot be read."""
     try:
-        return digest.of_bytes(files.read_regular_file(root / variant.path))
+        return digest.of_bytes(files.read_below(root, variant.path, files.LARGEST_TEXT))
     except OSError:
         return ""
 
@@ -135,9 +135,9 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     added = {"recorded": event is not None, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})
     with files.write_errors(root / report):
-        files.make_state(book.folder)
-        (root / report).parent.mkdir(exist_ok=True)
-    files.write_atomically(root / report, msgspec.json.format(text, indent=2) + b"\n")
+        files.make_state(root)
+        whole = msgspec.json.format(text, indent=2) + b"\n"
+        files.write_all(root, {report: whole}, make_folders=True)
     if event:
         book.append(event)
     return report, event is not None

@@ -16,9 +16,11 @@ from typing import Final, Literal
 import msgspec
 
 from build_pytorch.base import files, paths
+from build_pytorch.base.console import masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
+_NAME: Final = f"{paths.STATE}/{FILE}"
 LOGS: Final = "logs"
 REPORTS: Final = "reports"
 
@@ -103,16 +105,16 @@ class Ledger:
     """The ledger of one checkout."""
 
     def __init__(self, root: Path) -> None:
-        self.folder = root / paths.STATE
-        self.path = self.folder / FILE
+        self.root = root
+        self.path = root / _NAME
 
     def append(self, event: AnyEvent) -> None:
-        """Add one line and sync it to disk. Raises WriteError."""
-        line = msgspec.json.encode(event) + b"\n"
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
+        line = masked(msgspec.json.encode(event)) + b"\n"
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
-            files.make_state(self.folder)
-            with os.fdopen(os.open(self.path, flags, 0o666), "rb+", buffering=0) as file:
+            files.make_state(self.root)
+            with os.fdopen(files.open_below(self.root, _NAME, flags), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
@@ -127,7 +129,7 @@ class Ledger:
         Raises WriteError if the file exists and cannot be read.
         """
         try:
-            data = files.read_regular_file(self.path)
+            data = files.read_below(self.root, _NAME)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -135,7 +137,7 @@ class Ledger:
         for old, new in _OLD_WORDS.items():
             data = data.replace(old, new)
         for line in data.split(b"\n"):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield _DECODER.decode(line)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from packaging.version import Version
 
+from build_pytorch.base.versions import numbers
 from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on, sm_code
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke.smoke_report import SmokeReport
+from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
@@ -135,25 +135,36 @@ def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
 def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
     """Yield every declared test of a device that did not pass, or that has no result."""
     by_name = {result.name: result for result in report.tests}
-    gpu, missing = report.gpu, []
+    missing = []
     for test in report.declared:
         result = by_name.get(test.name)
         if test.device != device:
             continue
         if result is None or result.outcome == "not run":
             missing.append(test.name)
-            continue
-        is_old = gpu and test.capability and Version(gpu.capability) < Version(test.capability)
-        # A torch without MAGMA is a fault of its own.
-        may_skip = is_old or (test.magma and not report.torch.magma)
-        if result.outcome == "failed" or (result.outcome == "skipped" and not may_skip):
+        elif result.outcome == "failed" or (
+            result.outcome == "skipped" and not _may_skip(report, test)
+        ):
             size = ""
-            if result.error is not None:
+            if result.error is not None and result.tolerance is not None:
                 size = f"error {result.error:.2g}, tolerance {result.tolerance:g}"
-            why = "; ".join(filter(None, [size, result.message]))
-            yield f"{test.name}: {why or result.outcome}"
+            why = "; ".join(filter(None, [size, result.message])) or result.outcome
+            yield f"{test.name}: {why}" + (f"; {test.meaning}" if test.meaning else "")
     if missing:
         yield f"not run: {', '.join(missing)}"
+
+
+def _may_skip(report: SmokeReport, test: DeclaredTest) -> bool:
+    """Whether the report's facts allow that a test was skipped. Without MAGMA: a fault of its own.
+
+    An optional part that is missing becomes a note.
+    """
+    gpu = report.gpu
+    is_old = bool(
+        (gpu and test.capability and numbers(gpu.capability) < numbers(test.capability))
+        or (test.torch and numbers(report.torch.version)[:2] < numbers(test.torch))
+    )
+    return is_old or (test.magma and not report.torch.magma) or bool(test.optional)
 
 
 def _no_gpu(report: SmokeReport, variant: Variant) -> str:
@@ -164,8 +175,8 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
     if driver.visible_devices in {"", "-1"}:
         return "CUDA_VISIBLE_DEVICES hides the GPUs"
     found = f"driver {driver.version}"
-    if cuda and driver.version and Version(driver.version) < Version(cuda.driver):
-        return f"{found} is older than {cuda.driver}, which CUDA {cuda.version} needs"
+    if cuda and driver.version and numbers(driver.version) < numbers(variant.driver):
+        return f"{found} is older than {variant.driver}, which CUDA {cuda.version} needs"
     if driver.libcuda_problem:
         what = f"this Python cannot load its library ({driver.libcuda_problem})"
         return f"{found} is installed, but {what}; torch reports: {report.cuda.reason}"
@@ -180,3 +191,8 @@ def _notes(report: SmokeReport, variant: Variant) -> Iterator[str]:
         for gpu in report.cuda.devices:
             if gpu.capability == variant.gpu.capability:
                 yield f"--device {gpu.index} is {gpu.name} ({gpu.capability}), which fits"
+    skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
+    for test in report.declared:
+        is_run = test.device == "cpu" or (variant.gpu and report.gpu)
+        if test.optional and is_run and test.name in skipped:
+            yield f"{test.name} was skipped: {skipped[test.name].message or 'no reason given'}"

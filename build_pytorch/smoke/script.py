@@ -17,17 +17,23 @@ To add a test, write a function with the decorator `smoke_test` in the section "
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import ctypes
+import datetime as dt
 import importlib
+import importlib.metadata
 import json
 import math
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import threading
 import time
 import traceback
@@ -46,7 +52,7 @@ SPARSE_SHARE = 0.01
 
 
 class SmokeTest(NamedTuple):
-    """A test on one device (`cpu` or `cuda`), skipped where `capability` or `magma` is unmet.
+    """A test on one device (`cpu` or `cuda`), with what it needs; `smoke_test` explains the fields.
 
     `work` takes torch and the device's name in torch, such as `cuda:0`.
     """
@@ -56,34 +62,49 @@ class SmokeTest(NamedTuple):
     tolerance: float
     capability: str | None
     magma: bool
+    torch: str | None
+    optional: str
+    meaning: str
     work: Callable[[Any, str], Measured]
+
+
+class MissingPart(Exception):  # noqa: N818 - the test is skipped, nothing is wrong
+    """The optional part that a test needs is missing; the text is the reason."""
 
 
 _declared: list[SmokeTest] = []
 
 
-def smoke_test(
+def smoke_test(  # noqa: PLR0913 - a declaration, all by name
     name: str,
     tolerance: float,
     *,
     devices: tuple[str, ...] = ("cpu", "cuda"),
     capability: str | None = None,
     magma: bool = False,
+    torch: str | None = None,
+    optional: str = "",
+    meaning: str = "",
     **arguments: Any,
 ) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
     """Declare a test on each device; its function gets torch, the device and `arguments`.
 
     On a GPU it needs at least the compute `capability`, such as `8.9` (None: any), and with
-    `magma` a PyTorch that has MAGMA. A good tolerance is about four times what a
-    sum of 1024 products loses in the format (its unit roundoff, relative to the largest result):
-    every correct machine stays below it, and one wrong element in a million exceeds it.
+    `magma` a PyTorch that has MAGMA. `torch` is the oldest PyTorch that has the function.
+    `optional` names a part without which PyTorch works: where it is missing, the function raises
+    MissingPart, and the test is skipped. `meaning` says what a failure means for the user.
+
+    A good tolerance is about four times what a sum of 1024 products loses in the format (its unit
+    roundoff, relative to the largest result): every correct machine stays below it, and one wrong
+    element in a million exceeds it.
     """
 
     def declare(function: Callable[..., Measured]) -> Callable[..., Measured]:
         work = partial(function, **arguments)
         for device in devices:
             needs = (capability, magma) if device == "cuda" else (None, False)
-            _declared.append(SmokeTest(f"{device} {name}", device, tolerance, *needs, work))
+            facts = (f"{device} {name}", device, tolerance, *needs, torch, optional, meaning)
+            _declared.append(SmokeTest(*facts, work))
         return function
 
     return declare
@@ -226,6 +247,222 @@ def training(torch: Any, device: str) -> Measured:
     return abs(got[-1] - want[-1]) / want[-1], message
 
 
+ATTENTION = "_scaled_dot_product_"
+"""Begin of the names of the operations that compute attention, one for each implementation."""
+
+
+@smoke_test(
+    "flash attention bf16",
+    2e-2,
+    capability="8.0",
+    backend="flash_attention",
+    meaning="FlashAttention is missing or does not run here; attention is slow and needs memory",
+)
+@smoke_test(
+    "cudnn attention bf16",
+    2e-2,
+    devices=("cuda",),
+    capability="8.0",
+    backend="cudnn_attention",
+    optional="attention in cuDNN for this GPU",
+    meaning="the attention of cuDNN does not run on this GPU; PyTorch may choose it by itself",
+)
+def forced_attention(torch: Any, device: str, backend: str) -> Measured:
+    """Compute attention with one implementation, and require that no other one computed it.
+
+    Without the force PyTorch falls back to plain matrix products, which any build can do.
+    """
+    attention = importlib.import_module("torch.nn.attention")
+    mode: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+    called: list[str] = []
+
+    class Recorder(mode):  # type: ignore[misc] # torch is not installed where types are checked
+        def __torch_dispatch__(
+            self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            called.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    q, k, v = (torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3))
+    there = [x.to(device) for x in (q, k, v)]
+    if backend == "cudnn_attention":
+        params = torch.backends.cuda.SDPAParams(*there, None, 0.0, False, False)  # noqa: FBT003
+        if not torch.backends.cuda.can_use_cudnn_attention(params):
+            raise MissingPart("this PyTorch does not use cuDNN for attention on this GPU")
+    forced = getattr(attention.SDPBackend, backend.upper())
+    with attention.sdpa_kernel([forced]), Recorder():
+        got = torch.nn.functional.scaled_dot_product_attention(*there)
+    computed = [name for name in called if name.startswith(ATTENTION)]
+    if not any(name.startswith(ATTENTION + backend) for name in computed):
+        used = ", ".join(computed) or "matrix products"
+        raise RuntimeError(f"{backend} was asked for, and {used} computed it")
+    q, k, v = (x.double() for x in (q, k, v))
+    want = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v
+    return compared(got, want)[0], f"by {computed[0]}"
+
+
+# From PyTorch 2.8 on it runs on 12.0 as well (RowwiseScaledMM.cu).
+@smoke_test(
+    "matmul fp8 rowwise",
+    2e-2,
+    devices=("cuda",),
+    capability="8.9",
+    torch="2.8",
+    meaning="FP8 with a scale for each row (torchao) does not work: the architecture-specific code "
+    "(sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel",
+)
+def matmul_fp8_rowwise(torch: Any, device: str) -> Measured:
+    """Multiply FP8 matrices that have a scale for each row of one and each column of the other."""
+    a, b = (torch.randn(1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
+    rows, columns = torch.rand(1024, 1) + 0.5, torch.rand(1, 1024) + 0.5
+    got = torch._scaled_mm(
+        a.to(device),
+        b.to(device).t(),
+        scale_a=rows.to(device),
+        scale_b=columns.to(device),
+        out_dtype=torch.bfloat16,
+    )
+    return compared(got, (a.float().double() * rows) @ (b.float().double().t() * columns))
+
+
+# PyTorch 2.8 has it for 9.0 only; from 2.9 on, GPUs other than 9.0 and 10.x take single products.
+@smoke_test(
+    "grouped matmul bf16",
+    1e-2,
+    devices=("cuda",),
+    capability="9.0",
+    torch="2.9",
+    meaning="grouped products (mixture-of-experts models) do not work: sm_90a, 100a or 103a code "
+    "is missing in this build",
+)
+def grouped_matmul(torch: Any, device: str) -> Measured:
+    """Multiply the rows of each of four groups with a matrix of its own, in one call."""
+    ends = (64, 192, 448, 512)
+    a, b = torch.randn(512, 256).bfloat16(), torch.randn(4, 128, 256).bfloat16()
+    offsets = torch.tensor(ends, dtype=torch.int32, device=device)
+    got = torch._grouped_mm(a.to(device), b.to(device).transpose(-2, -1), offs=offsets)
+    parts = zip((0, *ends), ends, b.double(), strict=False)
+    want = [a[begin:end].double() @ matrix.t() for begin, end, matrix in parts]
+    return compared(got, torch.cat(want))
+
+
+@smoke_test("fft", 1e-5, meaning="cuFFT, or the FFT library of the CPU, is missing or wrong")
+def fft(torch: Any, device: str) -> Measured:
+    """Transform vectors whose length is no power of two; a GPU uses cuFFT."""
+    x = torch.randn(64, 1000)
+
+    def work(x: Any) -> Any:
+        return torch.view_as_real(torch.fft.fft(x))
+
+    return compared(work(x.to(device)), work(x.double()))
+
+
+@smoke_test(
+    "nvrtc",
+    1e-5,
+    devices=("cuda",),
+    meaning="NVRTC is missing or does not know this GPU: PyTorch cannot compile kernels at run "
+    "time, which it does for some functions of complex and special numbers",
+)
+def nvrtc(torch: Any, device: str) -> Measured:
+    """Compile a kernel at run time, through the jiterator; `work` switches its cache off."""
+    code = "template <typename T> T shifted(T x, T y) { return x * x + y; }"
+    x, y = torch.randn(1000), torch.randn(1000)
+    got = torch.cuda.jiterator._create_jit_fn(code)(x.to(device), y.to(device))
+    return compared(got, x.double() * x.double() + y.double())
+
+
+@smoke_test(
+    "profiler",
+    0.0,
+    devices=("cuda",),
+    meaning="torch.profiler shows no GPU activity: Kineto was built without CUPTI, or CUPTI cannot "
+    "be loaded or is in use by another profiler",
+)
+def profiler(torch: Any, device: str) -> Measured:
+    """Record a matrix product; the profiler must see its kernels on the GPU."""
+    profiler = torch.profiler
+    kinds = profiler.ProfilerActivity
+    x = torch.randn(256, 256, device=device)
+    with profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as recorded:
+        x = x @ x
+        torch.cuda.synchronize(device)
+    events = recorded.events()
+    kernels = {e.name for e in events if e.device_type == torch.autograd.DeviceType.CUDA}
+    if not kernels:
+        raise RuntimeError("no kernel was recorded")
+    return 0.0, f"{len(kernels)} recorded"
+
+
+@smoke_test(
+    "compile",
+    1e-5,
+    optional="a compiler: Triton on a GPU, a C++ compiler and Python's headers on a CPU",
+    meaning="torch.compile does not work, on a GPU perhaps because this Triton does not fit this "
+    "PyTorch; everything else is unaffected",
+)
+def compiled(torch: Any, device: str) -> Measured:
+    """Compile a function with torch.compile, which must generate a kernel."""
+    is_cpu = device == "cpu"
+    if is_cpu and not shutil.which(os.environ.get("CXX", "g++")):
+        raise MissingPart("no C++ compiler")
+    if is_cpu and not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise MissingPart("no Python.h, the headers of this Python")
+    version, required = triton_versions(torch)
+    if not is_cpu and version is None:
+        raise MissingPart("Triton is not installed")
+    versions = "" if is_cpu else triton_text(version, required)
+    x, y = torch.randn(256, 1000), torch.randn(256, 1000)
+
+    def work(x: Any, y: Any) -> Any:
+        return (torch.tanh(x) * y + torch.sqrt(x.abs())).sum(dim=1)
+
+    # Without a cache of earlier runs, and leaving none.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ.update(TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=f"{folder}/triton")
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no processes besides this one
+        metrics = importlib.import_module("torch._inductor.metrics")
+        metrics.reset()
+        try:
+            got = torch.compile(work, fullgraph=True)(x.to(device), y.to(device))
+        except Exception as error:
+            if "C compiler" in str(error):  # Triton compiles its launcher with it
+                raise MissingPart("Triton finds no C compiler") from error
+            raise RuntimeError(f"{versions}: {error}" if versions else str(error)) from error
+    if not metrics.generated_kernel_count:
+        raise RuntimeError("no kernel was generated: torch.compile is switched off")
+    return compared(got, work(x.double(), y.double()))[0], versions
+
+
+@smoke_test(
+    "nccl all-reduce",
+    1e-6,
+    devices=("cuda",),
+    optional="NCCL",
+    meaning="torch.distributed cannot use this GPU: NCCL does not start, or holds no code for it "
+    "(nixpkgs builds NCCL for a list of its own)",
+)
+def nccl(torch: Any, device: str) -> Measured:
+    """Reduce a tensor in a group of one process.
+
+    For a plain sum of one process NCCL only copies; for a sum of scaled values it starts a kernel.
+    """
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_nccl_available()):
+        raise MissingPart("this PyTorch was built without NCCL")
+    x = torch.randn(1024, 1024)
+    plain, product = x.to(device), x.to(device)
+    limit = dt.timedelta(seconds=60)
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
+    try:
+        dist.all_reduce(plain)
+        dist.all_reduce(product, op=dist._make_nccl_premul_sum(3.0))
+        errors = compared(plain, x)[0], compared(product, 3 * x)[0]
+    finally:
+        dist.destroy_process_group()
+    return max(errors), f"NCCL {nccl_version(torch)}"
+
+
 # --- The process that runs the tests ---
 
 
@@ -236,6 +473,7 @@ def work(arguments: argparse.Namespace) -> None:
     """
     if sys.platform == "linux":  # end with the parent, so that no killed run leaves a process
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # NVRTC must run, and leave nothing
     os.set_inheritable(arguments.pipe, False)  # noqa: FBT003 - positional only
     pipe = os.fdopen(arguments.pipe, "w", buffering=1, encoding="utf-8")
 
@@ -270,9 +508,11 @@ def work(arguments: argparse.Namespace) -> None:
 def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
     """Run one test and return its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
-    oldest = tuple(map(int, test.capability.split("."))) if test.capability else (0, 0)
     try:
-        if test.capability and torch.cuda.get_device_capability(device) < oldest:
+        if test.torch and numbers(torch.__version__) < numbers(test.torch):
+            return {"outcome": "skipped", "message": f"needs PyTorch {test.torch} or newer"}
+        oldest = numbers(test.capability or "")
+        if oldest and torch.cuda.get_device_capability(device) < oldest:
             message = f"needs capability {test.capability} or newer"
             return {"outcome": "skipped", "message": message}
         if test.magma and not torch.cuda.has_magma:
@@ -280,6 +520,8 @@ def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")
         error, message = test.work(torch, device)
+    except MissingPart as missing:
+        return {"outcome": "skipped", "message": str(missing)}
     except Exception as problem:
         result: Facts = {"outcome": "failed", "message": explained(problem)}
     else:
@@ -300,11 +542,60 @@ def is_broken(torch: Any, device: str) -> bool:
     return False
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, such as (2, 10) for `2.10.0+cu130`."""
+    return tuple(map(int, re.findall("[0-9]+", version)[:2]))
+
+
+TRITON = {
+    "2.6": "3.2.0",
+    "2.7": "3.3.0",
+    "2.7.1": "3.3.1",
+    "2.8": "3.4.0",
+    "2.9": "3.5.0",
+    "2.9.1": "3.5.1",
+    "2.10": "3.6.0",
+    "2.11": "3.6.0",
+}
+"""PyTorch -> the Triton that its Linux wheel requires (metadata on PyPI, 2026-11-21)."""
+
+
+def triton_versions(torch: Any) -> tuple[str | None, str | None]:
+    """Return the installed Triton and the one that this PyTorch requires, None where unknown."""
+    metadata = importlib.metadata
+    found = required = None
+    for name in ("triton", "pytorch-triton"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found = found or metadata.version(name)
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for line in metadata.requires("torch") or ():
+            if match := re.match(r"(?:pytorch-)?triton\s*\(?==\s*([0-9.]+)", line):
+                required = match[1]
+    version = str(torch.__version__).partition("+")[0]
+    short = ".".join(map(str, numbers(version)))
+    return found, required or TRITON.get(version, TRITON.get(short))
+
+
+def triton_text(found: str | None, required: str | None) -> str:
+    """Return both versions of Triton as one text."""
+    return f"Triton {found or 'missing'}, required: {required or 'unknown'}"
+
+
+def nccl_version(torch: Any) -> str | None:
+    """Return the version of NCCL that is linked into torch, None without NCCL."""
+    if not hasattr(torch._C, "_nccl_version"):
+        return None
+    with contextlib.suppress(Exception):  # a fact for the report; the test shows whether it works
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    return None
+
+
 def torch_facts(torch: Any) -> Facts:
     """Return the configuration of this torch, which needs no GPU."""
     cudnn = torch.backends.cudnn
     # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    triton, required = triton_versions(torch)
     return {
         "file": torch.__file__,
         "version": str(torch.__version__),
@@ -313,6 +604,9 @@ def torch_facts(torch: Any) -> Facts:
         "hip": torch.version.hip,
         "cudnn": cudnn.version() if cudnn.is_available() else None,
         "magma": bool(torch.cuda.has_magma),
+        "nccl": nccl_version(torch),
+        "triton": triton,
+        "triton_required": required,
         "arch_list": (flags or "").split(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),

@@ -13,10 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import process
+from build_pytorch.matrix.field_types import Capability
 from build_pytorch.smoke import script
 
 SCRIPT: Final = Path(script.__file__)
 
+_DEEPEST: Final = 20
+"""Maximum nesting of a report; the script's have four levels. What writes JSON recurses."""
 _GRACE: Final = 5.0
 """Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
@@ -28,10 +31,16 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
     device: Literal["cpu", "cuda"]
     tolerance: float | None = None
-    capability: str | None = None
+    capability: Capability | None = None
     """The oldest compute capability that can run it; None: any."""
     magma: bool = False
     """Whether it needs a PyTorch with MAGMA."""
+    torch: str | None = None
+    """The oldest PyTorch that can run it; None: any."""
+    optional: str = ""
+    """The part that it needs and that may be missing; empty: none."""
+    meaning: str = ""
+    """What a failure means."""
 
 
 class SmokeResult(Struct, frozen=True, kw_only=True):
@@ -55,6 +64,9 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     hip: str | None = None
     cudnn: int | None = None
     magma: bool = False
+    nccl: str | None = None
+    triton: str | None = None
+    triton_required: str | None = None
     arch_list: tuple[str, ...] = ()
     cpu_capability: str = ""
 
@@ -64,7 +76,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
     index: int
     name: str
-    capability: str
+    capability: Capability
 
 
 class CudaFacts(Struct, frozen=True, kw_only=True):
@@ -155,11 +167,32 @@ def run(
     if result.code:
         last = f": {result.last_line}" if result.code > 0 else ""
         return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
-    try:
-        raw = msgspec.json.decode(result.stdout)
-        report = msgspec.convert(raw, SmokeReport)
-    except ValueError as error:  # msgspec's errors, and lone surrogates
-        return SmokeRun(problem=f"its output is not a report: {error}")
-    if raw.get("declared") != script.declarations():
+    found = parse(result.stdout)
+    if found.report and found.raw["declared"] != script.declarations():
         return SmokeRun(problem="its report does not declare the tests of this script")
+    return found
+
+
+def parse(text: str) -> SmokeRun:
+    """Parse a report of any version of the script, or anything else. Never raises."""
+    try:
+        raw = msgspec.json.decode(text)
+        report = msgspec.convert(raw, SmokeReport)
+    except (ValueError, RecursionError) as error:  # msgspec's errors, and lone surrogates
+        return SmokeRun(problem=f"its output is not a report: {error}")
+    if _is_deeper(raw, _DEEPEST):
+        return SmokeRun(problem="its output is not a report: nested too deeply")
     return SmokeRun(report=report, raw=raw)
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Whether lists and dicts are nested more than `depth` times."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(each, dict | list) for each in level)

@@ -6,14 +6,13 @@ A new fetcher is one entry of `FETCHERS`.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import process
+from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
@@ -155,13 +154,16 @@ def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
     return [structs.replace(done[source.request], source=source) for source in wanted]
 
 
+_LARGEST_LOG: Final = 1 << 29  #: bytes; a build of PyTorch prints some MB
+
+
 def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     """Return the sources whose old hash a build log reports as wrong, with their true hash.
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
     """
     try:
-        log = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        log = files.read_named(path, _LARGEST_LOG, or_stdin=True)
     except OSError as error:
         raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))

@@ -15,9 +15,10 @@ from packaging.version import Version
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
+from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
+from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
@@ -133,7 +134,7 @@ def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
     tree = Tree(root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
-    changes += [plan_text(tree, v.path, texts[v.path], group=v.gpu_label) for v in new.variants]
+    changes += [plan_recipe(new, tree, v, texts[v.path]) for v in new.variants]
     kept = {variant.path for variant in new.variants}
     for path in dict.fromkeys(variant.path for variant in old.variants):
         if path not in kept and (data := tree.read(path)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,15 +15,13 @@ from build_pytorch.base import digest, files, paths, process
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
-_LARGEST: Final = 1 << 20
-"""Bytes. A generated recipe has seven thousand."""
-
 
 class Finding(Struct, frozen=True):
     """One place where a check is violated. Lines and columns count from 1.
 
     A check fills in what it found and what it expected. The runner adds the id of the check, the
     subject (a recipe, the tree), the recipe as `path`, and the fix of the check if `fix` is empty.
+    A note is no violation: it is about what matrix.toml says is written by hand.
     """
 
     found: str
@@ -31,7 +30,7 @@ class Finding(Struct, frozen=True):
     column: int = 1
     path: str = ""
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "note"] = "error"
     check: str = ""
     subject: str = ""
 
@@ -73,22 +72,25 @@ class Context:
     """The matrix and the files below a root that checks look at. Each file is read once.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
-    are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
-    generated reference pages by path; None if there are none to compare with.
+    are evaluated against the nixpkgs that they name instead of the model. `trusted`: the recipes
+    are those of this project and not of another checkout. `pages` returns the generated reference
+    pages by path; None if there are none to compare with.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what checks look at
         self,
         matrix: Matrix,
         root: Path,
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
+        trusted: bool = True,
         pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
+        self.trusted = trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.by_path = {variant.path: variant for variant in self.variants}
@@ -99,16 +101,29 @@ class Context:
         self.running: dict[str, process.Running] = {}
         """Programs that were started before the first check, by name."""
         for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
-            for path in sorted((root / folder).rglob("*.nix")):
-                self._read_recipe(path)
+            try:
+                for path in files.walk_below(root, folder):
+                    if path.endswith(".nix") and not matrix.is_foreign(path):
+                        self._read_recipe(path)
+            except OSError as error:  # not a folder, or one that may not be read
+                self.unreadable[folder] = str(error.strerror)
+        for variant in matrix.variants:
+            if variant.path not in self.recipes:
+                self._read_recipe(variant.path)  # a folder has no content to verify
 
-    def _read_recipe(self, path: Path) -> None:
-        name = path.relative_to(self.root).as_posix()
+    @functools.cached_property
+    def release_nix(self) -> str:
+        """The text of release.nix; empty if it cannot be read."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return files.read_below(self.root, paths.RELEASE, files.LARGEST_TEXT).decode("utf-8")
+        return ""
+
+    def _read_recipe(self, name: str) -> None:
         try:
-            if path.stat().st_size > _LARGEST:
-                self.unreadable[name] = f"larger than {_LARGEST >> 20} MiB"
-                return
-            self.recipes[name] = RecipeFile(name, files.read_regular_file(path).decode("utf-8"))
+            data = files.read_below(self.root, name, files.LARGEST_TEXT)
+            self.recipes[name] = RecipeFile(name, data.decode("utf-8"))
+        except FileNotFoundError:
+            return
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:
@@ -166,7 +181,7 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
         """The worst state of a subject. A check without subjects was skipped."""
         if any(finding.severity == "error" for finding in self.findings):
             return "failed"
-        if self.findings:
+        if any(finding.severity == "warning" for finding in self.findings):
             return "warning"
         return "skipped" if self.not_run or not self.passed else "passed"
 
@@ -232,7 +247,8 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
                     reasons.append(given)
                     continue
                 own = [self._attached(context, subject, found) for found in self.test(*given)]
-                states["failed" if own else "passed"].append(subject)
+                is_failed = any(finding.severity != "note" for finding in own)
+                states["failed" if is_failed else "passed"].append(subject)
                 findings += own
         except CheckSkipped as reason:
             states["not_run"].append(subject)
@@ -247,12 +263,18 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
 
     def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
         variant = context.by_path.get(subject)
+        manual = context.matrix.manual.get(subject if variant else finding.path)
+        if manual and (reason := manual.waive.get(self.id)):
+            found = f"{finding.found} (waived: {reason})"
+            finding = structs.replace(finding, found=found, severity="note")
         if variant is None:
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
         force = "" if digest.is_intact(recipe.text) else " --force"
         fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
+        if manual:
+            fix = f"{finding.fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
         return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
 
 

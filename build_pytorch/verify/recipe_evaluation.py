@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import process
+from build_pytorch.base import paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation, quoting
@@ -137,9 +137,11 @@ def evaluated(context: Context) -> Evaluation:
 
 
 def _sources(context: Context) -> list[RecipeSource]:
-    root = context.root
-    present = (recipe for _, recipe in context.present())
-    return [RecipeSource(r.path, str((root / r.path).resolve()), r.text) for r in present]
+    root = context.root.resolve()
+    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
+    if found and context.is_whole and (release := context.release_nix):
+        found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
+    return found
 
 
 def _wait(context: Context, running: process.Running, total: int) -> process.ProcessResult:
@@ -153,6 +155,13 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
+    variants = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
+    torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
+    pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
+    names = "".join(
+        f"{quoting.literal(variant.path)} = {quoting.literal(_pin_name(variant))};"
+        for variant in variants
+    )
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
   announce = true;
@@ -161,13 +170,35 @@ def _start(
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
-  recipes = {items};
+  pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
+  recipes = let pins = {{ {names} }}; in map (r: {{ pin = pins.${{r.id}} or null; }} // r) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
-        folders = sorted({str(Path(recipe.path).parent) for recipe in recipes})
+        # Of the folder of release.nix, the whole checkout, no other file may be read.
+        places = {Path(r.path) if r.is_set else Path(r.path).parent for r in recipes}
+        folders = sorted(map(str, places))
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
+
+
+def _pin_name(variant: Variant) -> str:
+    """Return the name of the pinned torch to compare a variant with."""
+    return f"{variant.release_name}-{variant.cpu.platform}-{'gpu' if variant.gpu else 'cpu'}"
+
+
+def _pinned_torch(variant: Variant) -> str:
+    """Return Nix code for the torch of the pinned nixpkgs, with the CUDA of the release only."""
+    pin, cuda = variant.release.nixpkgs, variant.cuda
+    url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
+    sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
+    overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
+    support = quoting.literal(cuda is not None)
+    return f"""(import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
+    system = {quoting.literal(variant.cpu.platform)};
+    config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
+    overlays = [ {overlay} ];
+  }}).python3Packages.torch.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(
@@ -244,7 +275,15 @@ def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]
         yield recipe.path, (variant, Facts(facts)) if facts else reason
 
 
+def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
+    evaluation = evaluated(context)
+    result = evaluation.results.get(paths.RELEASE)
+    yield paths.RELEASE, (context, result) if result else evaluation.reason or "no such file here"
+
+
 RESULTS: Final = Subjects(each=_results, prepare=prepare)
 """Each recipe: the whole evaluation and the result of the recipe."""
 FACTS: Final = Subjects(each=_facts, prepare=prepare)
 """Each recipe that evaluates: the variant and its facts."""
+RELEASE: Final = Subjects(each=_release, needs_all=True, prepare=prepare)
+"""release.nix: the context and the result, whose fact `packages` has name and system of each."""

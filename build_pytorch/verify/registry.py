@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify.check import CheckList, VerifyCheck
 
 
@@ -33,6 +34,12 @@ CATEGORIES: Final = {
         "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
         ("evaluation_identity", "evaluation_build"),
     ),
+    "hooks": Category(
+        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
+        "stand-ins for PyTorch's source, for machines of several sizes. Variables, files and "
+        "numbers of jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
+        ("hooks",),
+    ),
     "compiler": Category(
         "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
         "flags and GPU architectures of the matrix. A compiler that is missing or of another "
@@ -55,6 +62,18 @@ def checks_of(category: str) -> list[VerifyCheck]:
         checks: CheckList = import_module(f"build_pytorch.verify.checks.{module}").CHECKS
         found += checks
     return found
+
+
+def refuse_unknown_waivers(matrix: Matrix) -> None:
+    """Raise BuildPytorchError if matrix.toml waives a check that does not exist."""
+    known: list[str] = []
+    for path, entry in matrix.manual.items():
+        if entry.waive and not known:
+            known = [check.id for name in CATEGORIES for check in checks_of(name)]
+        for name in entry.waive:
+            if name not in known:
+                hint = near_miss(name, known) or "; `invoke verify --list` prints all checks"
+                raise BuildPytorchError(f'matrix.toml: {path} waives "{name}", no check{hint}')
 
 
 def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:

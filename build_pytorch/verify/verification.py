@@ -48,10 +48,11 @@ class VerificationResult:
         wanted = len(self.context.variants)
         present = sum(1 for _ in self.context.present())
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
+        notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         return (
             f"{present} of {counted(wanted, 'recipe')}, {counted(len(self.outcomes), 'check')}: "
             f"{states}; {counted(self.severities['error'], 'error')}, "
-            f"{counted(self.severities['warning'], 'warning')}"
+            f"{counted(self.severities['warning'], 'warning')}{notes}"
         )
 
     def derivations(self) -> dict[str, str]:
@@ -74,19 +75,23 @@ def verify(  # noqa: PLR0913 - the options of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
+    trusted: bool = True,
     pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
-    With a selection of variants, checks that need all of them are left out.
-    Raises BuildPytorchError for an unknown check, and if the pinned nixpkgs is not available.
+    With a selection of variants, checks that need all of them are left out. Hooks of recipes that
+    are not `trusted` run only where they can write nothing outside their folder.
+    Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
+    nixpkgs is not available.
     """
-    context = Context(matrix, root, variants, pinned=pinned, pages=pages)
+    context = Context(matrix, root, variants, pinned=pinned, trusted=trusted, pages=pages)
     # Nix takes longest. It starts here and works while the modules of the checks are imported and
     # the text is checked; nothing heavy may be imported before this line.
-    if not only or "evaluation" in only:
+    if not only or {"evaluation", "hooks"} & set(only):
         recipe_evaluation.prepare(context)
 
+    registry.refuse_unknown_waivers(matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")

@@ -47,6 +47,17 @@ phases() {
     echo "-- Building version 2.10.0"
 }
 
+# The command line of CMake, as setup.py prints it.
+configure() {
+    echo "cmake -GNinja -DBUILD_PYTHON=True -DTORCH_CUDA_ARCH_LIST=$capability -DUSE_CUDA=1 /build"
+}
+
+# A message of CMake, by a command: message or $2.
+warning() {
+    echo "CMake Error at cmake/public/cuda.cmake:31 (${2:-message}):"
+    echo "  $1"
+}
+
 # The lines in which PyTorch's CMake says what it is going to build.
 summary() {
     if [ "$cuda" = ON ]; then
@@ -71,12 +82,10 @@ summary() {
         echo "--     CUDA version        : 13.0"
         echo "--     USE_FLASH_ATTENTION : ON"
         echo "--     NVCC                : /nix/store/zzz-cuda-merged-13.0/bin/nvcc"
-        echo "--   USE_MAGMA             : ON"
     fi
     echo "--   USE_ROCM              : OFF"
     echo "--   USE_MKLDNN            : 1"
     echo "--   USE_NCCL              : $cuda"
-    echo "--   TORCH_CUDA_ARCH_LIST  : $capability" | grep -v "cpu" || true
     echo "-- Configuring done (31.4s)"
 }
 

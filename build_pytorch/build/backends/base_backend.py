@@ -75,9 +75,13 @@ class BuildBackend:
         self.matrix = matrix
         self.host = host
 
-    def builder(self, system: str, features: Sequence[str]) -> str:  # noqa: ARG002 - for others
-        """Return the address of another machine that builds a derivation, or an empty text."""
+    def builder(self, variant: Variant, derivation: Derivation | None) -> str:  # noqa: ARG002 - for others
+        """Return the address of another machine that builds a variant, or an empty text."""
         return ""
+
+    def warnings(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
+        """Yield what a user should know before these builds begin."""
+        yield from ()
 
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others
         """Yield what prevents these builds, each with what to do."""

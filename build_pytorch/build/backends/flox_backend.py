@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from build_pytorch.base import process
+from build_pytorch.base import git
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_obstacles import some
 
@@ -21,7 +21,7 @@ class FloxBackend(BuildBackend):
         """Yield recipes that Git does not track."""
         root = self.settings.root
         paths = [step.variant.path for step in steps]
-        listed = process.capture(["git", "-C", str(root), "ls-files", "--", *paths], check=False)
+        listed = git.run(root, "ls-files", "--", *paths)
         if listed.code:
             yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"
             return

@@ -12,13 +12,11 @@ from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
+_HASHES: Final = re.compile(r"(?<=/nix/store/)\w{32}-")
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
     r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
-    r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
-    r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
-    r"include\s*\(FindCUDAToolkit\)",
-    r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
+    r"include\s*\(\"?\$\{CMAKE_ROOT\}/Modules/FindCUDAToolkit\.cmake\"?\)",
     r"endif\s*\(",
     r"(?m)^\w+$",  # the delimiter that ends the text, at the start of a line
 )
@@ -132,24 +130,21 @@ def _last(pattern: str, script: str, default: str) -> str:
 
 @CHECKS.add(
     id="eval-hooks",
-    title="preConfigure and postPatch extend those of nixpkgs",
-    why="Replaced hooks lose the architecture list, the paths of CUPTI and cuDNN, or CUDA=0.",
+    title="The hooks extend those of nixpkgs",
+    why="Replaced hooks lose the architecture list and the paths of CUPTI and cuDNN.",
     fix="(oldAttrs.preConfigure or \"\") + ''...''",
     word="preConfigure",
 )
 def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if variant.gpu is None:
-        if "export USE_CUDA=0" not in facts.shell("preConfigure"):
-            expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
-            yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
-        return
-    for hook, text, expected in (
-        ("preBuild", "MAX_JOBS=$NIX_BUILD_CORES", "preBuild unchanged"),
-        ("preConfigure", "CUDNN_INCLUDE_DIR", "oldAttrs.preConfigure + ..."),
-        ("postPatch", "--replace-fail", "oldAttrs.postPatch + ..."),
-    ):
-        if text not in facts.shell(hook):
-            yield Finding(f"{hook} without that of nixpkgs", expected)
+    if variant.gpu is None and "export USE_CUDA=0" not in facts.shell("preConfigure"):
+        expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
+        yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
+    for hook in ("postPatch", "preConfigure", "preBuild"):
+        # The line with the architectures depends on gpuTargets.
+        lines = [_HASHES.sub("", facts.shell(f"{of}{hook}")).splitlines() for of in ("pin.", "")]
+        missing = [line for line in lines[0] if "_ARCH_LIST=" not in line and line not in lines[1]]
+        if missing:
+            yield Finding(f"{hook} without: {missing[0].strip()}", f"oldAttrs.{hook} + ...")
 
 
 @CHECKS.add(
@@ -197,7 +192,7 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
     for part in _STUB_PARTS:
         match = re.search(part, body)
         if match is None:
-            expected = "a stub that includes CMake's own module and restores the path"
+            expected = "a stub that includes CMake's own module by its path"
             yield Finding(f"a stub without {part} in its place", expected)
             return
         body = body[match.end() :]
@@ -205,11 +200,11 @@ def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-features",
-    title="The build requires a large machine",
+    title="The build requires the system features of the matrix",
     why="Without big-parallel Nix may choose the smallest builder.",
-    fix='requiredSystemFeatures = [ "big-parallel" ];',
+    fix="take requiredSystemFeatures from matrix.toml",
     word="requiredSystemFeatures",
 )
 def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = list(variant.release.build.system_features)
+    wanted = list(variant.builder_features)
     yield from facts.expect({"requiredSystemFeatures": wanted})

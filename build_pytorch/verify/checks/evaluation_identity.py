@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, get_args, get_type_hints
 
+from msgspec import Struct
+
+from build_pytorch.base import paths
+from build_pytorch.matrix import field_types
 from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import CheckList, Finding
+from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
+    RELEASE,
     RESULTS,
     EvaluatedRecipe,
     Evaluation,
@@ -104,24 +111,28 @@ def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
     word="passthru",
 )
 def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = {
+    wanted: dict[str, object] = {
         "passthru.gpuArch": variant.gpu.capability if variant.gpu else None,
         "passthru.cpuISA": variant.cpu_key,
         "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
     }
+    if variant.gpu:  # TorchVision and others compile for these
+        wanted["passthru.cudaCapabilities"] = [variant.gpu.capability]
     yield from facts.expect(wanted)
 
 
 @CHECKS.add(
     id="eval-meta",
-    title="Platform and descriptions are those of the variant",
-    why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package.",
-    fix="take system, meta.platforms and longDescription from matrix.toml",
+    title="Platform and descriptions are those of the variant, and it is not marked as broken",
+    why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
+    "Flox refuses to install packages that are marked as broken.",
+    fix="take system, meta.platforms and longDescription from matrix.toml; broken = false",
     word="meta",
 )
 def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
     platform, torch = variant.cpu.platform, variant.release.torch.version
-    yield from facts.expect({"system": platform, "meta.platforms": [platform]})
+    wanted = {"system": platform, "meta.platforms": [platform], "meta.broken": False}
+    yield from facts.expect(wanted)
     description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
     if torch not in description:
         yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
@@ -139,6 +150,71 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
         for word, value in (("CUDA", cuda.version), ("driver", cuda.driver.split(".")[0])):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
+
+
+@CHECKS.add(
+    id="eval-texts",
+    title="Texts of the matrix evaluate to themselves in meta",
+    why="A text that Nix reads as code runs on every machine that evaluates the recipe.",
+    fix="quote it: in a template by the filter `nix` or `indented`",
+    word="meta =",
+)
+def _quoted_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    described: dict[str, Iterable[str]] = {
+        "description": (variant.cpu.title, *variant.products),
+        "longDescription": (*_texts(variant, variant.cpu), *_texts(variant, variant.gpu)),
+    }
+    for name, texts in described.items():
+        value = facts.text(f"meta.{name}")
+        for text in texts:
+            if text not in value:
+                shown = json.dumps(text, ensure_ascii=False)
+                yield Finding(f"meta.{name} without {shown}", f"{shown} of matrix.toml")
+
+
+def _texts(variant: Variant, table: Struct | None) -> Iterator[str]:
+    """Yield the free texts in a table of the matrix; of texts by platform, those of the variant."""
+    for field in _text_fields(type(table)) if table else ():
+        value = getattr(table, field)
+        if isinstance(value, dict):
+            value = variant.products
+        yield from (value,) if isinstance(value, str) else value
+
+
+@functools.cache
+def _text_fields(kind: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of a table that hold free text; other types allow no special characters."""
+
+    def has_text(hint: object) -> bool:
+        return hint == field_types.Text or any(map(has_text, get_args(hint)))
+
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(name for name, hint in hints.items() if has_text(hint))
+
+
+@CHECKS.add(
+    RELEASE,
+    id="eval-release-nix",
+    title="release.nix evaluates to every package",
+    why="Hydra and nix-eval-jobs build from it; one wrong name in it and they build nothing.",
+    fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
+)
+def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
+    if not result.ok:
+        found, line, column = result.problem or "nothing", result.line, result.column
+        yield Finding(found, "a set of packages", line, column, paths.RELEASE)
+        return
+    packages = Facts(result.facts or {}).value("packages")
+    for variant in context.matrix.variants:
+        version = variant.release.torch.version
+        name, expected = f"{variant.pname}-{version}", variant.cpu.platform
+        drv = packages.pop(variant.package, {"name": "nothing", "system": "nothing"})
+        # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
+        if drv["name"].partition("-")[2] != name or drv["system"] != expected:
+            shown = f"{variant.package} = {drv['name']} for {drv['system']}"
+            yield Finding(shown, f"{name} for {expected}", path=paths.RELEASE)
+    for package in packages:
+        yield Finding(f"{package}, which is no variant", "the variants", path=paths.RELEASE)
 
 
 @CHECKS.add(
@@ -217,9 +293,9 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-magma",
-    title="The MAGMA that torch links has the patch of the release and no other",
+    title="The MAGMA that torch links has the patches of nixpkgs and that of the release",
     why="A patch that does not reach the static MAGMA leaves the compile error in place.",
-    fix="patch `magma` in an overlay: the static one is made from it",
+    fix="patch `magma` in an overlay, with (oldAttrs.patches or []) ++ [ ... ]",
     word="magma",
 )
 def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
@@ -227,8 +303,49 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
         yield from facts.expect({"magma": None})
         return
     patch = variant.release.magma_patch
-    wanted = [{"name": patch.name, "url": patch.url, "hash": patch.hash}] if patch else []
+    wanted = facts.list("pin.magmaPatches")
+    if patch:
+        wanted = [*wanted, {"name": patch.name, "url": patch.url, "hash": patch.hash}]
     if facts["magma"] is None:
         yield Finding("torch links no MAGMA", "a static MAGMA")
     else:
         yield from facts.expect({"magma.static": True, "magma.patches": wanted})
+
+
+@CHECKS.add(
+    id="eval-libraries",
+    title="NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
+    why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
+    fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if own_libraries is set",
+    word="overlays",
+)
+def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.gpu is None:
+        return
+    code = variant.gpu.code
+    nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
+    if variant.gpu.own_libraries:
+        nccl = [*nccl, f"NVCC_GENCODE=-gencode=arch=compute_{code},code=sm_{code}"]
+        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
+    yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
+    yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
+
+
+@CHECKS.add(
+    id="eval-unchanged",
+    title="All other attributes are those of the pin's torch",
+    why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
+    fix="remove the attribute or the argument of override that changes it",
+    word=".override",
+)
+def _unchanged(_: Variant, facts: Facts) -> Iterator[Finding]:
+    differing = facts.value("pin.differing")
+    for name, values in (differing if isinstance(differing, dict) else {}).items():
+        found, pinned = (_without_hashes(values[side]) for side in ("recipe", "pin"))
+        if found != pinned:
+            yield Finding(f"{name} = {found[:200]}", f"{name} = {pinned[:200]}")
+
+
+def _without_hashes(value: object) -> str:
+    """Return a value without the hashes of store paths: overlays change those of inputs."""
+    return re.sub(r"/nix/store/\w{32}-", "/nix/store/", str(value))

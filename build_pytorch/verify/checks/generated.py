@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
@@ -50,13 +50,19 @@ def _recipes(context: Context) -> Iterator[Finding]:
             continue
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
         line = 1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0)
+        severity: Literal["error", "note"] = "error"
+        if path in context.matrix.manual:
+            severity = "note"
         command = f"invoke phase{variant.phase.number}"
         found = "a text that is out of date"
         if not digest.is_intact(recipe.text):
             command, found = f"{command} --force", "a text that was edited by hand"
-        fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/"
+        fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/, or list "
+        fix += f"the file under [[release.{variant.release_name}.manual]]"
+        if severity == "note":
+            found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
         expected = "the text that matrix.toml and the templates yield"
-        yield Finding(found, expected, path=path, line=line, fix=fix)
+        yield Finding(found, expected, path=path, line=line, fix=fix, severity=severity)
 
 
 @CHECKS.add(
@@ -136,8 +142,7 @@ def _read(context: Context, pages: Sequence[str]) -> dict[str, str]:
     texts = {}
     for page in pages:
         with contextlib.suppress(OSError):
-            data = files.read_regular_file(context.root / page)
-            texts[page] = data.decode("utf-8", errors="replace")
+            texts[page] = files.read_text_below(context.root, page)
     if not texts:
         raise CheckSkipped(f"none of {', '.join(pages)}" if pages[1:] else f"no {pages[0]}")
     return texts

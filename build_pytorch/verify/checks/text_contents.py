@@ -103,6 +103,20 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    id="nixpkgs-config",
+    title="nixpkgs is allowed no more than the matrix says",
+    why="allowBroken for all packages hides every other broken package among the inputs.",
+    fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
+)
+def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    config = variant.release.nixpkgs.config
+    wanted = config.gpu if variant.gpu else config.cpu
+    for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
+        if match[1] not in wanted:
+            yield recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
+
+
+@CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
     title="GPU recipes patch MAGMA if and only if the release has a patch",
@@ -112,6 +126,8 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     patch = variant.release.magma_patch
     if patch is None:
+        if variant.gpu and variant.gpu.own_libraries:
+            return  # MAGMA gets other flags there
         expected = "the MAGMA of the pin: this release has no MAGMA patch"
         yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
         return
@@ -140,7 +156,9 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
-    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b|cudaCapabilities\s*="
+    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b"
+    # passthru may say for which capabilities other packages are built with this torch.
+    pattern += r"|cudaCapabilities\s*=(?!\s*\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]\s*;)"
     if variant.gpu is None:
         pattern += r"|cudaSupport\s*=\s*true"
     expected = "CUDA enabled or disabled by override and gpuTargets alone"

@@ -72,7 +72,8 @@ def _unreadable(context: Context) -> Iterator[Finding]:
     id="extra-recipe",
     title="Every recipe belongs to a variant of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
-    fix="delete it, or name it in the clean-up list of matrix.toml and run `invoke phase1`",
+    fix="run `invoke phase1`, which deletes what was generated and not edited; else delete it, or "
+    "list it under [[release.NAME.manual]] in matrix.toml to keep it",
 )
 def _extra(context: Context) -> Iterator[Finding]:
     expected = {variant.path for variant in context.matrix.variants}

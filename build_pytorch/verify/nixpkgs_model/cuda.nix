@@ -95,6 +95,16 @@ lib.makeScope newScope (
     flags = {
       inherit cudaCapabilities;
       cudaForwardCompat = config.cudaForwardCompat or true;
+      cmakeCudaArchitecturesString = lib.concatMapStringsSep ";" (
+        builtins.replaceStrings [ "." ] [ "" ]
+      ) cudaCapabilities;
+      gencodeString = lib.concatMapStringsSep " " (
+        capability:
+        let
+          code = builtins.replaceStrings [ "." ] [ "" ] capability;
+        in
+        "-gencode=arch=compute_${code},code=sm_${code}"
+      ) cudaCapabilities;
       isJetsonBuild = false;
     };
     backendStdenv = stdenv;
@@ -123,8 +133,16 @@ lib.makeScope newScope (
     "libcusparse"
     "libcusparse_lt"
     "libnvjitlink"
-    "nccl"
   ] libraries
+  // {
+    # Compiled by nixpkgs for its default capabilities, not for those of torch.
+    nccl = (libraries "nccl").overrideAttrs {
+      makeFlags = [
+        "NVCC_GENCODE=${self.flags.gencodeString}"
+        "PREFIX=$(out)"
+      ];
+    };
+  }
   # CUDA 13 removed packages that were deprecated.
   // optionalAttrs (versionOlder cudaMajorMinorVersion "13.0") {
     cuda_nvprof = libraries "cuda_nvprof";

@@ -14,12 +14,15 @@
 # `announce = true` the last "trace: evaluating ID" on stderr then names the recipe that caused the
 # error: evaluate again without it.
 {
-  # A list of { id, path }, or { id, path, nixpkgs } with a name from `shared`.
+  # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
+  # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
   # is evaluated once, not once for each recipe.
   shared ? _: { },
+  # The torch of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
+  pins ? _: { },
   model ? ./.,
   # The platform of the caller: of the package set that recipes get their arguments from, and of
   # each nixpkgs that a recipe imports without a platform.
@@ -63,6 +66,7 @@ let
   base = if offline then import model { inherit system; } else { callPackage = function: function; };
 
   imports = shared scope;
+  pinned = pins scope;
 
   isDerivation = value: (value.type or null) == "derivation";
 
@@ -89,7 +93,7 @@ let
     in
     tryEval (builtins.deepSeq whole whole);
 
-  factsOf = import ./facts.nix { inherit isDerivation; };
+  factsOf = import ./facts.nix { inherit isDerivation plain; };
 
   # The messages with which nixpkgs refuses this package or its inputs.
   refusalsOf =
@@ -108,9 +112,9 @@ let
   };
 
   described =
-    drv:
+    pin: drv:
     let
-      attempts = builtins.mapAttrs (_: attempt) (factsOf drv);
+      attempts = builtins.mapAttrs (_: attempt) (factsOf pin drv);
       unreadable = filter (name: !attempts.${name}.success) (attrNames attempts);
       refusals = attempt (refusalsOf drv);
     in
@@ -127,9 +131,33 @@ let
       facts = builtins.mapAttrs (_: a: if a.success then a.value else null) attempts;
     };
 
+  # The name and the platform of each package of release.nix. Recipes are evaluated on their own.
+  evaluatedSet =
+    path:
+    let
+      function = builtins.scopedImport scope path;
+      packages = attempt (
+        builtins.mapAttrs (_: drv: { inherit (drv) name system; }) (function { })
+      );
+    in
+    if !isFunction function then
+      failed "the file contains a ${builtins.typeOf function}, not a function"
+    else if !packages.success then
+      failed "the file throws an error; its message was discarded"
+    else
+      {
+        ok = true;
+        problem = null;
+        unreadable = [ ];
+        facts = {
+          drvPath = null;
+          packages = packages.value;
+        };
+      };
+
   # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
-    path: arguments:
+    path: arguments: pin:
     let
       loaded = tryEval (builtins.scopedImport scope path);
       function = loaded.value;
@@ -151,20 +179,27 @@ let
     else if !isDerivation result then
       failed "the function returns a ${builtins.typeOf result}, not a package"
     else
-      described result;
+      described pin result;
 
   report =
     {
       id,
       path,
       nixpkgs ? null,
+      pin ? null,
+      isSet ? false,
     }:
     let
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };
       result = {
         inherit id;
       }
-      // evaluated (/. + path) arguments;
+      // (
+        if isSet then
+          evaluatedSet (/. + path)
+        else
+          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin})
+      );
     in
     if announce then builtins.trace "evaluating ${id}" result else result;
 in

@@ -1,8 +1,10 @@
 # The facts of one evaluated recipe, read from the derivation where possible: passthru shows what
 # was requested, inputs and phases show what is built. Facts are lazy: one that cannot be evaluated
 # does not affect the others. A fact that the package does not have is null.
-{ isDerivation }:
-drv:
+#
+# `pin` is the torch that the pinned nixpkgs makes from the same arguments, or null.
+{ isDerivation, plain }:
+pin: drv:
 let
   inherit (builtins)
     concatMap
@@ -20,8 +22,54 @@ let
       (drv.propagatedBuildInputs or [ ])
     ]
   );
-  magmas = filter (input: input.pname or "" == "magma") inputs;
+  inputNamed = pname: filter (input: input.pname or "" == pname);
+  magmas = inputNamed "magma" inputs;
   magma = builtins.head magmas;
+  nccls = inputNamed "nccl" inputs;
+
+  pinnedMagmas = inputNamed "magma" (pin.buildInputs or [ ]);
+  pinnedMagma = builtins.head pinnedMagmas;
+
+  # The attributes of the derivation that differ from those of the pin's torch, without those that
+  # recipes set: each has a fact of its own. Inputs count by their names, as overlays may change
+  # their contents.
+  named =
+    value:
+    if isDerivation value then
+      value.pname or value.name
+    else if isList value then
+      map named value
+    else
+      plain value;
+  setByRecipes = [
+    "cmakeFlags"
+    "name"
+    "ninjaFlags"
+    "patches"
+    "pname"
+    "postPatch"
+    "preConfigure"
+    "requiredSystemFeatures"
+    "src"
+    "version"
+  ];
+  differing =
+    let
+      ours = removeAttrs drv.drvAttrs setByRecipes;
+      theirs = removeAttrs pin.drvAttrs setByRecipes;
+      names = filter (
+        name: !(ours ? ${name}) || !(theirs ? ${name}) || named ours.${name} != named theirs.${name}
+      ) (builtins.attrNames (theirs // ours));
+    in
+    builtins.listToAttrs (
+      map (name: {
+        inherit name;
+        value = {
+          recipe = named (ours.${name} or null);
+          pin = named (theirs.${name} or null);
+        };
+      }) names
+    );
 
   cudaVersionOf = pkg: pkg.cudaMajorMinorVersion or null;
   cudaPackagesVersion = pkg: (pkg.cudaPackages or { }).cudaMajorMinorVersion or null;
@@ -80,6 +128,28 @@ in
         cudaVersion = cudaPackagesVersion magma;
         static = magma.static or null;
         patches = map patch (listOf (magma.patches or null));
+        cmakeFlags = magma.cmakeFlags or null;
+      };
+  ncclMakeFlags = if nccls == [ ] then null else (builtins.head nccls).makeFlags or null;
+
+  # What the pinned nixpkgs does without the recipe.
+  pin =
+    if pin == null then
+      null
+    else
+      {
+        inherit differing;
+        postPatch = pin.postPatch or "";
+        preConfigure = pin.preConfigure or "";
+        preBuild = pin.preBuild or "";
+        magmaPatches =
+          if pinnedMagmas == [ ] then [ ] else map patch (listOf (pinnedMagma.patches or null));
+        ncclMakeFlags =
+          let
+            pinnedNccls = inputNamed "nccl" (pin.buildInputs or [ ]);
+          in
+          if pinnedNccls == [ ] then null else (builtins.head pinnedNccls).makeFlags or null;
+        magmaCmakeFlags = if pinnedMagmas == [ ] then [ ] else pinnedMagma.cmakeFlags or [ ];
       };
 
   src =
@@ -110,6 +180,7 @@ in
     gpuArch = drv.passthru.gpuArch or null;
     cpuISA = drv.passthru.cpuISA or null;
     blasProvider = drv.passthru.blasProvider or null;
+    cudaCapabilities = drv.passthru.cudaCapabilities or null;
   };
 
   meta = {

@@ -5,6 +5,7 @@
   stdenv,
   config,
   fetchurl,
+  runCommand,
   cmake,
   ninja,
   gfortran,
@@ -29,7 +30,8 @@ stdenv.mkDerivation (finalAttrs: {
     hash = lib.fakeHash; # never fetched
   };
 
-  # No `patches` here: a recipe that appends to them needs `old.patches or [ ]`.
+  # A recipe that replaces `patches` instead of appending to them loses this one.
+  patches = [ (runCommand "drop-cmp0037.patch" { } "") ];
 
   nativeBuildInputs = [
     cmake
@@ -53,6 +55,9 @@ stdenv.mkDerivation (finalAttrs: {
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
     (lib.cmakeBool "MAGMA_ENABLE_CUDA" cudaSupport)
     (lib.cmakeBool "MAGMA_ENABLE_HIP" rocmSupport)
+  ]
+  ++ lib.optionals cudaSupport [
+    (lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString)
   ];
 
   passthru = {

@@ -1,0 +1,99 @@
+"""What a log file says: the same rules and the same reader as those of a running build."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base.console import shortened
+from build_pytorch.build.log_reader import BuildProgress, ForeignReader
+from build_pytorch.build.log_rules import LogRule
+from build_pytorch.matrix.model import Matrix, Variant
+
+_LONGEST: Final = 500  #: characters of a line that are shown
+_MOST_LINES: Final = 5  #: lines shown that match the rule of a failure
+
+
+class LogFinding(Struct, frozen=True):
+    """A log rule with the lines that match it: their numbers, from 1, and texts."""
+
+    rule: LogRule
+    lines: tuple[tuple[int, str], ...]
+
+
+class LogDiagnosis(Struct, frozen=True, kw_only=True):
+    """What a log says."""
+
+    variant: Variant | None
+    lines: int
+    phase: str
+    progress: tuple[int, int] | None
+    """Done and all steps of ninja."""
+    stop: LogFinding | None
+    """The rule for which a build would have been stopped, with the first line that matches."""
+    failure: LogFinding | None
+    """The rule that names the failure: that of `stop`, if there is one."""
+    tail: tuple[str, ...]
+
+
+def diagnose(lines: Iterable[bytes], variant: Variant | None) -> LogDiagnosis:
+    """Read a log. Never raises for what the log says.
+
+    Without a variant, rules that depend on it do not match.
+    """
+    package = variant.package if variant else ""
+    reader, progress = ForeignReader(package), BuildProgress(variant)
+    stop: LogFinding | None = None
+    matches: dict[str, list[tuple[int, str]]] = {}
+    number = 0
+    for number, raw in enumerate(lines, 1):
+        for line in reader.read(raw):
+            rule = progress.see(line, float(number), own=line.derivation == package)
+            if found := progress.latest:
+                text = shortened(progress.found[found.id][1], _LONGEST)
+                matches.setdefault(found.id, []).append((number, text))
+                del matches[found.id][:-_MOST_LINES]
+            if rule and not stop:
+                stop = LogFinding(rule, tuple(matches[rule.id]))
+    failure = stop
+    if not failure and (cause := progress.cause()):
+        failure = LogFinding(cause[0], tuple(matches[cause[0].id]))
+    return LogDiagnosis(
+        variant=variant,
+        lines=number,
+        phase=progress.phase,
+        progress=(progress.done, progress.total) if progress.total else None,
+        stop=stop,
+        failure=failure,
+        tail=tuple(shortened(line, _LONGEST) for line in progress.tail),
+    )
+
+
+def named_variant(matrix: Matrix, head: Iterable[bytes]) -> Variant | None:
+    """Return the variant that the first lines of a log name, if they name exactly one."""
+    by_name = {name: v for v in matrix.variants for name in (v.package, v.pname)}
+    names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
+    signs = tuple({name.split("-")[0].encode() for name in by_name})
+    found = {
+        by_name[match[0].decode()].package: by_name[match[0].decode()]
+        for line in head
+        if any(sign in line for sign in signs)
+        for match in pattern.finditer(line)
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
+    """Yield the lines of a text that comes in pieces; a longer line is split."""
+    rest = b""
+    for chunk in itertools.chain(chunks, [b""]):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > longest or (rest and not chunk):
+            yield rest
+            rest = b""

@@ -1,0 +1,270 @@
+"""Checks of what the build hooks of a recipe do: they are run, and the outcome is compared.
+
+Expected values come from the matrix, and from a run of the hooks of the pinned nixpkgs: a recipe
+adds to them and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base import process
+from build_pytorch.base.versions import digits
+from build_pytorch.matrix.model import GpuArchitecture, Variant
+from build_pytorch.verify import hook_runs, recipe_evaluation
+from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
+from build_pytorch.verify.hook_runs import FLAG, HookJob, HookRun, Machine
+from build_pytorch.verify.recipe_evaluation import Facts
+
+_MACHINES: Final = (
+    Machine(4, 48),
+    Machine(0, 6),
+    Machine(0, 48),
+    Machine(1, 48),
+    Machine(32, 48),
+    Machine(192, 256),
+)
+_FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
+_JOBS: Final = ("MAX_JOBS", "NIX_BUILD_CORES")
+_OTHER_CODEGEN: Final = hook_runs.SOURCE | {hook_runs.CODEGEN: "# of another version\n"}
+
+
+class HookReport(Struct, frozen=True):
+    """The runs of the hooks of a recipe, those of the pin's hooks, and the variant of the runs.
+
+    Recipes whose hooks differ only in the values of their variants share the runs of one of them.
+    """
+
+    variant: Variant
+    runs: Sequence[HookRun]
+    pin: HookRun
+    other: HookRun
+    """A run on a source whose cmake/Codegen.cmake is of another version."""
+
+
+def _reports(context: Context) -> Iterator[tuple[str, tuple[HookReport] | str]]:
+    for path, report in _all_reports(context).items():
+        yield path, report if isinstance(report, str) else (report,)
+
+
+@functools.cache
+def _all_reports(context: Context) -> dict[str, HookReport | str]:
+    reason = "" if process.which("bash") else "no bash"
+    if not context.trusted and not hook_runs.is_confined():
+        reason = "hooks of another checkout run only in bubblewrap (install bwrap)"
+    evaluation = recipe_evaluation.evaluated(context)
+    reports: dict[str, HookReport | str] = {}
+    keys: dict[str, str] = {}
+    jobs: dict[tuple[str, int], HookJob] = {}
+    variants: dict[str, Variant] = {}
+    for variant, recipe in context.present():
+        result = evaluation.results.get(recipe.path)
+        if result is None or result.facts is None:
+            reports[recipe.path] = evaluation.reason or "does not evaluate"
+        elif reason:
+            reports[recipe.path] = reason
+        else:
+            facts = Facts(result.facts)
+            keys[recipe.path] = key = _key(variant, facts)
+            if variants.setdefault(key, variant) is variant:
+                jobs |= {(key, number): job for number, job in enumerate(_jobs_of(facts))}
+    runs = dict(zip(jobs, hook_runs.run_all(list(jobs.values())), strict=True))
+    for path, key in keys.items():
+        *own, pin, other = (run for (of, _), run in runs.items() if of == key)
+        reports[path] = HookReport(variants[key], own, pin, other)
+    return reports
+
+
+def _jobs_of(facts: Facts) -> Iterator[HookJob]:
+    texts = {name: facts.text(name) for name in hook_runs.NAMES}
+    pinned = {name: facts.text(f"pin.{name}") for name in hook_runs.NAMES}
+    given = {"PYTORCH_BUILD_VERSION": facts.text("buildVersionEnv")}
+    for number, machine in enumerate(_MACHINES):
+        yield HookJob(texts, given, machine, keeps_files=number == 0)
+    yield HookJob(pinned, given, _MACHINES[0])
+    yield HookJob(texts, given, _MACHINES[0], _OTHER_CODEGEN)
+
+
+def _key(variant: Variant, facts: Facts) -> str:
+    """Return the hooks and the expected values, with placeholders for values of the variant."""
+    texts = [facts.text(name) for name in hook_runs.NAMES]
+    whole = "\0".join([*texts, repr(_wanted_environment(variant))])
+    flags = variant.cpu.flags
+    capability = variant.gpu.capability if variant.gpu else ""
+    for value in (" ".join(flags), ",".join(flags), variant.gpu_label, capability):
+        if value:
+            whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
+    code = variant.gpu and "codegen-condition" in _fixes(variant) and variant.gpu.code
+    pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
+    others = (_fixes(variant), code, variant.release.build.max_jobs)
+    whole = "\0".join([whole, *pinned, repr(others)])
+    return _without_hashes(whole) or ""
+
+
+def _fixes(variant: Variant) -> tuple[str, ...]:
+    return variant.cuda.source_fixes(variant.gpu) if variant.cuda and variant.gpu else ()
+
+
+def _wanted_environment(variant: Variant) -> dict[str, str]:
+    """Return the variables that a recipe sets. The words of a flag variable are in any order."""
+    flags = " ".join(variant.cpu.flags)
+    wanted = dict.fromkeys(_FLAGS, FLAG)
+    wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{flags} {FLAG}"
+    wanted["PYTORCH_BUILD_VERSION"] = variant.release.torch.version
+    if variant.cuda is None or variant.gpu is None:
+        return wanted | {"USE_CUDA": "0"}
+    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
+    if variant.release.build.cuda_host_flags:
+        wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
+    if "cccl-shim" in variant.cuda.fixes:
+        wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in _FLAGS}
+    return wanted
+
+
+CHECKS: Final = CheckList(Subjects(each=_reports, prepare=recipe_evaluation.prepare))
+
+
+@CHECKS.add(
+    id="hook-ends",
+    title="The hooks run to their end without an error",
+    why="A hook that calls exit ends the build, as a success or with an error of its own.",
+    fix="correct the hook; the last lines of its output are shown",
+    word="preConfigure",
+)
+def _ends(report: HookReport) -> Iterator[Finding]:
+    for machine, run in zip(_MACHINES, report.runs, strict=True):
+        if not run.is_complete:
+            last = " / ".join(run.output.split("\n")[-3:]).strip(" /") or "no output"
+            found = f"hooks that stop with {machine.cores} cores: {last}"
+            yield Finding(found, "hooks that run to their end")
+            return
+    if not report.other.is_complete:
+        found = f"hooks that stop if {hook_runs.CODEGEN} is of another version"
+        yield Finding(found, "a message and a build without the code")
+
+
+@CHECKS.add(
+    id="hook-jobs",
+    title="The number of compile jobs is that of the cores, up to the limit",
+    why="Too many CUDA compile jobs use up the memory; too few take days.",
+    fix="limit NIX_BUILD_CORES in preConfigure; nixpkgs then sets MAX_JOBS to it",
+    word="NIX_BUILD_CORES",
+)
+def _jobs(report: HookReport) -> Iterator[Finding]:
+    most = report.variant.release.build.max_jobs
+    for machine, run in zip(_MACHINES, report.runs, strict=True):
+        wanted = str(min(machine.cores or machine.processors, most))
+        for name in _JOBS:
+            found = run.exported.get(name, "(not set)")
+            if run.is_complete and found != wanted:
+                of = f"{machine.cores} cores (of {machine.processors})"
+                yield Finding(f"{name}={found} for {of}", f"{name}={wanted}")
+
+
+@CHECKS.add(
+    id="hook-environment",
+    title="The hooks export the variables of nixpkgs and of the matrix, and no others",
+    why="PyTorch's setup.py reads its whole configuration from the environment.",
+    fix="set only variables of the matrix in preConfigure, and unset none",
+    word="preConfigure",
+)
+def _environment(report: HookReport) -> Iterator[Finding]:
+    run = report.runs[0]
+    if not run.is_complete:
+        return
+    wanted = report.pin.exported | _wanted_environment(report.variant)
+    for name in sorted({*wanted, *run.exported} - {*_JOBS}):
+        found, value = run.exported.get(name), wanted.get(name)
+        if name in _FLAGS and found and value:
+            # The previous value comes last, so that a user's flags win.
+            same = sorted(found.split()) == sorted(value.split()) and found.split()[-1] == FLAG
+        else:
+            same = _without_hashes(found) == _without_hashes(value)
+        if not same:
+            yield Finding(_assignment(name, found), _assignment(name, value))
+
+
+def _assignment(name: str, value: str | None) -> str:
+    return f"{name} not exported" if value is None else f"{name}={value}"
+
+
+def _without_hashes(value: str | None) -> str | None:
+    return value and re.sub(r"/nix/store/\w{32}-", "/nix/store/", value)
+
+
+@CHECKS.add(
+    id="hook-files",
+    title="The hooks write the files of the matrix's fixes, and change no others",
+    why="A fix that is written to another place, or changes another text, has no effect.",
+    fix="correct postPatch or preConfigure",
+    word="postPatch",
+)
+def _files(report: HookReport) -> Iterator[Finding]:
+    run, variant = report.runs[0], report.variant
+    if not run.is_complete:
+        return
+    files = {name: text for name, text in run.files.items() if report.pin.files.get(name) != text}
+    version = variant.release.torch.version
+    if (found := files.pop("version.txt", "(not written)").strip()) != version:
+        yield Finding(f"version.txt: {found}", f"version.txt: {version}")
+    fixes = _fixes(variant)
+    if "find-cuda-toolkit-stub" in fixes:
+        yield from _stub(files.pop(hook_runs.STUB, run.files.get(hook_runs.STUB, "(not written)")))
+    if "cupti-paths" in fixes:
+        yield from _cupti(files.pop(hook_runs.DEPENDENCIES, "(unchanged)"))
+    if variant.gpu and "codegen-condition" in fixes:
+        yield from _codegen(files.pop(hook_runs.CODEGEN, "(unchanged)"), variant.gpu)
+        message = f"build-pytorch: {hook_runs.CODEGEN} has no condition for {variant.gpu.code}a"
+        if report.other.is_complete and message not in report.other.output.split("\n"):
+            yield Finding(f"no message if {hook_runs.CODEGEN} is of another version", message)
+    if variant.cuda and "cccl-shim" in variant.cuda.fixes:
+        yield from _links(files)
+    for name in sorted(files):
+        yield Finding(f"{name} changed", "a file that is as after the hooks of nixpkgs")
+
+
+def _links(files: dict[str, str]) -> Iterator[Finding]:
+    """Remove the links to CCCL from files; yield findings for those that are wrong."""
+    for name in ("cuda", "cub", "thrust", "nv"):
+        path = f"/build/cccl-compat/cccl/{name}"
+        found = files.pop(path, "(no link)")
+        if not re.fullmatch(rf"-> /nix/store/[^/]*cuda_cccl[^/]*/include/{name}", found):
+            yield Finding(f"{path}: {found}", f"-> the folder include/{name} of cuda_cccl")
+
+
+def _stub(text: str) -> Iterator[Finding]:
+    include = 'include("${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake")'
+    lines = [line.strip().replace(" (", "(") for line in text.splitlines() if line.strip()]
+    if lines != ["if(NOT CUDAToolkit_FOUND)", include, "endif()"]:
+        yield Finding(f"{hook_runs.STUB}: {' '.join(text.split())[:200]}", f"only {include}")
+
+
+def _cupti(text: str) -> Iterator[Finding]:
+    for command, folder in (("find_library", "LIBRARY"), ("find_path", "INCLUDE")):
+        if not re.search(rf"{command}\([^)]*\$ENV\{{CUPTI_{folder}_DIR\}}[^)]*\)", text):
+            found = f"{hook_runs.DEPENDENCIES}: {command} without CUPTI_{folder}_DIR"
+            yield Finding(found, f"$ENV{{CUPTI_{folder}_DIR}} among its paths")
+
+
+def _codegen(text: str, gpu: GpuArchitecture) -> Iterator[Finding]:
+    """Yield findings unless the condition of one code holds for its own GPU as well."""
+    conditions, original = _conditions(text), _conditions(hook_runs.SOURCE[hook_runs.CODEGEN])
+    own = f"{gpu.code}a"
+    for name in original:
+        if name != own and conditions.get(name) != original[name]:
+            yield Finding(f"another condition for {name}", f"only that of {own} changed")
+    for code in (gpu.code, digits(gpu.codegen_base or "")):
+        condition = conditions.get(own, "(none)")
+        if not re.search(condition, f"-gencode;arch=compute_{code},code=sm_{code}"):
+            found = f"{hook_runs.CODEGEN}: {own} only where {condition} matches"
+            yield Finding(found, f"{own} for compute_{code} as well")
+
+
+def _conditions(text: str) -> dict[str, str]:
+    """Return the regular expression of each code in cmake/Codegen.cmake."""
+    return dict(re.findall(r'STREQUAL "(\w+)".*?MATCHES "(.*?)"', text, re.DOTALL))

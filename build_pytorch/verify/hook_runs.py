@@ -1,0 +1,243 @@
+"""Runs of build hooks in Bash, in a throw-away folder with stand-ins for the source and programs.
+
+A run has no network, a time limit, and an environment with nothing of this process but PATH. Where
+bubblewrap is installed, it also cannot write outside its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from build_pytorch.base import process
+
+_SECONDS: Final = 10
+"""Time limit of a batch of runs, which takes less than 0.2 s."""
+_BATCH: Final = 32
+"""Runs at the same time."""
+
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
+"""A file system in memory: on a disk, the hundred folders of the runs take half a second."""
+
+NAMES: Final = ("postPatch", "preConfigure", "preBuild")
+"""The hooks in the order in which stdenv runs them, all in one shell."""
+
+FLAG: Final = "-O1"
+"""What CXXFLAGS, CFLAGS and CUDAFLAGS hold before the hooks run."""
+
+STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
+CODEGEN: Final = "cmake/Codegen.cmake"
+DEPENDENCIES: Final = "cmake/Dependencies.cmake"
+
+_CONDITION: Final = """\
+if("${{_arch}}" STREQUAL "{code}a")
+  if(_existing_arch_flags MATCHES ".*compute_{base}.*")
+    list(APPEND _flags "-gencode;arch=compute_{code}a,code=sm_{code}a")
+  endif()
+endif()
+"""
+_CODES: Final = (("90", "90"), ("100", "100"), ("103", "100"), ("120", "120"), ("121", "120"))
+SOURCE: Final = {
+    CODEGEN: "".join(_CONDITION.format(code=code, base=base) for code, base in _CODES),
+    DEPENDENCIES: """\
+find_library(CUPTI_LIBRARY_PATH ${CUPTI_LIB_NAME} PATHS
+    ${CUDA_SOURCE_DIR}/extras/CUPTI/lib64
+    NO_DEFAULT_PATH)
+find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
+    ${CUDA_SOURCE_DIR}/extras/CUPTI/include
+    NO_DEFAULT_PATH)
+""",
+}
+"""The parts of PyTorch 2.10's files that hooks look for. Other files of the source are empty."""
+
+_FILE: Final = re.compile(
+    r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
+)
+_PROGRAM: Final = re.compile(r"/nix/store/[\w.+-]+/bin/[\w.+-]+")
+_BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
+
+_HARNESS: Final = r"""
+shopt -s inherit_errexit
+set -o pipefail
+ulimit -f 20480 -t 5
+nproc() { echo "$processors"; }
+patchShebangs() { :; }
+nixLog() { :; }
+substituteInPlace() {
+  local file=$1 text
+  shift
+  IFS= read -r -d '' text < "$file" || true
+  while [ $# -gt 0 ]; do
+    if [[ $1 == --replace-fail && -n $text && $text != *"$2"* ]]; then
+      echo "substituteInPlace: $2 is not in $file" >&2
+      return 1
+    fi
+    text=${text//"$2"/"$3"}
+    shift 3
+  done
+  printf %s "$text" > "$file"
+}
+without_files() {
+  local command
+  for command in cat chmod cp grep ln mkdir mv rm sed substituteInPlace touch; do
+    eval "$command() { :; }"
+  done
+}
+hook() {
+  local text
+  IFS= read -r -d '' text < "$folder/$1" || true
+  eval "$text"
+}
+run() {
+  folder=$1
+  cd "$folder/source" || exit
+  exec > "$folder/output" 2>&1 < /dev/null
+  processors=$3
+  export NIX_BUILD_CORES=$2
+  . "$folder/environment"
+  set -e
+  hook postPatch
+  hook preConfigure
+  hook preBuild
+  set +e
+  compgen -e > "$folder/names"
+  while read -r name; do
+    printf '%s=%s\0' "$name" "${!name}"
+  done < "$folder/names" > "$folder/exported"
+}
+"""
+
+
+class Machine(NamedTuple):
+    """The cores that Nix gives a build (0: all), and those that the machine has."""
+
+    cores: int
+    processors: int
+
+
+class HookJob(NamedTuple):
+    """A run to make: the hooks by name, the variables that they get, and the machine."""
+
+    texts: Mapping[str, str]
+    environment: Mapping[str, str]
+    machine: Machine
+    source: Mapping[str, str] = SOURCE
+    """The files that the hooks find."""
+    keeps_files: bool = True
+    """If not, commands that change files do nothing: faster, where only variables matter."""
+
+
+class HookRun(Struct, frozen=True):
+    """What a run of the hooks left. Paths are as in a build in /build."""
+
+    is_complete: bool
+    exported: dict[str, str]
+    """The exported variables at the end; empty if the hooks did not run to their end."""
+    files: dict[str, str]
+    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`."""
+    output: str
+
+
+def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
+    """Run hooks at the same time and return what became of each job, in their order.
+
+    Raises ToolError if Bash cannot be run.
+    """
+    if not jobs:
+        return []
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
+        root = Path(name).resolve()
+        folders = [root / str(number) for number in range(len(jobs))]
+        calls = [_prepared(job, folder) for job, folder in zip(jobs, folders, strict=True)]
+        for number in range(_BATCH, len(calls), _BATCH):
+            calls[number] = f"wait\n{calls[number]}"
+        (root / "script").write_text(f"{_HARNESS}{''.join(calls)}wait\n")
+        clean: dict[str, str | None] = dict.fromkeys(os.environ)
+        clean |= {"PATH": os.environ.get("PATH"), "HOME": str(root)}
+        # timeout kills the whole process group, not only Bash.
+        bash = ["timeout", "-s", "KILL", str(_SECONDS * -(-len(calls) // _BATCH))]
+        bash += ["bash", "--noprofile", "--norc", str(root / "script")]
+        for isolation in (_isolation(root), []):
+            process.start([*isolation, *bash], env=clean).finish()
+            if any((folder / "output").exists() for folder in folders):
+                break  # otherwise the kernel allows no namespaces
+        return [_result(job, folder) for job, folder in zip(jobs, folders, strict=True)]
+
+
+def _prepared(job: HookJob, folder: Path) -> str:
+    """Write the files of a run; return the command that starts it."""
+    for name in ("source", "build"):
+        (folder / name).mkdir(parents=True)
+    for name, text in _source(job).items():
+        path = folder / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if job.keeps_files:
+            path.write_text(text)
+    for name in NAMES:
+        (folder / name).write_text(_BUILD.sub(f"{folder}/build", job.texts.get(name, "")))
+    variables = dict.fromkeys(("CXXFLAGS", "CFLAGS", "CUDAFLAGS"), FLAG) | dict(job.environment)
+    exports = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    (folder / "environment").write_text("".join(exports))
+    programs = sorted(set(_PROGRAM.findall("\n".join(job.texts.values()))))
+    stand_ins = "".join(f"{program}() {{ :; }}; " for program in programs)
+    quick = "" if job.keeps_files else "without_files; "
+    run = f"run {shlex.quote(str(folder))} {job.machine.cores} {job.machine.processors}"
+    return f"({stand_ins}{quick}{run}) &\n"
+
+
+def _source(job: HookJob) -> dict[str, str]:
+    """Return the files of the source by path; those that only the hooks of nixpkgs name are empty.
+
+    A substitution in an empty file succeeds.
+    """
+    named = _FILE.findall("\n".join(job.texts.values()))
+    return dict.fromkeys([*named, "setup.py", STUB], "") | dict(job.source)
+
+
+def _result(job: HookJob, folder: Path) -> HookRun:
+    def text(path: Path) -> str:
+        with contextlib.suppress(OSError):
+            found = path.read_text(errors="replace").replace(f"{folder}/build", "/build")
+            return found.replace(str(folder), "").replace(str(folder.parent), "/home")
+        return ""
+
+    pairs = [pair.partition("=") for pair in text(folder / "exported").split("\0") if pair]
+    source = _source(job)
+    files = dict.fromkeys(
+        (name for name in source if not os.path.lexists(folder / "source" / name)), "(removed)"
+    )
+    for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
+        for parent, folders, names in os.walk(base):
+            links = [name for name in folders if Path(parent, name).is_symlink()]
+            for path in (Path(parent, name) for name in [*names, *links]):
+                key = prefix + path.relative_to(base).as_posix()
+                if path.is_symlink():
+                    files[key] = f"-> {path.readlink()}"
+                elif not path.is_file():
+                    files[key] = "(not a file)"
+                elif (now := text(path)) != source.get(key):
+                    files[key] = now
+    exported = {name: value for name, _, value in pairs}
+    return HookRun(bool(pairs), exported, files, text(folder / "output"))
+
+
+def _isolation(folder: Path) -> list[str]:
+    """Return the command that runs another one without a network, and if possible read-only."""
+    if is_confined():
+        bind = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        return ["bwrap", *bind, "--bind", str(folder), str(folder), "--unshare-all", "--"]
+    return ["unshare", "--map-root-user", "--net"] if process.which("unshare") else []
+
+
+def is_confined() -> bool:
+    """Return whether hooks cannot write outside their folder on this machine."""
+    return process.which("bwrap") is not None

@@ -1,0 +1,213 @@
+"""Faults of a PyTorch that the smoke tests must notice, and missing parts that they must skip.
+
+    python tests/smoke_faults.py [cpu|cuda] > faults.json
+
+Run it with a Python that has torch. Each fault is put into torch in a process of its own, then one
+test runs. Exit code 0: every test noticed its fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SCRIPT = Path(__file__).parents[1] / "build_pytorch/smoke/script.py"
+
+
+class Fault(NamedTuple):
+    """A change of torch, the test that must notice it, and a part of what it must say."""
+
+    device: str
+    test: str
+    change: str
+    outcome: str = "failed"
+    says: str = ""
+
+
+ONE_ELEMENT = """
+real = {function}
+def wrong(*args, **kwargs):
+    got = real(*args, **kwargs).contiguous()
+    if args[0].dtype not in (torch.float64, torch.int64):
+        got.view(-1)[7] = -got.view(-1)[7]
+    return got
+{function} = wrong
+"""
+FORCE_MATH = """
+import functools
+from torch.nn import attention
+real = attention.sdpa_kernel
+math = functools.wraps(real)(lambda backends: real([attention.SDPBackend.MATH]))
+attention.sdpa_kernel = math
+"""
+MATMUL = ONE_ELEMENT.format(function="torch.Tensor.__matmul__")
+EXP = ONE_ELEMENT.format(function="torch.exp")
+SDPA = ONE_ELEMENT.format(function="torch.nn.functional.scaled_dot_product_attention")
+NO_COMPILE = "import torch._dynamo.config\ntorch._dynamo.config.disable = True"
+BOTH = (
+    ("matmul fp32", MATMUL),
+    ("matmul bf16", MATMUL),
+    ("matmul fp16", MATMUL),
+    ("convolution", ONE_ELEMENT.format(function="torch.nn.functional.conv2d")),
+    ("sparse matmul", MATMUL),
+    ("elementwise", EXP),
+    ("attention bf16", SDPA),
+    ("training", "torch.optim.SGD.step = lambda self: None"),
+    ("matmul fp32", "torch.set_float32_matmul_precision = None"),
+    ("flash attention bf16", SDPA),
+    (
+        "fft",
+        "real = torch.fft.fft\n"
+        "torch.fft.fft = lambda x: real(x) * (1 + 1e-4 * (x.dtype == torch.float32))",
+    ),
+    ("compile", ONE_ELEMENT.format(function="torch.sqrt")),
+)
+FAULTS = (
+    *(Fault(device, test, change) for device in ("cpu", "cuda") for test, change in BOTH),
+    Fault("cpu", "matmul int8", ONE_ELEMENT.format(function="torch._int_mm")),
+    Fault("cpu", "solve", ONE_ELEMENT.format(function="torch.linalg.solve")),
+    Fault("cuda", "solve magma", ONE_ELEMENT.format(function="torch.linalg.solve")),
+    Fault("cuda", "solve cusolver", ONE_ELEMENT.format(function="torch.linalg.solve")),
+    # A tolerance that no correct machine meets.
+    Fault("cuda", "matmul bf16", "test = test._replace(tolerance=1e-9)"),
+    # TF32 where full precision was asked for.
+    Fault(
+        "cuda",
+        "matmul fp32",
+        "real = torch.set_float32_matmul_precision\n"
+        "torch.set_float32_matmul_precision = lambda name: real('high')",
+    ),
+    *(
+        Fault(device, test, FORCE_MATH, says="computed it")
+        for device, test in (
+            ("cpu", "flash attention bf16"),
+            ("cuda", "flash attention bf16"),
+            ("cuda", "cudnn attention bf16"),
+        )
+    ),
+    *(Fault(device, "compile", NO_COMPILE) for device in ("cpu", "cuda")),
+    Fault("cuda", "matmul fp8", ONE_ELEMENT.format(function="torch._scaled_mm")),
+    Fault(
+        "cuda",
+        "matmul fp8 rowwise",
+        """
+real = torch._scaled_mm
+def unscaled(a, b, scale_a, scale_b, out_dtype):
+    return real(a, b, scale_a=scale_a, scale_b=torch.ones_like(scale_b), out_dtype=out_dtype)
+torch._scaled_mm = unscaled
+""",
+    ),
+    Fault(
+        "cuda",
+        "grouped matmul bf16",
+        """
+real = torch._grouped_mm
+torch._grouped_mm = lambda a, b, offs: real(a, b, offs=(offs - 16).clamp(min=16))
+""",
+    ),
+    Fault(
+        "cuda",
+        "nvrtc",
+        """
+real = torch.cuda.jiterator._create_jit_fn
+torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace("+ y", "- y"))
+""",
+    ),
+    Fault(
+        "cuda",
+        "nvrtc",
+        """
+real = torch.cuda.jiterator._create_jit_fn
+torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace("return", "retrun"))
+""",
+    ),
+    Fault(
+        "cuda",
+        "profiler",
+        """
+real = torch.profiler.profile
+cpu = [torch.profiler.ProfilerActivity.CPU]
+torch.profiler.profile = lambda activities: real(activities=cpu)
+""",
+        says="no kernel was recorded",
+    ),
+    Fault(
+        "cuda",
+        "nccl all-reduce",
+        """
+real = torch.distributed._make_nccl_premul_sum
+torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
+""",
+    ),
+    Fault(
+        "cuda",
+        "nccl all-reduce",
+        "torch.distributed.is_nccl_available = lambda: False",
+        "skipped",
+        "without NCCL",
+    ),
+    Fault(
+        "cuda",
+        "compile",
+        "script.triton_versions = lambda torch: (None, None)",
+        "skipped",
+        "Triton is not installed",
+    ),
+    Fault(
+        "cuda",
+        "cudnn attention bf16",
+        "torch.backends.cuda.can_use_cudnn_attention = lambda params: False",
+        "skipped",
+        "does not use cuDNN",
+    ),
+    Fault(
+        "cpu", "compile", "script.shutil.which = (lambda name: None)", "skipped", "no C++ compiler"
+    ),
+)
+RUN = """
+import json, sys
+sys.path.insert(0, {folder!r})
+import script, torch
+(test,) = [test for test in script.tests() if test.name == {name!r}]
+{change}
+print(json.dumps(script.run_test(torch, {device!r}, test)))
+"""
+
+
+def noticed(python: str, fault: Fault) -> dict[str, Any]:
+    """Run the test of a fault; the answer has the result and whether it is as it must be."""
+    device = "cuda:0" if fault.device == "cuda" else "cpu"
+    name = f"{fault.device} {fault.test}"
+    code = RUN.format(folder=str(SCRIPT.parent), name=name, change=fault.change, device=device)
+    env = {**os.environ, "USE_PYTORCH_KERNEL_CACHE": "0"}
+    done = subprocess.run(
+        [python, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    result: dict[str, Any]
+    last = (done.stdout.strip().splitlines() or ["{}"])[-1]
+    result = json.loads(last) if done.returncode == 0 else {"message": done.stderr[-1000:]}
+    is_right = result.get("outcome") == fault.outcome and fault.says in result["message"]
+    if result.get("error") is not None:
+        is_right = is_right and result["error"] > result["tolerance"]
+    return {"test": name, "change": fault.change.strip(), "noticed": is_right, **result}
+
+
+def main() -> int:
+    """Try the faults of a device, or all, and print the results as JSON."""
+    devices = sys.argv[1:] or ["cpu", "cuda"]
+    faults = [fault for fault in FAULTS if fault.device in devices]
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
+        results = list(pool.map(partial(noticed, sys.executable), faults))
+    missed = sum(not result["noticed"] for result in results)
+    print(json.dumps({"faults": len(results), "missed": missed, "results": results}, indent=1))
+    return min(missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""`invoke diagnose`, and the logs of real builds that it has to read right."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import PROJECT, Project, error_line
+
+from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant, split_lines
+from build_pytorch.matrix.model import Matrix, Variant
+
+LOGS = PROJECT / "tests/logs"
+INDEX: list[dict[str, Any]] = json.loads((LOGS / "index.json").read_text())
+
+
+def variant_of(fleet: Matrix, entry: dict[str, Any]) -> Variant:
+    """Return the variant of a log, in a release of the PyTorch version that the log is for."""
+    variant = next(v for v in fleet.variants if v.id == entry["variant"])
+    if not entry["torch"]:
+        return variant
+    torch = msgspec.structs.replace(variant.release.torch, version=entry["torch"])
+    release = msgspec.structs.replace(variant.release, torch=torch)
+    return msgspec.structs.replace(variant, release=release)
+
+
+def judge(found: LogDiagnosis, entry: dict[str, Any]) -> None:
+    """Compare a diagnosis with the truth about a log."""
+    assert (found.stop.rule.id if found.stop else None) == entry["stop"]
+    if not entry["stop"]:
+        assert (found.failure.rule.id if found.failure else "") in entry["names"]
+    if entry["ninja"]:
+        assert found.progress == tuple(entry["ninja"])
+    if entry["phase"]:
+        assert found.phase == entry["phase"]
+
+
+def plain(lines: Iterable[bytes]) -> list[bytes]:
+    return list(lines)
+
+
+def with_crlf(lines: Iterable[bytes]) -> list[bytes]:
+    return [line + b"\r" for line in lines]
+
+
+def in_colour(lines: Iterable[bytes]) -> list[bytes]:
+    return [b"\x1b[1;31m" + line + b"\x1b[0m\x1b[K" for line in lines]
+
+
+def of_github(lines: Iterable[bytes]) -> list[bytes]:
+    stamp = b"2026-11-21T10:15:00.1234567Z "
+    script = [b"##[group]Run cmake -GNinja", b"cmake -GNinja -DTORCH_CUDA_ARCH_LIST=5.0 ."]
+    script += [b"\x1b[36;1mcmake -GNinja -DTORCH_CUDA_ARCH_LIST=5.0 .\x1b[0m", b"##[endgroup]"]
+    return [b"\xef\xbb\xbf" + stamp + script[0], *(stamp + line for line in [*script[1:], *lines])]
+
+
+def of_gh_run_view(lines: Iterable[bytes]) -> list[bytes]:
+    return [b"build (sm120)\tnix build\t2026-11-21T10:15:00.1234567Z " + line for line in lines]
+
+
+def with_prefix(lines: Iterable[bytes]) -> list[bytes]:
+    """As `nix build -L` writes; Nix's own errors have no prefix."""
+    prefix = b"python3.13-torch> "
+    other = [b"magma> --   USE_CUDA              : OFF", b"magma> nvcc fatal   : Unsupported gpu"]
+    return [*other, *(line if line.startswith(b"error: ") else prefix + line for line in lines)]
+
+
+def structured(lines: Iterable[bytes]) -> list[bytes]:
+    """As `nix build --log-format internal-json` writes, beside another build."""
+
+    def record(**values: object) -> bytes:
+        return b"@nix " + json.dumps(values).encode()
+
+    torch, magma = (f"/nix/store/{'a' * 32}-{n}.drv" for n in ("python3.13-torch-2.10", "magma-2"))
+    found = [record(action="start", id=7, level=3, type=105, text="", fields=[torch, "", 1, 1])]
+    found.append(record(action="start", id=8, level=3, type=105, text="", fields=[magma, "", 1, 1]))
+    for raw in lines:
+        line = raw.decode(errors="replace")
+        if line.startswith("error: "):
+            found.append(record(action="msg", level=0, msg=f"\x1b[31;1merror:\x1b[0m {line[7:]}"))
+        elif phase := re.fullmatch(r"Running phase: (\w+)", line):
+            found.append(record(action="result", id=7, type=104, fields=[phase[1]]))
+        else:
+            found.append(record(action="result", id=7, type=101, fields=[line]))
+            noise = "--   USE_CUDA              : OFF"
+            found.append(record(action="result", id=8, type=101, fields=[noise]))
+    return found
+
+
+def quoted_by_nix(lines: Sequence[bytes]) -> list[bytes]:
+    """Only the error of Nix, with the last lines of the log."""
+    drv = b"/nix/store/" + b"a" * 32 + b"-python3.13-torch-2.10.0.drv"
+    head = [b"error: Cannot build '%s'." % drv, b"       Reason: builder failed with exit code 1."]
+    return [*head, b"       Last 400 log lines:", *(b"       > " + line for line in lines)]
+
+
+ORIGINS = (plain, with_crlf, in_colour, of_github, of_gh_run_view, with_prefix, structured)
+
+
+@pytest.mark.parametrize("origin", [*ORIGINS, quoted_by_nix], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
+def test_the_logs_of_real_builds_are_judged_right(
+    fleet: Matrix, entry: dict[str, Any], origin: Any
+) -> None:
+    lines = (LOGS / entry["file"]).read_bytes().splitlines()
+    variant = variant_of(fleet, entry)
+    package = variant.package.encode()
+    own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in origin(lines)]
+    judge(diagnose(own, variant), entry)
+
+
+@pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
+def test_without_a_variant_no_rule_that_depends_on_it_stops(entry: dict[str, Any]) -> None:
+    found = diagnose((LOGS / entry["file"]).read_bytes().splitlines(), None)
+    assert (found.stop.rule.id if found.stop else None) in {None, "unknown-architecture"}
+    if not entry["stop"]:
+        judge(found, {**entry, "phase": None})
+
+
+def test_a_good_log_stops_for_no_variant_of_its_kind(fleet: Matrix) -> None:
+    entry = INDEX[0]
+    lines = (LOGS / entry["file"]).read_bytes().splitlines()
+    for variant in fleet.variants:
+        if variant.gpu is None:
+            found = diagnose(lines, variant_of(fleet, {**entry, "variant": variant.id}))
+            assert (found.stop, found.failure) == (None, None)
+
+
+def test_the_log_of_a_build_here_is_read_as_the_build_was(fleet: Matrix) -> None:
+    variant = fleet.variants[0]
+    lines = [
+        f"$ nix-build {variant.path} --log-format internal-json",
+        "building magma-2.9.0",
+        "magma-2.9.0> --   USE_CUDA              : OFF",
+        "Running phase: buildPhase",
+        "[30/90] Building CXX object a.o",
+        "--   USE_CUDA              : OFF",
+        "magma-2.9.0> [8/900] x",
+    ]
+    found = diagnose([line.encode() for line in lines], variant)
+    assert found.stop
+    assert [number for number, _ in found.stop.lines] == [6]
+    assert found.progress == (30, 90)
+
+
+def test_the_log_names_its_variant(fleet: Matrix) -> None:
+    by_id = {v.id: v for v in fleet.variants}
+    for name in ("cpu-avx512", "cpu-avx512bf16", "sm120-avx2"):
+        line = f"building '/nix/store/x-python3.13-{by_id[name].pname}-2.10.0.drv'".encode()
+        assert named_variant(fleet, [b"x", line]) is by_id[name]
+        assert named_variant(fleet, [f"nix-build {by_id[name].path}".encode()]) is by_id[name]
+    both = [by_id["cpu-avx2"].package.encode(), by_id["sm90-avx2"].package.encode()]
+    assert named_variant(fleet, both) is None
+    assert named_variant(fleet, [b"nothing"]) is None
+
+
+def test_lines_are_split_wherever_the_pieces_end() -> None:
+    text = b"one\ntwo\n\nthree"
+    for size in range(1, len(text)):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        assert list(split_lines(pieces, 100)) == [b"one", b"two", b"", b"three"]
+    assert list(split_lines([b"x" * 30, b"y\nz"], 20)) == [b"x" * 30, b"y", b"z"]
+
+
+# --- the command ---
+
+
+def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) -> None:
+    log = LOGS / "21-oom-ulimit.log"
+    text = log.read_text().replace("torch-2.6.0+debian", "torch-2.10.0")
+    (project.root / "x.log").write_text(text)
+    done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
+    assert done.returncode == 0, done.stderr
+    assert "phase: build, step 2 of 1274" in done.stdout
+    assert "more memory than this machine has (out-of-memory)" in done.stdout
+    assert "line 17: virtual memory exhausted: Cannot allocate memory" in done.stdout
+    assert "what to do: build with fewer cores" in done.stdout
+
+
+def test_diagnose_json_has_the_documented_keys(project: Project) -> None:
+    log = str(LOGS / "06-gpu-recipe-cpu-build.log")
+    done = project.invoke("diagnose", log, "--variant", "sm120-avx2", "--json")
+    document = json.loads(done.stdout)
+    keys = ["variant", "lines", "phase", "progress", "stop", "stop_line", "failure"]
+    assert list(document) == [*keys, "failure_lines", "meaning", "fix", "tail"]
+    assert (document["stop"], document["stop_line"]) == ("wrong-version", 11)
+    page = (PROJECT / "docs/how-to/read-a-log.md").read_text()
+    assert all(f"`{key}`" in page for key in document)
+
+
+def test_diagnose_reads_standard_input(project: Project) -> None:
+    text = b"[7/60] Building CXX object a.o\nKilled\n"
+    argv = [sys.executable, "-m", "invoke", "diagnose", "-", "--json"]
+    done = subprocess.run(argv, input=text, cwd=project.root, capture_output=True, check=True)
+    assert json.loads(done.stdout)["failure"] == "out-of-memory"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name one log"),
+        (("a", "b"), "name one log"),
+        (("missing.log",), "missing.log: cannot be read: No such file"),
+        (("/dev/zero",), "/dev/zero: not a regular file"),
+        (("fifo",), "fifo: not a regular file"),
+        ((".",), ".: not a regular file"),
+        (("matrix.toml", "--variant", "sm9"), 'no variant matches "sm9"'),
+        (("matrix.toml", "--variant", "sm90-*"), "names several"),
+    ],
+)
+def test_what_is_no_log_is_refused(
+    project: Project, arguments: tuple[str, ...], message: str
+) -> None:
+    os.mkfifo(project.root / "fifo")
+    assert message in error_line(project.invoke("diagnose", *arguments))

@@ -1,0 +1,425 @@
+"""A checkout of somebody else: links, FIFOs, devices and Git settings that wait for us."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Project, error_line
+
+from build_pytorch.base import files, git
+from build_pytorch.base.errors import LinkError, WriteError
+from build_pytorch.base.file_plan import Tree
+from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.build_process import Attempt
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results import evidence
+from build_pytorch.results.ledger import Ledger, Started
+
+STATE = ".build-pytorch"
+SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised in an output
+EVENT = Started(at="t", release="r", variant="v", digest="d", attempt="a", backend="nix")
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside the checkout with a file that nothing may read or change."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "file").write_text(f"{SECRET}\n")
+    return folder
+
+
+def untouched(outside: Path) -> bool:
+    return [path.name for path in outside.iterdir()] == ["file"] and (
+        outside / "file"
+    ).read_text() == f"{SECRET}\n"
+
+
+def lock(root: Path, _: Matrix) -> None:
+    files.exclusive_lock(root, "builds.lock", "builds").__enter__()
+
+
+def append(root: Path, _: Matrix) -> None:
+    Ledger(root).append(EVENT)
+
+
+def log(root: Path, fleet: Matrix) -> None:
+    variant = fleet.variants[0]
+    attempt = Attempt(root, Step(variant=variant, action="build", reason="", digest=""), 1)
+    attempt.write(["text"])
+    attempt.close()
+
+
+def report(root: Path, fleet: Matrix) -> None:
+    evidence.record_evidence(
+        root, fleet.variants[0], None, test="smoke", outcome="passed", reasons=(), document={}
+    )
+
+
+# --- links ---
+
+
+@pytest.mark.parametrize("write", [lock, append, log, report])
+@pytest.mark.parametrize("place", ["", "builds.lock", "ledger.jsonl", "logs", "reports"])
+def test_nothing_is_written_through_a_link_in_the_state_folder(
+    tmp_path: Path, outside: Path, fleet: Matrix, write: Callable[..., None], place: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    if place:
+        (root / STATE).mkdir()
+    target = outside / "file" if "." in place else outside
+    (root / STATE / place if place else root / STATE).symlink_to(target)
+    touches = {"builds.lock": lock, "ledger.jsonl": append, "logs": log, "reports": report}
+    if touches.get(place, write) is write:
+        with pytest.raises((WriteError, LinkError), match="is a symbolic link"):
+            write(root, fleet)
+    else:
+        write(root, fleet)
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("write", [lock, append])
+def test_a_file_with_a_second_name_is_not_written(
+    tmp_path: Path, outside: Path, fleet: Matrix, write: Callable[..., None]
+) -> None:
+    (tmp_path / STATE).mkdir()
+    for name in ("builds.lock", "ledger.jsonl"):
+        (tmp_path / STATE / name).hardlink_to(outside / "file")
+    with pytest.raises(WriteError, match="hard link"):
+        write(tmp_path, fleet)
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("folder", [".flox", ".flox/pkgs", "docs", "docs/reference"])
+@pytest.mark.parametrize("command", ["all", "phase4", "phase5", "verify"])
+def test_a_linked_folder_is_refused_by_name(
+    project: Project, outside: Path, folder: str, command: str
+) -> None:
+    (outside / ".x.build-pytorch-tmp").write_text("of somebody else")
+    shutil.rmtree(project.root / folder)
+    (project.root / folder).symlink_to(outside)
+    needs = {"phase4": ".flox", "phase5": "docs"}.get(command, folder)
+    done = project.invoke(command, *(["--diff"] if command != "verify" else []))
+    if folder.startswith(needs):
+        assert done.returncode in {1, 2}
+        said = done.stdout + done.stderr
+        assert f"{project.root / folder}: is a symbolic link and is not followed" in said
+    assert SECRET not in done.stdout + done.stderr
+    (outside / ".x.build-pytorch-tmp").unlink()
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", "phase4"),
+        ("README.md", "phase5"),
+        ("docs/reference/variants.md", "phase5"),
+        ("release.nix", "phase5"),
+        ("docs/explanation/build-notes-2.10-cuda13.md", "phase5"),
+    ],
+)
+def test_the_target_of_a_link_is_neither_shown_nor_changed(
+    project: Project, outside: Path, path: str, command: str
+) -> None:
+    (project.root / path).unlink()
+    (project.root / path).symlink_to(outside / "file")
+    for argv in ([command, "--diff"], [command, "--json"], ["verify", "--json"], ["verify"]):
+        done = project.invoke(*argv)
+        assert SECRET not in done.stdout + done.stderr
+        assert done.returncode == 1, argv
+        assert "is a symbolic link" in done.stdout
+    assert untouched(outside)
+    assert (project.root / path).is_symlink()
+
+
+def test_force_does_not_follow_a_link(project: Project, outside: Path) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.unlink()
+    recipe.symlink_to(outside / "file")
+    assert project.invoke("phase4", "--force").returncode == 1
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("place", [".flox/pkgs/pytorch-python313-cpu-avx2.nix", "templates"])
+def test_a_link_to_itself_is_a_finding(project: Project, place: str) -> None:
+    path = project.root / place
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    path.symlink_to(path.name)
+    done = project.invoke("verify", "--json")
+    assert done.returncode == 1
+    found = " ".join(finding["found"] for finding in json.loads(done.stdout)["findings"])
+    assert "symbolic link" in found
+    assert "missing; restore" not in found
+    for argv in (["all"], ["status"], ["recommend"], ["build", "cpu-avx2", "--dry-run"]):
+        assert "Traceback" not in project.invoke(*argv).stderr, argv
+
+
+def test_a_matrix_that_is_a_link_is_refused(project: Project, outside: Path) -> None:
+    (project.root / "matrix.toml").unlink()
+    (project.root / "matrix.toml").symlink_to(outside / "file")
+    done = project.invoke("all", "--check")
+    assert "matrix.toml: cannot be read: is a symbolic link" in error_line(done)
+    assert SECRET not in done.stderr
+
+
+def test_a_name_that_leads_out_of_the_root_is_a_bug_and_not_a_file(tmp_path: Path) -> None:
+    for name in ("../x", "a/../../x", "/etc/passwd", ""):
+        with pytest.raises(ValueError, match="not the name of a file below a folder"):
+            files.read_below(tmp_path, name)
+
+
+def test_very_deep_folders_end_the_list_and_no_command(tmp_path: Path) -> None:
+    inner = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=inner)
+        below = os.open("d", os.O_RDONLY, dir_fd=inner)
+        os.close(inner)
+        inner = below
+    os.close(inner)
+    assert len(list(files.walk_below(tmp_path, "d"))) == 1
+    subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+# --- neither FIFO nor device, and no endless file ---
+
+
+def fifo(path: Path) -> str:
+    os.mkfifo(path)
+    return "not a regular file"
+
+
+def endless(path: Path) -> str:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    return "larger than"
+
+
+def folder(path: Path) -> str:
+    path.mkdir()
+    return "Is a directory"
+
+
+@pytest.mark.parametrize("make", [fifo, endless, folder])
+@pytest.mark.parametrize(
+    ("place", "argv", "code"),
+    [
+        (f"{STATE}/ledger.jsonl", ["status"], 2),
+        (f"{STATE}/ledger.jsonl", ["recommend"], 2),
+        (f"{STATE}/ledger.jsonl", ["publish", "--dry-run", "cpu-avx2"], 2),
+        (f"{STATE}/ledger.jsonl", ["build", "cpu-avx2", "--dry-run"], 2),
+        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["all"], 1),
+        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["verify", "--json"], 1),
+        ("docs/reference/variants.md", ["phase5"], 1),
+        ("matrix.toml", ["all"], 2),
+    ],
+)
+def test_what_is_no_file_of_a_sensible_size_hangs_no_command(
+    project: Project, make: Callable[[Path], str], place: str, argv: list[str], code: int
+) -> None:
+    path = project.root / place
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    reason = make(path)
+    done = project.invoke(*argv)  # it would end with a time-out
+    if argv[0] in {"publish", "build"} and reason not in done.stderr:
+        pytest.skip(f"stops before it reads the ledger: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert reason in done.stdout + done.stderr
+
+
+def test_a_cache_that_is_no_file_is_not_used_and_harms_nothing(project: Project) -> None:
+    (project.root / STATE).mkdir(exist_ok=True)
+    cache = project.root / STATE / "rendered.json"
+    cache.unlink(missing_ok=True)
+    os.mkfifo(cache)
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@pytest.mark.parametrize("make", [fifo, endless])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["recommend", "--machine"],
+        ["prefetch", "--from-log"],
+        ["build", "cpu-avx2", "--dry-run", "--builders"],
+        ["build", "cpu-avx2", "--dry-run", "--copy-to", "file:///x", "--secret-key"],
+    ],
+)
+def test_a_file_that_a_user_names_is_read_only_if_it_is_one(
+    project: Project, tmp_path: Path, make: Callable[[Path], str], argv: list[str]
+) -> None:
+    path = tmp_path / "named"
+    reason = make(path)
+    done = project.invoke(*argv, str(path))
+    assert done.returncode == 2
+    said = error_line(done)
+    assert str(path) in said
+    assert reason in said or "not a signing key" in said
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+def test_a_description_may_come_from_standard_input(
+    project: Project, tmp_path: Path, name: str
+) -> None:
+    machine = tmp_path / "machine.json"
+    assert project.invoke("describe-machine", "--output", str(machine)).returncode == 0
+    argv = [sys.executable, "-m", "invoke", "recommend", "--json", "--machine"]
+    named = project.run(*argv[2:], str(machine))
+    for source in (str(machine), f"<(cat {machine})"):
+        done = subprocess.run(
+            ["bash", "-c", f"{shlex.join(argv)} {name} < {source}"],
+            cwd=project.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (named.returncode, named.stdout), done.stderr
+
+
+# --- Git ---
+
+
+def trap(checkout: Path) -> Path:
+    """Settings and attributes that run a program as soon as Git looks; where it leaves a trace."""
+    trace = checkout.parent / "trace"
+    program = checkout.parent / "program"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >>{trace}\ncat\n')
+    program.chmod(0o755)
+    included = checkout.parent / "included"
+    included.write_text(
+        f'[core]\n\tfsmonitor = {program} included\n[filter "y"]\n\tclean = {program} y\n'
+    )
+    settings = {
+        "core.fsmonitor": f"{program} fsmonitor",
+        "core.hooksPath": str(checkout.parent / "hooks"),
+        "core.pager": str(program),
+        "core.sshCommand": str(program),
+        "core.gitProxy": str(program),
+        "core.askPass": str(program),
+        "core.editor": str(program),
+        "core.attributesFile": str(checkout.parent / "attributes"),
+        "credential.helper": f"!{program}",
+        "diff.external": str(program),
+        "diff.x.textconv": str(program),
+        "filter.x.clean": f"{program} clean",
+        "filter.x.process": f"{program} process",
+        "filter.x.required": "true",
+        "filter.with.dots and space.clean": f"{program} dots",
+        "gpg.program": str(program),
+        "alias.status": f"!{program}",
+        "alias.ls-tree": f"!{program}",
+        "pager.status": str(program),
+        "pager.branch": str(program),
+        "protocol.allow": "always",
+        "protocol.ext.allow": "always",
+        "remote.origin.url": f"ext::{program} remote",
+        "remote.origin.promisor": "true",
+        "remote.origin.partialclonefilter": "blob:none",
+        "include.path": str(included),
+    }
+    for name, value in settings.items():
+        subprocess.run(["git", "config", "--add", name, value], cwd=checkout, check=True)
+    (checkout.parent / "attributes").write_text("* filter=y diff=x\n")
+    (checkout / ".git/info/attributes").write_text("*.toml filter=with.dots\n")
+    (checkout / ".gitattributes").write_text("*.nix filter=x diff=x\n")
+    hooks = checkout.parent / "hooks"
+    hooks.mkdir()
+    for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit", "post-checkout"):
+        shutil.copy(program, hooks / hook)
+        shutil.copy(program, checkout / ".git/hooks" / hook)
+    return trace
+
+
+def touched(root: Path) -> None:
+    """Change times only, so that Git has to look at the content again."""
+    for path in root.rglob("*.nix"):
+        os.utime(path, (1, 1))
+
+
+@pytest.fixture
+def trapped(project: Project, legacy: Path) -> tuple[Project, Path]:
+    Project(legacy).commit()
+    trace = trap(legacy)
+    touched(legacy)
+    return project, trace
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["phase1"],
+        ["all"],
+        ["verify"],
+        ["status"],
+        ["publish", "--dry-run", "cpu-avx2"],
+        ["build", "cpu-avx2", "--dry-run", "--backend", "flox", "--force"],
+    ],
+)
+def test_the_git_configuration_of_a_foreign_tree_runs_nothing(
+    trapped: tuple[Project, Path], legacy: Path, tmp_path: Path, argv: list[str]
+) -> None:
+    project, trace = trapped
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "flox").write_text("#!/bin/sh\nexit 0\n")
+    (tools / "flox").chmod(0o755)
+    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    done = project.run("invoke", *argv, "--root", str(legacy), env=env)
+    assert "Traceback" not in done.stderr
+    assert not trace.exists(), trace.read_text()
+    # The trap is real: Git itself runs into it.
+    subprocess.run(["git", "status"], cwd=legacy, capture_output=True, check=False)
+    assert trace.exists()
+
+
+def test_every_call_of_git_is_safe_and_answers(trapped: tuple[Project, Path], legacy: Path) -> None:
+    _, trace = trapped
+    tree = Tree(legacy)
+    (name, *_) = sorted(path.name for path in (legacy / ".flox/pkgs").iterdir())
+    path = f".flox/pkgs/{name}"
+    assert not tree.is_modified(path), "another time alone is no change"
+    (legacy / path).write_text("changed\n")
+    assert tree.is_modified(path)
+    assert path in git.uncommitted(legacy)
+    for argv in (["branch", "-r", "--contains", "HEAD"], ["remote"], ["ls-files"], ["log", "-p"]):
+        git.run(legacy, *argv)
+    assert not trace.exists(), trace.read_text()
+
+
+def test_a_filter_that_cannot_be_named_to_git_is_refused(legacy: Path) -> None:
+    Project(legacy).commit()
+    subprocess.run(["git", "config", "filter.a=b.clean", "touch x"], cwd=legacy, check=True)
+    with pytest.raises(Exception, match=r"filter\.a=b\.clean in \.git/config cannot be turned off"):
+        git.uncommitted(legacy)
+
+
+def test_a_work_tree_elsewhere_is_not_looked_at(legacy: Path, outside: Path) -> None:
+    Project(legacy).commit()
+    subprocess.run(["git", "config", "core.worktree", str(outside)], cwd=legacy, check=True)
+    (legacy / "new").touch()
+    assert git.uncommitted(legacy) == ["new"]
+
+
+def test_a_folder_that_only_looks_like_a_repository_is_none(legacy: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", "."], cwd=legacy, check=True)
+    assert git.top(legacy) is None
+    assert not Tree(legacy).is_modified(".flox/pkgs/x.nix")
+
+
+def test_reading_changes_nothing_in_the_git_folder(legacy: Path) -> None:
+    Project(legacy).commit()
+    touched(legacy)
+    index = (legacy / ".git/index").read_bytes()
+    git.uncommitted(legacy)
+    assert (legacy / ".git/index").read_bytes() == index

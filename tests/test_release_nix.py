@@ -1,0 +1,133 @@
+"""release.nix: valid for any titles, and what is wrong in it is found by evaluating it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, needs_nix
+from mutations import both, cut, gone, swap
+
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import verification
+from build_pytorch.verify.check import CheckOutcome
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+SECOND = (PROJECT / "tests/second-release.toml").read_text()
+
+
+def written(root: Path, fleet: Matrix) -> Path:
+    """Write the recipes and release.nix of a matrix."""
+    rendered = recipes.render(fleet)
+    for path, text in {**rendered, "release.nix": recipes.release_nix(fleet, rendered)}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def outcome(root: Path, fleet: Matrix) -> CheckOutcome:
+    (found,) = verification.verify(fleet, root, only=["eval-release-nix"]).outcomes
+    return found
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, fleet: Matrix) -> Path:
+    return written(tmp_path_factory.mktemp("release"), fleet)
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    "titles",
+    [
+        ("GPU x86", "GPU-X86", "gpu_x86"),
+        ("中文", "日本", "한국"),
+        ("!", "?", " "),
+        ('"; }', "${x}", "''${x}"),
+        ("if", "let", "in"),
+    ],
+)
+def test_any_titles_of_groups_yield_a_valid_release_nix(
+    tmp_path: Path, titles: tuple[str, ...]
+) -> None:
+    text = TEXT + SECOND
+    for old, new in zip(("GPU x86", "GPU ARM", "CPU-only"), titles, strict=True):
+        text = text.replace(f'title = "{old}"', f"title = {matrix_text(new)}")
+    fleet = matrix_reader.parse(text)
+    assert [group.title for group in fleet.releases["cuda13_0"].group] == list(titles)
+    found = outcome(written(tmp_path, fleet), fleet)
+    assert (found.state, found.findings) == ("passed", ())
+
+
+def matrix_text(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def test_several_imports_of_one_group_have_several_names(fleet: Matrix) -> None:
+    """As after a template gives some GPU architectures another nixpkgs than the others."""
+    rendered = {
+        path: text.replace("allowUnfree = true;", f"x{number % 3} = true;")
+        for number, (path, text) in enumerate(recipes.render(fleet).items())
+    }
+    text = recipes.release_nix(fleet, rendered)
+    names = [line.split()[0] for line in text.splitlines() if line.endswith("fetchTarball {")]
+    assert len(names) == len(set(names)) == 9
+
+
+MISTAKES: dict[str, Callable[[str], str]] = {
+    "a name twice": swap("_aarch64_linux = import", "_x86_64_linux = import"),
+    "a name that Nix cannot read": swap("nixpkgs_cuda13_0_gpu_x86_64_linux =", "nixpkgs-gpu x86 ="),
+    "a name that is not bound": swap("nixpkgs_pinned = nixpkgs_", "nixpkgs_pinned = nixpkg_"),
+    "a brace missing": cut(r"  \};\nin\n", "in\n"),
+    "the nixpkgs of the other platform": cut(
+        r"(?<=sm110-armv9\.nix \{ nixpkgs_pinned = )\w+", "nixpkgs_cuda13_0_gpu_x86_64_linux"
+    ),
+    "the recipe of another variant": swap("-sm90-avx2.nix {", "-sm90-avx512.nix {"),
+    "a recipe that does not exist": swap("-sm90-avx2.nix {", "-sm91-avx2.nix {"),
+    "a package missing": gone('"pytorch-python313-cpu-avx2" ='),
+    "a package too many": swap('    "pytorch-python313-cpu-avx2"', '    "other" = { name = "x-y"; system = ""; };\n    "pytorch-python313-cpu-avx2"'),
+    "impossible hosts left out": swap("impossibleHosts ? true", "impossibleHosts ? false"),
+    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n}:", "= true; in")),
+    "an error thrown": swap("\nin\n", '\nin\nthrow "no" //'),
+    "a file of this machine read": swap("\nin\n", "\nin\nbuiltins.seq (builtins.readFile ./matrix.toml)"),
+    "the network": swap("\nin\n", '\nin\nbuiltins.seq (builtins.fetchurl "http://example.org")'),
+    "no end": swap("\nin\n", "\nin\nlet f = x: f x; in f 1 //"),
+}  # fmt: skip
+
+
+@needs_nix
+@pytest.mark.parametrize("edit", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_release_nix_is_found(
+    fleet: Matrix, tree: Path, edit: Callable[[str], str]
+) -> None:
+    path = tree / "release.nix"
+    (tree / "matrix.toml").write_text("")
+    text = path.read_text()
+    try:
+        mutant = edit(text)
+        assert mutant != text
+        path.write_text(mutant)
+        result = verification.verify(fleet, tree, only=["evaluation"])
+    finally:
+        path.write_text(text)
+    assert {(f.check, f.path) for f in result.findings} == {("eval-release-nix", "release.nix")}
+    assert outcome(tree, fleet).state == "passed"
+
+
+@needs_nix
+def test_without_release_nix_its_check_is_skipped(fleet: Matrix, tree: Path) -> None:
+    path = tree / "release.nix"
+    text = path.read_text()
+    path.unlink()
+    assert outcome(tree, fleet).state == "skipped"
+    path.write_text(text)
+
+
+@needs_nix
+def test_nix_without_our_model_parses_release_nix() -> None:
+    subprocess.run(
+        ["nix-instantiate", "--parse", PROJECT / "release.nix"], check=True, capture_output=True
+    )
