@@ -104,7 +104,10 @@ def test_help_shows_every_option_with_its_value_in_80_columns(command: Command) 
         assert re.search(
             rf"(?m)^  (-\w, )?{re.escape(spec.usage.rpartition(', ')[2])}(  |$)", shown
         )
-    assert ("[VARIANT ...]" in shown) == any(s.is_positional for s in option_specs(command.options))
+    names = [spec.usage for spec in option_specs(command.options) if spec.is_positional]
+    assert shown.startswith(
+        f"Usage: invoke {command.name} {'[' + names[0] + '] ' if names else ''}["
+    )
 
 
 def words_of_options(*kinds: str) -> list[tuple[str, str]]:
@@ -132,10 +135,10 @@ def test_every_flag_refuses_a_value(name: str, option: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("word", ["--nope", "-x", "--dry", "--pty", "-R", "--=", "---", "-"])
 def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
-    takes_names = any(spec.is_positional for spec in option_specs(COMMANDS[name].options))
+    names = [spec.field for spec in option_specs(COMMANDS[name].options) if spec.is_positional]
     if word == "-":  # is a name, such as that of standard input
         given, rest = parsed(COMMANDS[name], [word])
-        assert (given, rest) == (({"variants": ["-"]}, []) if takes_names else ({}, ["-"]))
+        assert (given, rest) == (({names[0]: ["-"]}, []) if names else ({}, ["-"]))
         return
     with pytest.raises(BuildPytorchError, match=rf"^unknown option {word.partition('=')[0]}; "):
         parsed(COMMANDS[name], [word])
