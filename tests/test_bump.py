@@ -497,7 +497,7 @@ def test_a_download_that_fails_leaves_the_tree_as_it_was(api: Api, project: Proj
         (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
     ],
 )
-def test_an_impossible_target_is_one_line(
+def test_an_impossible_target_is_a_line_for_each_error(
     api: Api, project: Project, argv: list[str], says: str
 ) -> None:
     del api

@@ -24,7 +24,9 @@ System = Annotated[
 Flags = Annotated[
     str,
     like(
-        "([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", "flags of /proc/cpuinfo, separated by one space", 20_000
+        "([a-z0-9_.-]+( [a-z0-9_.-]+)*)?",
+        "flags of /proc/cpuinfo, separated by one space",
+        longest=20_000,
     ),
 ]
 Driver = Annotated[
