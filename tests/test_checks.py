@@ -186,13 +186,12 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
     assert result.exit_code == 0
 
 
-def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
+def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
     fleet = matrix_reader.parse(ONE)
     line = TEXT.split("\n").index("[pin.early_2026]") + 1
-    assert [warning.partition(" has no ")[0] for warning in fleet.notes] == [
+    assert [note.partition(" has no ")[0] for note in fleet.notes] == [
         f"matrix.toml:{line}: pin.early_2026"
     ]
-    assert fleet.notes[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
     with_hash = matrix_reader.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.notes == ()
@@ -203,7 +202,11 @@ def test_the_hand_written_canonical_recipe_passes(project: Project) -> None:
     (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())
     assert errors(project) == set()
     # The plan's MAX_JOBS has no effect, and its import leaves the system to the machine.
-    assert tripped(project) <= {"eval-jobs", "platforms"}
+    # It has not what later builds taught: CUPTI, a stub by path, a package that is not broken.
+    assert tripped(project) <= {
+        *("eval-jobs", "hook-jobs", "platforms", "nixpkgs-config"),
+        *("eval-stub", "hook-files", "eval-passthru", "eval-meta"),
+    }
     project.edit(f".flox/pkgs/{name}", '"12.0"', '"9.0"')
     assert "gpu-arch" in errors(project), "kept and looked at all the same"
 

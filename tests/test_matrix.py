@@ -569,6 +569,24 @@ def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('codegen_base = "12.0"', 'codegen_base = "10.0"', "gpu.sm121.codegen_base"),
+        (
+            "require_builder_feature = false",
+            "require_builder_feature = true",
+            'found "avx2", which has no builder_feature',
+        ),
+        ("gccarch-armv9-a", "gccarch armv9", "builder_feature"),
+    ],
+)
+def test_recipe_options_are_consistent(old: str, new: str, says: str) -> None:
+    text = TEXT.replace(old, new).replace('builder_feature = "gccarch-x86-64-v3"\n', "")
+    with pytest.raises(MatrixError, match=re.escape(says)):
+        matrix_reader.parse(text)
+
+
+@pytest.mark.parametrize(
     ("feature", "platform", "says"),
     [
         ("gccarch-armv9-a", "aarch64-linux", ""),

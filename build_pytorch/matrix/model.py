@@ -34,8 +34,8 @@ class TorchSource(_TomlTable, frozen=True, kw_only=True):
     rev: ft.Rev = ""  #: tag of the version, or a commit
     fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
     submodules: bool = False  #: whether the hash covers the submodules
-    hash: ft.Sri = ""  #: hash of the source tree
-    hash_of: ft.Rev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
+    hash: ft.NoSri = ""  #: hash of the source tree
+    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
 
     @property
     def is_of_pin(self) -> bool:
@@ -88,8 +88,8 @@ class Patch(_TomlTable, frozen=True, kw_only=True):
     name: ft.PatchName  #: file name of the patch
     url: ft.Url  #: address of the patch
     fetcher: Literal["fetchpatch"]  #: Nix fetcher
-    hash: ft.Sri  #: hash of the patch as fetchpatch normalises it
-    hash_of: ft.Url  #: address of the hashed patch
+    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.NoUrl  #: address of the hashed patch
 
 
 class Condition(_TomlTable, frozen=True, kw_only=True):
@@ -490,6 +490,13 @@ class Variant(Struct, frozen=True, kw_only=True):
             return None
         real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
+
+    @property
+    def untaken_hashes(self) -> tuple[str, ...]:
+        """The tables of its sources that have no hash yet. Without all, it cannot be built."""
+        torch, patches = self.release.torch, self.effects.patches
+        missing = ("torch",) if not (torch.is_of_pin or torch.hash) else ()
+        return (*missing, *("patch" for patch in patches if not patch.hash))
 
     @property
     def builder_features(self) -> tuple[str, ...]:

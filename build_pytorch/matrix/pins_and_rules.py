@@ -106,9 +106,10 @@ def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     torch = release.torch
     for field in _OF_GITHUB:
         is_given = bool(getattr(torch, field))
-        if is_given == torch.is_of_pin:
-            what = 'found a value; allowed only with source "github"'
-            yield ("torch", field), what if is_given else "missing; add it"
+        if is_given and torch.is_of_pin:
+            yield ("torch", field), 'found a value; allowed only with source "github"'
+        if not (is_given or torch.is_of_pin or field.startswith("hash")):
+            yield ("torch", field), "missing; add it"
     pin = spec.pin.get(release.nixpkgs.pin)
     if torch.is_of_pin and pin and torch.version != pin.torch:
         allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'

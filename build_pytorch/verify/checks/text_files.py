@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
+from msgspec import structs
+
 from build_pytorch.base.console import counted
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
@@ -88,30 +90,35 @@ def _extra(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="stale-hash",
-    title="Every hash belongs to the revision beside it",
+    title="Every source has a hash, which belongs to the revision beside it",
     why="Nix finds an old source by its old hash and builds it without a message.",
     fix="run `invoke prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
     matrix = context.matrix
     hashes = [
-        ("torch", f"release.{name}.torch", "hash_of", release.torch.hash_of, release.torch.rev)
+        ("torch", f"release.{name}.torch", "hash_of", torch.hash, torch.hash_of, torch.rev)
         for name, release in matrix.releases.items()
+        if not (torch := release.torch).is_of_pin
     ]
     hashes += [
-        ("nixpkgs", f"pin.{key}", "sha256_of", pin.sha256_of, pin.rev)
+        ("nixpkgs", f"pin.{key}", "sha256_of", pin.sha256, pin.sha256_of, pin.rev)
         for key, pin in matrix.pins.items()
-        if pin.sha256
     ]
     hashes += [
-        ("patch", f"patch.{key}", "hash_of", patch.hash_of, patch.url)
+        ("patch", f"patch.{key}", "hash_of", patch.hash, patch.hash_of, patch.url)
         for key, patch in matrix.patches.items()
     ]
-    for kind, table, field, hash_of, wanted in hashes:
-        if hash_of != wanted:
+    for kind, table, field, hash_, hash_of, wanted in hashes:
+        expected = f"the hash of {wanted}"
+        fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
+        if hash_ and hash_of != wanted:
             found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
-            fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
-            yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
+            yield context.matrix_finding(f"[{table}]", found, expected, fix)
+        elif not hash_ and kind != "nixpkgs":
+            found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
+            finding = context.matrix_finding(f"[{table}]", found, expected, fix)
+            yield structs.replace(finding, severity="warning")
 
 
 def _no_suffix(suffix: str, why: str) -> None:
