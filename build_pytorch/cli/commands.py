@@ -152,6 +152,15 @@ class StatusOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class ShowOptions(CommandOptions, frozen=True):
+    """Options of `show`."""
+
+    variants: Annotated[_Words, "VARIANT", "one variant: id or package name"] = ()
+    release: _Release = ""
+    json: _Json = False
+    root: _Root = paths.PROJECT
+
+
 class CiMatrixOptions(CommandOptions, frozen=True):
     """Options of `ci-matrix`."""
 
@@ -213,7 +222,14 @@ class RecommendOptions(CommandOptions, frozen=True):
     machine: Annotated[
         Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
-    gpu: Annotated[int | None, "N", "only this GPU, by its number in nvidia-smi", _Number] = None
+    gpu: Annotated[
+        _Words,
+        "GPU",
+        "only this GPU, by its number in nvidia-smi; or, instead of those of the machine, a GPU by "
+        "its name ('RTX 4090') or capability (8.9), which may be repeated",
+    ] = ()
+    cpu: Annotated[str, "ISA", "a machine with this CPU ISA (avx2), whatever is here"] = ""
+    driver: Annotated[str, "VERSION", "a machine with this NVIDIA driver (550, 570.26)"] = ""
     release: _Release = ""
     json: _Json = False
     root: _Root = paths.PROJECT
@@ -243,6 +259,7 @@ COMMANDS: Final = {
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
+        Command("show", "Show everything about one variant.", ShowOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),

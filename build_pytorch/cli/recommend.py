@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import to_builtins
 
 from build_pytorch.base.console import WIDTH, Screen, print_json, visible
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.cli.commands import RecommendOptions
-from build_pytorch.hardware import explain, resolver, saved_machines
+from build_pytorch.hardware import explain, ideal, resolver, saved_machines
+from build_pytorch.hardware import remarks as notes
+from build_pytorch.hardware.ideal import MachineChoice
 from build_pytorch.hardware.resolver import Answer, Candidate
-from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.model import CpuIsa, Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
 _WIDTH: Final = 36
-"""Maximum width of a table's first column, in characters."""
+"""Maximum width of a table's first column, and of a quoted value, in characters."""
+_LONGEST: Final = 200
+"""Maximum length of a GPU's name."""
+_LAST_GPU: Final = 1023
 
 
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
     fleet = matrix_reader.load()
-    if options.machine:
-        machine = saved_machines.load(options.machine)
-    else:
-        from build_pytorch.hardware import detect  # loads the module of NVML
-
-        machine = detect.this_machine()
-    result = resolver.recommend(fleet, machine, gpu=options.gpu, release=options.release or None)
+    numbers = [word for word in options.gpu if word.isdecimal()]
+    names = [word for word in options.gpu if not word.isdecimal()]
+    if numbers and (names or len(numbers) > 1):
+        raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
+    machine = _machine(options, fleet, names)
+    number = _index(numbers[0]) if numbers else None
+    release = options.release or None
+    result = resolver.recommend(fleet, machine, gpu=number, release=release)
+    gpus = [gpu for answer in result.answers for gpu in answer.gpus]
+    found = ideal.best(result), ideal.ideal(fleet, machine, gpus, release)
+    remarks = list(notes.remarks(machine, gpus, [each.variant for each in found if each]))
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     known = evidence.look(options.root, best)
     rows = [_row(known, answer) for answer in result.answers]
     for_all = result.for_all and result.for_all.id
     if options.json:
-        document = {"machine": to_builtins(machine), "answers": rows}
-        print_json({**document, "for_all": for_all, "exit_code": code}, sys.stdout)
+        first, wanted = (each and _choice(each) for each in found)
+        document = {
+            "machine": saved_machines.document(machine),
+            "best": first,
+            "ideal": wanted,
+            "remarks": remarks,
+            "answers": rows,
+            "for_all": for_all,
+        }
+        print_json({**document, "exit_code": code}, sys.stdout)
         return code
     screen = Screen(sys.stdout)
     print_machine(screen, machine, fleet.cpus.values())
+    for remark in remarks:
+        screen.fold("note     ", visible(remark), "yellow", indent=9)
     for answer, row in zip(result.answers, rows, strict=True):
         which = ""
         if len(rows) > 1:
@@ -54,7 +75,109 @@ def run(options: RecommendOptions) -> int:
         screen.line()
         text = f"For all GPUs: {for_all or 'no variant runs on each of them.'}"
         screen.line(screen.paint(text, "green" if for_all else ""))
+    _show_ideal(screen, *found)
     return code
+
+
+def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> Machine:
+    """Return the machine of the options: a description, this one, or one that they describe."""
+    if options.machine:
+        machine = saved_machines.load(options.machine)
+    elif options.cpu:  # nothing of this machine matters
+        machine = Machine(platform="x86_64-linux", cpu=Processor(flags=""))
+    else:
+        from build_pytorch.hardware import detect  # loads the module of NVML
+
+        machine = detect.this_machine()
+    changes: dict[str, Any] = {}
+    if options.cpu:
+        known = {**known_hardware.load().cpu, **fleet.cpus}
+        if options.cpu not in known:
+            hint = near_miss(options.cpu, known) or f"; allowed: {', '.join(known)}"
+            raise BuildPytorchError(f'--cpu: found "{options.cpu}"{hint}')
+        isa = known[options.cpu]
+        # CPUs with an ISA of these have the lower ones of their platform as well.
+        lower = [it for it in known.values() if it.platform == isa.platform]
+        flags = [flag for it in lower if it.level <= isa.level for flag in it.cpuinfo]
+        model = f"a CPU with {isa.title}"
+        cpu = Processor(model=model, flags=" ".join(dict.fromkeys(flags)))
+        changes |= {"platform": isa.platform, "cpu": cpu}
+    if options.driver:
+        changes |= {"driver": _driver(options.driver), "cuda": None}
+    if names:
+        gpus = [_gpu(name, index) for index, name in enumerate(names)]
+        changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
+        changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
+        changes["notes"] = ()
+    return msgspec.structs.replace(machine, **changes)
+
+
+def _gpu(name: str, index: int) -> MachineGpu | str:
+    """Return the GPU of a name or capability; one of another vendor as its name."""
+    known = known_hardware.load()
+    if len(name) <= _WIDTH and re.fullmatch(r"[1-9]\d?\.\d", name):
+        return MachineGpu(index=index, name=f"a GPU of capability {name}", capability=name)
+    if found := known.gpu_named(name[:_LONGEST]):
+        return MachineGpu(index=index, name=name[:_LONGEST], capability=found[1].capability)
+    if known.other_vendor(name[:_LONGEST]):
+        return name[:_LONGEST]
+    fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
+    raise BuildPytorchError(f'--gpu: found "{visible(name[:_WIDTH])}", an unknown GPU; {fix}')
+
+
+def _index(word: str) -> int:
+    if len(word) > len("1023") or int(word) > _LAST_GPU:
+        raise BuildPytorchError(
+            f'--gpu: found "{word[:_WIDTH]}"; allowed: a number from 0 to {_LAST_GPU}, or a name'
+        )
+    return int(word)
+
+
+def _driver(text: str) -> str:
+    try:
+        return msgspec.convert(text, saved_machines.Driver)
+    except msgspec.ValidationError:
+        allowed = "a driver version such as 550 or 580.65.06"
+        raise BuildPytorchError(
+            f'--driver: found "{visible(text[:_WIDTH])}"; allowed: {allowed}'
+        ) from None
+
+
+def _choice(choice: MachineChoice) -> dict[str, Any]:
+    """Return the best or the ideal variant for --json."""
+    variant = choice.variant
+    return {
+        "variant": variant.id,
+        "release": variant.release_name,
+        "kind": variant.kind,
+        "gpu": variant.gpu_key,
+        "arch": variant.gpu.arch_list if variant.gpu else None,
+        "isa": variant.cpu_key,
+        "host": variant.cpu.platform,
+        "torch": variant.release.torch.version,
+        "cuda": variant.cuda.version if variant.cuda else None,
+        "package": variant.package,
+        "gpus": [gpu.index for gpu in choice.gpus],
+        "unused_gpus": [gpu.index for gpu in choice.unused],
+        "in_matrix": choice.is_in_matrix,
+        "reason": choice.reason,
+        "after_driver_update": choice.after_driver_update or None,
+        "command": choice.command or None,
+    }
+
+
+def _show_ideal(screen: Screen, best: MachineChoice | None, wanted: MachineChoice | None) -> None:
+    """Print the build that the machine should have, if it is not the best of the matrix."""
+    if wanted is None or (best and best.variant.id == wanted.variant.id):
+        return
+    screen.line()
+    where = "" if wanted.is_in_matrix else " (not in matrix.toml)"
+    screen.line(screen.paint(visible(f"Ideal: {wanted.variant.id}{where}"), "green"))
+    screen.fold("  ", visible(wanted.reason))
+    if wanted.command:
+        screen.line(visible(f"  add it   {wanted.command}"))
+    if wanted.after_driver_update:
+        screen.line(visible(f"  with a newer driver: {wanted.after_driver_update}"))
 
 
 def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:

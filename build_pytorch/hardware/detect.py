@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ def this_machine(root: Path = Path("/")) -> Machine:
         notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
     if not nvml.gpus and (unreachable := _unreachable_gpus(root)):
         notes.append(unreachable)
+    kernel = _text(root / "proc/sys/kernel/osrelease").lower()
     uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
     machine = uname.machine.lower()
     memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
@@ -53,6 +54,8 @@ def this_machine(root: Path = Path("/")) -> Machine:
         driver=nvml.driver,
         cuda=nvml.cuda,
         memory=_valid(int(memory[1]) << 10, Bytes) if memory else None,
+        other_gpus=tuple(_others(root)),
+        is_wsl="microsoft" in kernel and "wsl" in kernel,
         notes=tuple(notes),
     )
 
@@ -122,12 +125,7 @@ def _unreachable_gpus(root: Path) -> str:
 
     A container sees all PCI devices of its host in /sys.
     """
-    gpus = [
-        device
-        for device in sorted((root / "sys/bus/pci/devices").glob("*"))
-        if _text(device / "vendor").strip() == "0x10de"  # NVIDIA
-        and _text(device / "class").startswith("0x03")  # display controllers, not audio devices
-    ]
+    gpus = _pci_devices(root, "0x10de", "0x03")
     if not gpus:
         return ""
     found = "1 NVIDIA GPU is" if len(gpus) == 1 else f"{len(gpus)} NVIDIA GPUs are"
@@ -136,6 +134,24 @@ def _unreachable_gpus(root: Path) -> str:
     if any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ:
         fix = "start the container with its GPUs (--gpus all)"
     return f"{found} on the PCI bus: {fix}"
+
+
+def _others(root: Path) -> Iterator[str]:
+    """Yield the AMD GPUs on the PCI bus, with the numbers of their models."""
+    amd = "0x1002"
+    # 0x12: processing accelerators, which is what an Instinct is on the PCI bus.
+    for device in _pci_devices(root, amd, "0x03") + _pci_devices(root, amd, "0x12"):
+        number = _text(device / "device").strip().removeprefix("0x")
+        yield f"AMD GPU 1002:{number}" if re.fullmatch("[0-9a-f]{4}", number) else "AMD GPU"
+
+
+def _pci_devices(root: Path, vendor: str, kind: str) -> list[Path]:
+    """Return the PCI devices of a vendor and a class: 0x03 are display controllers."""
+    return [
+        device
+        for device in sorted((root / "sys/bus/pci/devices").glob("*"))
+        if _text(device / "vendor").strip() == vendor and _text(device / "class").startswith(kind)
+    ]
 
 
 def _fields(block: str) -> dict[str, str]:

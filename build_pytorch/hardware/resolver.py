@@ -122,7 +122,7 @@ def recommend(
     kinds: dict[str | None, list[MachineGpu]] = {}
     for it in wanted:
         kinds.setdefault(it.capability, []).append(it)
-    resolver = _Resolver(matrix=matrix, variants=variants, machine=machine)
+    resolver = Resolver(matrix=matrix, variants=variants, machine=machine)
     answers = tuple(resolver.answer(tuple(gpus)) for gpus in kinds.values() or [()])
     shared = [
         row[0].variant
@@ -133,7 +133,7 @@ def recommend(
     return Recommendation(answers=answers, for_all=for_all)
 
 
-class _Resolver(Struct, frozen=True, kw_only=True):
+class Resolver(Struct, frozen=True, kw_only=True):
     """The facts that all answers share."""
 
     matrix: Matrix
@@ -143,7 +143,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
     def answer(self, gpus: tuple[MachineGpu, ...]) -> Answer:
         """Judge every variant for GPUs of one kind, and rank those that run."""
         gpu = gpus[0] if gpus else None
-        candidates = tuple(self._candidate(variant, gpu) for variant in self.variants)
+        candidates = tuple(self.candidate(variant, gpu) for variant in self.variants)
         ranking = sorted(
             (it for it in candidates if not it.obstacles or it.waits_for_driver),
             key=lambda it: (preference(it.variant), not it.obstacles),
@@ -160,7 +160,8 @@ class _Resolver(Struct, frozen=True, kw_only=True):
             gaps=tuple(self._gaps(gpu, best)),
         )
 
-    def _candidate(self, variant: Variant, gpu: MachineGpu | None) -> Candidate:
+    def candidate(self, variant: Variant, gpu: MachineGpu | None) -> Candidate:
+        """Judge a variant, which need not be in the matrix, for a GPU or for none."""
         runs = None
         if variant.gpu and gpu and gpu.capability:
             runs = fit(variant.gpu, gpu.capability)
@@ -208,9 +209,17 @@ class _Resolver(Struct, frozen=True, kw_only=True):
         driver, newest, oldest = self.machine.driver, self.machine.cuda, variant.driver
         whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
         needs = f"{whose} needs driver {oldest} or newer"
-        if driver and Version(driver) >= Version(oldest):
+        if driver and driver.isdecimal() and driver == oldest.partition(".")[0]:
+            yield f"driver {driver}: {needs}"
+            return
+        if driver and Version(driver) >= Version(oldest) and not (self.machine.is_wsl and newest):
             return
         is_enough = newest is not None and Version(newest) >= Version(cuda.version)
+        if self.machine.is_wsl and newest:  # versions of Windows drivers: CUDA decides alone
+            # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.
+            if is_enough or Version(newest).major == Version(cuda.version).major:
+                return
+            driver = None
         if is_enough and driver and any(word in gpu.name.lower() for word in _CONSUMER):
             why = "a libcuda newer than the driver does not run on this GPU (error 804)"
             yield Obstacle("driver", variant.release_name, f"{needs}; found {driver}; {why}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,7 +30,7 @@ Flags = Annotated[
     ),
 ]
 Driver = Annotated[
-    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")
+    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", "a driver version such as 580.65.06")
 ]
 Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
 Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
@@ -68,8 +68,10 @@ class MachineGpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine.
 
-    `cuda` is the newest CUDA version that the driver supports by its own report; `notes` list what
-    could not be detected.
+    `driver` may be a branch alone, such as 550. `cuda` is the newest CUDA version that the driver
+    supports by its own report. `other_gpus` are those that are not of NVIDIA. `is_wsl` is true in
+    the Windows Subsystem for Linux, whose driver is that of Windows. `notes` list what could not be
+    detected.
     """
 
     format: Literal["build-pytorch machine 1"] = "build-pytorch machine 1"
@@ -79,12 +81,24 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     driver: Driver | None = None
     cuda: CudaVersion | None = None
     memory: Bytes | None = None
+    other_gpus: tuple[Text, ...] = ()
+    is_wsl: bool = False
     notes: tuple[Text, ...] = ()
+
+
+_RARE = ("other_gpus", "is_wsl")
+"""Keys that are left out where they are empty or false."""
 
 
 def text_of(machine: Machine) -> str:
     """Return a description as the text of its file."""
-    return msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(document(machine)), indent=2).decode() + "\n"
+
+
+def document(machine: Machine) -> dict[str, Any]:
+    """Return a description as JSON has it."""
+    values: dict[str, Any] = msgspec.to_builtins(machine)
+    return {key: value for key, value in values.items() if value or key not in _RARE}
 
 
 def load(path: Path) -> Machine:

@@ -1,0 +1,74 @@
+"""What a user should know about a machine, and what decides nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.model import Variant
+
+_VGPU: Final = re.compile(r"-\d+(?:-\d+)?(?P<series>Q|C|CME|B|A)\Z")
+"""The end of the name of a vGPU, such as GRID T4-16Q or NVIDIA A100-1-5C.
+
+Source: NVIDIA, "Virtual GPU Software User Guide", vGPU types; checked 2026-11.
+"""
+_LAST_OF_R580: Final = (7, 5)
+"""GPUs below this capability have no driver after branch 580.
+
+Source: NVIDIA, release notes of driver 580; checked 2026-11.
+"""
+_MIG: Final = re.compile(r"\bMIG\b")
+_APPLE: Final = "implementer 0x61"
+
+
+def remarks(
+    machine: Machine, gpus: Sequence[MachineGpu], variants: Sequence[Variant] = ()
+) -> Iterator[str]:
+    """Yield remarks on a machine, on some of its GPUs, and on variants that run on them."""
+    known = known_hardware.load()
+    for name in machine.other_gpus:
+        vendor = known.other_vendor(name)
+        yield f"{name}: {known.other[vendor].says if vendor else 'no recipe uses it'}"
+    for gpu in gpus:
+        yield from _of_gpu(gpu)
+    if machine.is_wsl:
+        yield (
+            "WSL2: the driver is that of Windows; install no Linux driver in WSL. CUDA "
+            f"{machine.cuda or 'of its nvidia-smi'} decides, not the number of the driver"
+        )
+    else:
+        yield from _of_driver(machine.driver or "", variants)
+    if machine.platform == "aarch64-linux" and machine.cpu.vendor == _APPLE:
+        yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (mps)"
+    if machine.platform == "aarch64-darwin":
+        yield "macOS: builds of kind mps use the GPU through Metal; nobody here has built one"
+
+
+def _of_gpu(gpu: MachineGpu) -> Iterator[str]:
+    if gpu.capability and numbers(gpu.capability) < _LAST_OF_R580:
+        last = "580 is the last driver branch for Maxwell, Pascal and Volta"
+        yield f"{gpu.name}: {last}; update the driver no further"
+    if found := _VGPU.search(gpu.name):
+        text = "its driver belongs to the vGPU release of the host: update both together"
+        if found["series"] in {"A", "B"}:
+            text = "vGPUs of the A and B series are for desktops and have no CUDA"
+        yield f"{gpu.name} is a vGPU: {text}"
+    if _MIG.search(gpu.name):
+        text = "it has the capability of the whole GPU, and a program uses one instance"
+        yield f"{gpu.name} is a MIG instance: {text}"
+
+
+def _of_driver(driver: str, variants: Sequence[Variant]) -> Iterator[str]:
+    """A driver may run a CUDA that is newer than itself, but not compile PTX of it."""
+    known = known_hardware.load().cuda
+    for cuda in dict.fromkeys(variant.cuda.version for variant in variants if variant.cuda):
+        bundled = known[cuda].bundled if cuda in known else None
+        if bundled and driver and numbers(driver) < numbers(bundled):
+            yield (
+                f"driver {driver} is older than the one of CUDA {cuda} ({bundled}): it runs the "
+                "build, but code that is compiled at run time (torch.compile) may fail"
+            )

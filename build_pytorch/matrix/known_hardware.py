@@ -1,0 +1,118 @@
+"""Facts about GPUs, CPU ISAs, CUDA and pins that do not depend on a matrix: known_hardware.toml."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
+
+_FILE: Final = Path(__file__).with_suffix(".toml")
+_OURS: Final = frozenset({"names", "isas", "unsupported", "source", "checked", "unconfirmed"})
+"""Keys of GPUs and ISAs that matrix.toml does not have."""
+_VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
+_SUFFIX: Final = re.compile(r"[ -].*")
+"""What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
+
+
+class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
+    """A GPU architecture with the names of its products."""
+
+    names: tuple[str, ...]
+    """Regular expressions for product names in lower case."""
+    isas: tuple[ft.Key, ...] = ()
+    """The ISAs of the hosts of that time; empty: all."""
+    unsupported: ft.Text = ""
+    """Why no build can use it; empty if one can."""
+    source: ft.Url
+    checked: ft.Date
+    unconfirmed: ft.Text | None = None
+
+
+class KnownIsa(CpuIsa, frozen=True, kw_only=True):
+    """A CPU ISA with its source."""
+
+    source: ft.Url
+    checked: ft.Date
+    unconfirmed: ft.Text | None = None
+
+
+class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of CUDA: the oldest Linux driver that runs it, and the one that came with it."""
+
+    driver: ft.DriverVersion
+    bundled: ft.DriverVersion | None = None
+    source: ft.Url
+    checked: ft.Date
+
+
+class OtherVendor(msgspec.Struct, frozen=True, kw_only=True):
+    """A vendor of GPUs that no recipe uses."""
+
+    names: tuple[str, ...]
+    says: ft.Text
+
+
+class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The content of known_hardware.toml."""
+
+    gpu: dict[ft.Key, KnownGpu]
+    cpu: dict[ft.Key, KnownIsa]
+    cuda: dict[ft.CudaVersion, KnownCuda]
+    pin: dict[ft.Key, Pin]
+    rule: tuple[Rule, ...]
+    other: dict[str, OtherVendor]
+    raw: dict[str, Any] = {}
+    """The tables as they are written."""
+
+    def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
+        """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
+        plain = " ".join(_VENDOR.sub(" ", name.lower()).split())
+        found = [
+            (len(match[1]), key)
+            for key, gpu in self.gpu.items()
+            for pattern in gpu.names
+            if (match := re.fullmatch(f"({pattern})(?:{_SUFFIX.pattern})?", plain))
+        ]
+        return (key, self.gpu[key]) if found and (key := max(found)[1]) else None
+
+    def other_vendor(self, name: str) -> str:
+        """Return the vendor of a GPU that is none of NVIDIA, or an empty text."""
+        plain = " ".join(name.lower().split())
+        vendors = self.other.items()
+        matching = (v for v, it in vendors if any(re.fullmatch(p, plain) for p in it.names))
+        return next(matching, "")
+
+    def table(self, kind: str, key: str) -> dict[str, Any]:
+        """Return a GPU, ISA or pin as a table of matrix.toml."""
+        ours = frozenset() if kind == "pin" else _OURS
+        return {name: value for name, value in self.raw[kind][key].items() if name not in ours}
+
+
+@functools.cache
+def load() -> KnownHardware:
+    """Read the facts that come with the program."""
+    raw = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
+
+
+class DatedFact(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a fact is from, and when somebody last compared it with its source."""
+
+    what: str
+    checked: str
+    source: str
+
+
+def dated(known: KnownHardware) -> Iterator[DatedFact]:
+    """Yield the facts that have a date."""
+    for kind in ("gpu", "cpu", "cuda"):
+        for key, fact in getattr(known, kind).items():
+            yield DatedFact(what=f"{kind}.{key}", checked=fact.checked, source=fact.source)
