@@ -161,7 +161,6 @@ class _Space:
                 if gpu and not (release.cuda and _compiles(release.cuda, gpu)):
                     continue
                 for cpu_key, cpu in isas.items():
-                    kind = "mps" if platform.endswith("-darwin") else "cpu-only"
                     yield _variant(self.matrix, (name, release), (gpu_key, gpu), (cpu_key, cpu))
 
     def _best_of(self, variants: Iterator[Variant], gpus: Sequence[MachineGpu]) -> Variant | None:
