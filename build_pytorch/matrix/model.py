@@ -425,7 +425,9 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
-        return tuple(fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        base = self.gpu and self.gpu.codegen_base
+        fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        return tuple(fix for fix in fixes if base or fix != "codegen-condition")
 
     @property
     def python_set(self) -> str:
