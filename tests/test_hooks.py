@@ -275,7 +275,7 @@ def test_the_builder_feature_is_that_of_the_isa() -> None:
 
 def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
     """Run the hooks of a recipe and return what is left."""
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.parse(ONE)
     context = Context(matrix, PROJECT, [v for v in matrix.variants if v.id == variant])
     recipe_evaluation.prepare(context)
     (result,) = recipe_evaluation.evaluated(context).results.values()

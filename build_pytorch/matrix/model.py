@@ -266,6 +266,11 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     cleanup: tuple[Cleanup, ...] = ()
     manual: tuple[Manual, ...] = ()
 
+    @property
+    def environment(self) -> str:
+        """The folder of the Flox environment with the recipes, below the root; "." is the root."""
+        return self.folder.removesuffix(".flox/pkgs").rstrip("/") or "."
+
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     """A GPU architecture, or several in one build for machines with different GPUs.

@@ -121,7 +121,7 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted: dict[str, object] = {f"passthru.{k}": v for k, v in variant.passthru.items()}
     yield from facts.expect(wanted)
     if variant.gpu:  # TorchVision and others compile for these
-        capabilities = {"passthru.cudaCapabilities": [variant.gpu.capability]}
+        capabilities = {"passthru.cudaCapabilities": list(variant.gpu.capabilities)}
         yield from facts.expect(capabilities, lenient=True)
 
 
