@@ -69,7 +69,8 @@ find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
 )
-_PROGRAM: Final = re.compile(r"/nix/store/[\w.+-]+/bin/[\w.+-]+")
+_PROGRAM: Final = re.compile(r"(?:/[\w.+-]+)+/[0-9a-z]{32}-[\w.+-]+/bin/[\w.+-]+")
+"""A program in a store, wherever the store is."""
 _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 
 _HARNESS: Final = r"""
