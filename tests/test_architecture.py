@@ -271,13 +271,15 @@ OPENS_FILES: Final = {
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
+    "build_pytorch.cli.diagnose": "the log that the user names, of any size",
     "build_pytorch.cli.entry": "/dev/null",
     "build_pytorch.cli.phases": "the folder that --init names",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
-    "build_pytorch.inspect.config": "results in the Nix store",
     "build_pytorch.inspect.cpu_features": "a table of the package",
-    "build_pytorch.inspect.device_code": "the cuobjdump of a Python package",
+    "build_pytorch.inspect.device_code": "a table of the package",
+    "build_pytorch.inspect.elf_file": "results in the Nix store",
+    "build_pytorch.inspect.fatbin": "the cuobjdump of a Python package",
     "build_pytorch.inspect.inspection": "results in the Nix store",
     "build_pytorch.inspect.instructions": "results in the Nix store",
     "build_pytorch.inspect.libraries": "results in the Nix store",
@@ -296,9 +298,10 @@ def file_calls(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).split(".")[-1]
-            is_text = name in {"replace", "copy"} and not ast.unparse(node.func).startswith("os.")
-            if name in FILE_CALLS and not is_text and "structs" not in ast.unparse(node.func):
-                yield f"{ast.unparse(node.func)}:{node.lineno}"
+            function = ast.unparse(node.func)
+            is_text = name in {"replace", "copy"} and not function.startswith("os.")
+            if name in FILE_CALLS and not is_text and function != f"self.{name}":
+                yield f"{function}:{node.lineno}"
 
 
 def test_files_of_a_checkout_are_opened_in_one_module() -> None:

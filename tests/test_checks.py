@@ -186,13 +186,12 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
     assert result.exit_code == 0
 
 
-def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
+def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
     fleet = matrix_reader.load(PROJECT / "matrix.toml")
     line = TEXT.split("\n").index("[release.cuda13_0.nixpkgs]") + 1
-    assert [warning.partition(" has no ")[0] for warning in fleet.notes] == [
+    assert [note.partition(" has no ")[0] for note in fleet.notes] == [
         f"matrix.toml:{line}: release.cuda13_0.nixpkgs"
     ]
-    assert fleet.notes[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
     with_hash = matrix_reader.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.notes == ()

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, PROJECT, Project, error_line
+from conftest import LEGACY, PROJECT, Project, error_line, needs_nix
 
 from build_pytorch.base import digest
 
@@ -307,6 +307,16 @@ def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
     (note,) = findings(project, "note")
     assert (note["check"], note["found"]) == ("generated-recipes", "a text written by hand")
     assert "1 note" in project.invoke("verify").stdout
+
+
+@needs_nix
+def test_release_nix_imports_a_kept_recipe_as_it_is(project: Project) -> None:
+    project.recipe("cpu-avx2").write_text('{ }: "anything"\n')
+    manual(project, "pytorch-python313-cpu-avx2.nix")
+    assert project.invoke("phase5").returncode == 0
+    argv = ["nix-instantiate", "--eval", "release.nix", "-A", "pytorch-python313-cpu-avx2"]
+    done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
+    assert done.stdout == '"anything"\n', done.stderr
 
 
 def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Project) -> None:

@@ -51,8 +51,9 @@ def run(options: VerifyOptions) -> int:
 
 def _describe(screen: Screen, name: str) -> None:
     found = registry.chosen([name] if name else [])
+    width = max(len(check.id) for check in found) + 2
     for check in found:
-        screen.fold(f"{check.id}: ", check.title, "bold")
+        screen.fold(f"{check.id:<{width}}", check.title, indent=width)
     if name:
         screen.fold("  Why: ", found[0].why, indent=7)
         screen.fold("  Fix: ", found[0].fix, indent=7)

@@ -38,8 +38,12 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
     from build_pytorch.nix.nix_evaluation import shared_import  # not needed for stored texts
 
     names: dict[str, str] = {}
-    variants = []
+    variants: list[tuple[Variant, str | None]] = []
+    manual = matrix.manual
     for variant in matrix.variants:
+        if variant.path in manual:  # a hand-written recipe may import another nixpkgs, or in no way
+            variants.append((variant, None))
+            continue
         text = shared_import(rendered[variant.path])
         if text is None:
             raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")

@@ -16,6 +16,7 @@ from build_pytorch.matrix.model import Variant
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
+    GENERATED_FACTS,
     RELEASE,
     RESULTS,
     EvaluatedRecipe,
@@ -154,6 +155,7 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    GENERATED_FACTS,
     id="eval-texts",
     title="Texts of the matrix evaluate to themselves in meta",
     why="A text that Nix reads as code runs on every machine that evaluates the recipe.",
@@ -284,8 +286,10 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
         return
     found = [("torch", facts.value("cudaVersion")), ("MAGMA", facts.value("magma.cudaVersion"))]
     found += [("an input", version) for version in facts.list("cudaVersions")]
-    # The pin decides the minor version of a package set that is named by its major version.
-    parts = 2 if cuda.package_set.count("_") > 1 else 1
+    # The pin decides the minor version of a package set that is named by its major version; the
+    # model does not know it.
+    is_model = facts.value("nixpkgs.url") is not None
+    parts = 1 if is_model and cuda.package_set.count("_") == 1 else 2
     wanted = cuda.version.split(".")[:parts]
     for user, version in found:
         if str(version).split(".")[:parts] != wanted:

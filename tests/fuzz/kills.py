@@ -1,0 +1,285 @@
+"""Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
+
+`python tests/fuzz/kills.py [COUNT [SEED]]` prints how often what was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # if run as a program
+
+from conftest import Project, copied_project
+from world import Site, World, kill_session, programs, served, wait_until
+
+from build_pytorch.base import digest
+from build_pytorch.base.files import TEMPORARY
+
+KILLED: Final = -9
+LAST: Final = 1 << 30  #: the number of a call that no run reaches
+
+SERVER: Final = """
+import os, signal, sys, time
+from build_pytorch.base import file_plan
+from build_pytorch.cli import phases
+from build_pytorch.cli.entry import guarded
+from build_pytorch.matrix.model import Phase
+
+def run(wanted, marker):
+    seen = 0
+    def counted(call):
+        def wrapper(*args, **options):
+            nonlocal seen
+            seen += 1
+            if seen == wanted:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **options)
+        return wrapper
+    apply = file_plan.apply
+    def applied(*args):
+        os.write(marker, b"x")
+        for name in ("open", "fsync", "replace", "unlink", "fchmod", "mkdir"):
+            setattr(os, name, counted(getattr(os, name)))
+        apply(*args)
+        if wanted < 0:
+            os.write(marker, b"%d " % seen)
+    file_plan.apply = applied
+    sys.stdout = open(os.devnull, "w")
+    return guarded(lambda: phases.run(list(Phase), phases.PhaseOptions(), verify=False))
+
+for line in sys.stdin:
+    wanted, seconds = line.split()
+    reader, marker = os.pipe()
+    child = os.fork()
+    if not child:
+        os._exit(run(int(wanted), marker))
+    os.close(marker)
+    os.read(reader, 1)
+    if float(seconds) >= 0:
+        time.sleep(float(seconds))
+        os.kill(child, signal.SIGKILL)
+    calls = os.read(reader, 20).decode() or "0"
+    os.close(reader)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), calls, flush=True)
+"""
+"""Runs the five phases once for each line `CALL SECONDS`: killed before a call that changes files,
+or so many seconds after it begins to write. Prints the exit code and the number of calls."""
+
+Tree = dict[str, bytes | None]
+"""Content by path; None for no file."""
+
+
+class PhaseKiller:
+    """A project whose phases are started and killed, each time from one of several states."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        (project.root / "kills.py").write_text(SERVER)
+        before = project.snapshot()
+        project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
+        project.edit("matrix.toml", '"Zen and newer"', '"Zen"')
+        self._server = subprocess.Popen(
+            [sys.executable, "kills.py"],
+            cwd=project.root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.run()[0] == 0
+        after = project.snapshot()
+        self.new: Tree = {p: data for p, data in after.items() if before.get(p) != data}
+        del self.new["matrix.toml"]
+        recipes = sorted(path for path in self.new if path.endswith(".nix"))
+        rewritten: Tree = {path: before[path] for path in self.new}
+        left: Tree = {
+            path.replace("-sm", "-sm7"): _renamed(before[path], path) for path in recipes[4::9]
+        }
+        self.new |= dict.fromkeys(left)
+        none: Tree = dict.fromkeys(left)
+        self.states: dict[str, Tree] = {
+            "rewrite": rewritten | none,
+            "create": self.new | none | dict.fromkeys(recipes[::2]),
+            "delete": self.new | left,
+            "all three": rewritten | left | dict.fromkeys(recipes[1::2]),
+        }
+        self.calls: dict[str, int] = {}
+        for name in self.states:
+            self.restore(name)
+            code, self.calls[name] = self.run(-1)
+            found = self.found()
+            wrong = [path for path in self.new if found[path] != self.new[path]]
+            assert (code, wrong) == (0, []), (name, code, wrong[:5])
+
+    def run(self, call: int = LAST, seconds: float = -1) -> tuple[int, int]:
+        """Run the phases to the end or the kill. Return the exit code and the number of calls."""
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.write(f"{call} {seconds}\n")
+        self._server.stdin.flush()
+        code, calls = map(int, self._server.stdout.readline().split())
+        return code, calls
+
+    def end(self) -> None:
+        self._server.communicate()
+
+    def restore(self, state: str) -> None:
+        """Write the files of a state, and remove what a killed run left behind."""
+        for path in self.temporary():
+            path.unlink()
+        for name, data in self.states[state].items():
+            path = self.project.root / name
+            if data is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(data)
+
+    def found(self) -> Tree:
+        root = self.project.root
+        paths = {path: root / path for path in self.new}
+        return {p: path.read_bytes() if path.exists() else None for p, path in paths.items()}
+
+    def temporary(self) -> list[Path]:
+        root = self.project.root
+        folders = {(root / path).parent for path in self.new}
+        return [path for folder in folders for path in folder.glob(f".*{TEMPORARY}")]
+
+
+def _renamed(data: bytes, path: str) -> bytes:
+    """The recipe as generated for another name, which is in no matrix."""
+    stem = Path(path).stem
+    text = data.decode().replace(f"# {stem}\n", f"# {stem.replace('-sm', '-sm7')}\n", 1)
+    return digest.seal(re.sub("sha256:[0-9a-f]{64}", digest.PLACEHOLDER, text)).encode()
+
+
+def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]:
+    """Kill the phases so many times, at a call or at a moment; finish every fourth run."""
+    counts: Counter[str] = Counter()
+    whole = killer.project.snapshot()
+    others = {path: data for path, data in whole.items() if path not in killer.new}
+    while counts["phase kills"] < count:
+        state = dice.choice(list(killer.states))
+        old = killer.states[state]
+        killer.restore(state)
+        if dice.random() < 0.75:
+            where = f"call {(call := dice.randint(1, killer.calls[state]))}"
+            code, _ = killer.run(call)
+            assert code == KILLED, f"{state}, {where}: ended with {code}"
+        else:
+            where = f"{(seconds := dice.uniform(0, 0.05)):.6f} s"
+            code, _ = killer.run(seconds=seconds)
+        if code != KILLED:  # too late
+            counts["too late"] += 1
+            continue
+        counts["phase kills"] += 1
+        found = killer.found()
+        for path, data in found.items():
+            assert data in (old[path], killer.new[path]), f"{state}, {where}: {path} is torn"
+        counts["halfway"] += old != found != killer.new
+        counts["temporary files"] += bool(killer.temporary())
+        if counts["phase kills"] % 4 == 0:
+            code, _ = killer.run()
+            assert (code, killer.found(), killer.temporary()) == (0, killer.new, []), where
+            counts["finished"] += 1
+    killer.restore("rewrite")
+    assert killer.run()[0] == 0
+    rest = {path: data for path, data in killer.project.snapshot().items() if path in others}
+    assert rest == others, "files that no phase writes are as before"
+    return counts
+
+
+def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
+    """Kill `invoke build` with all that it started so many times; then finish the builds."""
+    counts: Counter[str] = Counter()
+    world.scenario("default", "pause=0.01; steps=20; good")
+    finished: set[str] = set()
+    path = world.root / ".build-pytorch/ledger.jsonl"
+
+    def size() -> int:
+        return path.stat().st_size if path.exists() else 0
+
+    def wait_for_a_write(run: subprocess.Popen[str]) -> None:
+        before = size()
+        wait_until(lambda: size() > before or run.poll() is not None, "write of the ledger")
+
+    for _ in range(count):
+        run = world.start("cpu-*", "sm90-*", "--jobs", "2")
+        for _ in range(dice.randint(1, 4)):
+            wait_for_a_write(run)
+        time.sleep(dice.choice([0, dice.uniform(0, 0.3)]))
+        counts["build kills"] += run.poll() is None
+        kill_session(run)
+        run.communicate()
+        world.wait_for_no_builders()
+        lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines[:-1]:
+            json.loads(line)
+        built = {
+            event["variant"]: event["outputs"][0]
+            for event in map(json.loads, lines[:-1])
+            if event["event"] == "ended" and event["outcome"] == "built"
+        }
+        for variant, output in built.items():
+            assert Path(output).exists(), f"{variant} is lost"
+        assert finished <= set(built)
+        finished = set(built)
+        if len(finished) == 8:
+            counts["fleets"] += 1
+            finished = set()
+            path.unlink()
+            world.site.clear()
+            world.scenario("default", "pause=0.01; steps=20; good")
+    world.scenario("default", "good")
+    done = world.built("cpu-*", "sm90-*", "--jobs", "2")
+    assert done["returncode"] == 0, done["stderr"]
+    for row in done["variants"]:
+        assert row["action"] == "up to date" or row["outcome"] == "built"
+    again = world.built("cpu-*", "sm90-*")
+    assert {row["action"] for row in again["variants"]} == {"up to date"}
+    return counts
+
+
+@contextlib.contextmanager
+def own_world(folder: Path) -> Iterator[World]:
+    """A world in which builds run for real, without the fixtures of pytest."""
+    site = folder / "site"
+    site.mkdir()
+    with served(Site(site)) as it:
+        yield World(copied_project(folder / "builds"), it, folder)
+
+
+def run(seed: int, count: int) -> dict[str, int]:
+    """Kill so many phases, and a twentieth as many builds. Return how often what happened.
+
+    Raises AssertionError if a file or a finished build is lost.
+    """
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        killer = PhaseKiller(copied_project(Path(name) / "phases"))
+        counts = phases(killer, dice, count)
+        killer.end()
+        if (reason := programs()) is None:
+            with own_world(Path(name)) as world:
+                while counts["build kills"] < count // 20:
+                    missing = count // 20 - counts["build kills"]
+                    counts += builds(world, dice, missing)
+        else:
+            sys.stderr.write(f"no builds are killed: {reason}\n")
+    return dict(counts)
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    count = numbers[0] if numbers else 1000
+    seed = numbers[1] if numbers[1:] else time.time_ns() % (1 << 30)
+    print(f"seed {seed}:", run(seed, count))
