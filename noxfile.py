@@ -131,3 +131,10 @@ def bench(session: nox.Session) -> None:
     """Measure our commands against bare baselines in the same run, as ratios."""
     _install(session, "test")
     session.run("python", "tests/bench/bench.py", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""
+    _install(session, "test")
+    session.run("python", "tests/fuzz", *session.posargs)

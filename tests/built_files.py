@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from conftest import PROJECT, Project
 
-from build_pytorch.inspect import inspection
+from build_pytorch.inspect import fatbin, inspection
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 
@@ -136,12 +136,66 @@ def compiled(
         return (folder / "library").read_bytes()
 
 
+CUOBJDUMP = shutil.which("cuobjdump") or fatbin.installed_with_pip()
+needs_cuda = pytest.mark.skipif(
+    not (CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary")))),
+    reason="no CUDA toolkit with cuobjdump",
+)
+OWN, NCCL, MAGMA, NOBODY = (
+    "_ZN2at6native6kernelEv",
+    "_Z31ncclDevKernel_AllGather_RING_LLv",
+    "_Z18zlaset_full_kerneliiv",
+    "_Z1kv",
+)
+"""Names of kernels, as PyTorch, NCCL and MAGMA have them, and one that may be of anybody."""
+PTX = ".version 9.0\n.target sm_{}\n.address_size 64\n.visible .entry {}() {{ ret; }}\n"
+
+
+def device_library(folder: Path, *objects: tuple[str, ...], name: str = "libtorch_cuda.so") -> Path:
+    """A library of objects, each the name of its kernel and codes: `90`, `90a`, `ptx90`.
+
+    Without nvcc, which takes a second for each.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(linked_device_code(objects))
+    return folder / name
+
+
+@functools.cache
+def linked_device_code(objects: tuple[tuple[str, ...], ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as place:
+        sections = []
+        for number, (kernel, *codes) in enumerate(objects):
+            images = [device_image(Path(place), f"{number}-{code}", kernel, code) for code in codes]
+            argv = ["fatbinary", f"--create={number}.fatbin", "-64", *images]
+            subprocess.run(argv, check=True, cwd=place)
+            sections.append(f'.align 8\n.incbin "{number}.fatbin"\n')
+        source = '.section .nv_fatbin, "a"\n' + "".join(sections)
+        source += '.section .note.GNU-stack, ""\n'
+        argv = [COMPILERS["x86_64-linux"], "-shared", "-x", "assembler", "-", "-o", "library"]
+        subprocess.run(argv, input=source, text=True, check=True, cwd=place)
+        return Path(place, "library").read_bytes()
+
+
+def device_image(folder: Path, stem: str, kernel: str, code: str) -> str:
+    """The argument of fatbinary for a kernel compiled for one architecture, or kept as PTX."""
+    number, ptx, cubin = code.removeprefix("ptx"), folder / f"{stem}.ptx", folder / f"{stem}.cubin"
+    ptx.write_text(PTX.format(number, kernel))
+    if code != number:
+        return f"--image3=kind=ptx,sm={number},file={ptx}"
+    subprocess.run(["ptxas", f"-arch=sm_{number}", str(ptx), "-o", str(cubin)], check=True)
+    return f"--image3=kind=elf,sm={number},file={cubin}"
+
+
 def with_config(
-    folder: Path, flags: list[str], version: str = "2.10.0", cuda: str = "None"
+    folder: Path,
+    flags: list[str],
+    version: str = "2.10.0",
+    cuda: str = "None",
+    more: list[str] | None = None,
 ) -> None:
-    text = (
-        f'const char* flags() {{ return "{" ".join(flags)} -fvisibility-inlines-hidden -O2"; }}\n'
-    )
+    said = " ".join([*flags, "-fvisibility-inlines-hidden -O2", *(more or [])])
+    text = f'const char* flags() {{ return "{said}"; }}\n'
     compile_library(folder, flags, sources={COMMON: COMMON_CODE, "config.cpp": text})
     (folder.parent / "version.py").write_text(
         f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,18 @@ def test_a_pipe_is_read_while_the_program_runs_and_its_failure_is_an_error() -> 
         assert list(out) == [b"one\n"]
     with process.piped(["yes"]) as out:
         assert out.readline() == b"y\n"  # leaving early kills the program, and is no error
+
+
+@pytest.mark.parametrize(
+    ("argv", "limits", "says"),
+    [
+        (["sleep", "60"], {"timeout": 0.1}, "exit code -9"),
+        ([sys.executable, "-c", "print(len(bytes(1 << 31)))"], {"memory": 1 << 30}, "MemoryError"),
+    ],
+)
+def test_a_pipe_has_limits(argv: list[str], limits: dict[str, Any], says: str) -> None:
+    with pytest.raises(ToolError, match=says), process.piped(argv, **limits) as out:
+        assert out.read() == b""
 
 
 # --- files ---

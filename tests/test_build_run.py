@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from world import World, programs, wait_until
 
 from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import ToolError
 from build_pytorch.build.backends.base_backend import (
     BuildBackend,
     BuildCommand,
@@ -23,12 +25,16 @@ from build_pytorch.build.backends.base_backend import (
     Step,
 )
 from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.build_process import Attempt, BuildProcess
 from build_pytorch.build.log_rules import RULES, LogRule
+from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.build.schedule import Schedule
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings
+from build_pytorch.results import evidence
+from build_pytorch.results.ledger import Ended, Ledger
 
 needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -292,6 +298,47 @@ def test_a_log_on_a_full_disk_is_incomplete_and_ends_no_build(
         assert ended(process, "echo one; echo two; exit 3") == 3
     assert attempt.lost_log == "No space left on device"
     assert attempt.progress.lines == 2
+
+
+class FaultyBackend(ShellBackend):
+    """Prints a number that Python does not convert, and cannot tell what it built of two."""
+
+    script = f"echo '[1/{'9' * 4301}] x'; echo '@nix {{torn'"
+
+    def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
+        del began, code
+        if step.variant.id == "cpu-avx2":
+            raise ToolError("nix-store: does not answer")
+        return ("/nix/store/x",) if step.variant.id != "cpu-avx512" else (str(1 // 0),)
+
+
+def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> None:
+    names = ("cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "sm90-avx2")
+    settings = BuildSettings(root=tmp_path)
+    plan = BuildPlan(
+        steps=tuple(
+            msgspec.structs.replace(s, digest=evidence.recipe_digest(tmp_path, s.variant))
+            for s in steps(fleet, *names)
+        ),
+        obstacles=(),
+        warnings=(),
+        backend=FaultyBackend(settings, fleet, NixSettings(("x86_64-linux",), None)),
+        jobs=2,
+        cores=1,
+    )
+    out = io.StringIO()
+    with BuildDisplay(Screen(out), {}) as display:
+        outcomes = BuildRun(plan, settings, display).run()
+    assert {o.variant.id: (o.state, o.message) for o in outcomes} == {
+        "cpu-avx2": ("failed", "nix-store: does not answer"),
+        "cpu-avx512": ("failed", "internal error: ZeroDivisionError: integer division or "
+                       "modulo by zero"),
+        "cpu-avx512bf16": ("built", ""),
+        "sm90-avx2": ("built", ""),
+    }  # fmt: skip
+    recorded = {e.variant: e.outcome for e in Ledger(tmp_path).events() if isinstance(e, Ended)}
+    assert recorded == {o.variant.id: o.state for o in outcomes}
+    assert "cpu-avx2: failed after" in out.getvalue()
 
 
 # --- work beside the loop ---

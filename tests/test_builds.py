@@ -501,19 +501,35 @@ def test_a_wrong_hash_is_named_and_siblings_are_spared(strict_world: World) -> N
     log = done["variants"][0]["log"]
     assert f"`invoke prefetch --from-log {log}`" in done["stderr"]
     # The offer is good: it takes the hash, and the build then goes on.
-    fixed = strict_world.project.run("invoke", "prefetch", "--from-log", log, env=strict_world.env)
+    argv = ["prefetch", "--from-log", log]
+    fixed = strict_world.project.run("invoke", *argv, env=strict_world.env)
+    assert fixed.returncode == 1  # the tag is as it was, and its source is not
+    fixed = strict_world.project.run("invoke", *argv, "--accept", env=strict_world.env)
     assert fixed.returncode == 0
     assert strict_world.build("cpu-avx2").returncode == 0
 
 
 def test_with_fix_hashes_wrong_ones_are_taken_and_the_builds_go_on(strict_world: World) -> None:
-    before = (strict_world.root / "matrix.toml").read_text()
+    matrix = strict_world.root / "matrix.toml"
+    # The hashes of other revisions, as in a matrix whose versions were edited by hand.
+    before = re.sub('(?m)^(hash_of = "(https:.*)?).*"', '\\1x"', matrix.read_text())
+    before = before.replace('hash_of = "x"', 'hash_of = "v2.9.1"')
+    matrix.write_text(before)
     done = strict_world.built("sm90-avx2", "cpu-avx2", "--fix-hashes")
     assert [row["outcome"] for row in done["variants"]] == ["built", "built"]
-    after = (strict_world.root / "matrix.toml").read_text()
-    changed = [a for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
-    assert len(changed) == 2  # the source of torch, the patch of MAGMA
-    assert all(line.startswith("hash = ") for line in changed)
+    lines = zip(before.splitlines(), matrix.read_text().splitlines(), strict=True)
+    changed = [old.split()[0] for old, new in lines if old != new]
+    assert changed == ["hash", "hash_of"] * 2  # the source of torch, the patch of MAGMA
+
+
+def test_with_fix_hashes_the_changed_hash_of_an_unchanged_tag_is_not_taken(
+    strict_world: World,
+) -> None:
+    before = (strict_world.root / "matrix.toml").read_text()
+    done = strict_world.built("cpu-avx2", "--fix-hashes")
+    assert [row["cause"] for row in done["variants"]] == ["hash-mismatch"]
+    assert "--accept takes the new hash" in done["stderr"]
+    assert (strict_world.root / "matrix.toml").read_text() == before
 
 
 # --- resume ---
@@ -794,8 +810,8 @@ def test_status_notices_that_the_store_lost_a_result(world: World) -> None:
 
 
 def test_nox_has_a_session_with_tags_for_each_variant(world: World) -> None:
-    done = world.project.nox("-s", "build", "--list", "--json")
-    sessions = json.loads(done.stdout)
+    done = world.project.nox("--list", "--json")
+    sessions = [each for each in json.loads(done.stdout) if each["session"].startswith("build(")]
     assert len(sessions) == 44
     assert sessions[0]["session"] == "build(sm120-avx2)"
     assert sessions[0]["tags"] == ["sm120", "avx2", "cuda13_0", "gpu"]
@@ -824,8 +840,12 @@ def test_a_tag_goes_on_behind_variants_that_are_skipped_or_fail(world: World) ->
 def test_nox_does_not_build_the_whole_fleet_by_accident(world: World) -> None:
     done = world.project.run("nox", "-s", "build", env=world.env)
     assert done.returncode == 2
-    assert "`nox -s build` builds every variant" in done.stderr
+    assert "name what to build, such as sm120-avx2 or --gpu sm90; --all builds" in done.stderr
     assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+    options = ("cpu-avx2", "--isa", "avx2", "--dry-run")
+    done = world.project.run("nox", "-s", "build", "--", *options, env=world.env)
+    assert done.returncode == 0
+    assert "build       cpu-avx2  not built yet" in done.stdout
 
 
 def test_nox_lists_its_sessions_even_where_the_matrix_is_wrong(world: World) -> None:

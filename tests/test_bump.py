@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 from conftest import PROJECT, Project, copied_project, error_line, needs_nix
-from test_prefetch import OTHER, tool
+from test_prefetch import OTHER, World, tool, world
+
+__all__ = ["world"]  # a fixture
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.sources.github import GitHub
@@ -34,6 +37,8 @@ class Api:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.reason: str | None = None
+        self.trickle = False
         self.answers: dict[str, Answer | list[Answer] | Callable[[], Answer]] = {
             "/repos/pytorch/pytorch/git/ref/tags/v2.11.0": ok({"ref": "refs/tags/v2.11.0"}),
             "/repos/pytorch/pytorch/git/ref/tags/v2.12.0rc1": ok({"ref": "refs/tags/v2.12.0rc1"}),
@@ -58,11 +63,15 @@ class Api:
                 found = api.answers.get(self.path, (404, {}, b'{"message": "Not Found"}'))
                 answer = found.pop(0) if isinstance(found, list) else found
                 code, headers, body = answer() if callable(answer) else answer
-                self.send_response(code)
+                self.send_response(code, api.reason)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                if api.trickle:
+                    for byte in b" " * 1000:
+                        time.sleep(0.05)
+                        self.wfile.write(bytes([byte]))
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
@@ -154,6 +163,67 @@ def test_a_hang_ends(api: Api) -> None:
     is_over.set()
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-RateLimit-Reset": "9" * 5000},
+        {"X-RateLimit-Reset": "9" * 15, "X-RateLimit-Limit": "\x1b[31m"},
+        {"X-RateLimit-Reset": "\u00b2"},
+        {"Retry-After": "999999"},
+    ],
+)
+def test_odd_headers_of_a_rate_limit_are_no_error_of_ours(
+    api: Api, headers: dict[str, str]
+) -> None:
+    api.answers[TAG] = (429, {"X-RateLimit-Remaining": "0", **headers}, b"")
+    with pytest.raises(ToolError, match="its limit of requests an hour; that is used up") as caught:
+        asked()
+    assert str(caught.value).isprintable()
+
+
+def test_no_server_can_make_us_wait(api: Api) -> None:
+    api.answers[TAG] = (503, {"Retry-After": "999999"}, b"")
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="answered 503 Service Unavailable"):
+        asked()
+    assert time.monotonic() - start < 5
+
+
+def test_an_answer_in_small_parts_ends_as_well(api: Api) -> None:
+    api.trickle = True
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="gave no answer in"):
+        asked(seconds=0.3)
+    assert time.monotonic() - start < 20
+
+
+def test_text_of_the_server_is_not_shown(api: Api, project: Project) -> None:
+    api.reason = "I'm \x1b]0;title\x07 \x9b31m"
+    api.answers[TAG] = (599, {}, b"")
+    done = bump(project, "--torch", "2.11.0")
+    assert done.returncode == 2
+    assert error_line(done).endswith(f"answered 599: {TAG}")
+    assert "title" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"ref": ' * 5000,
+        b'{"ref": 1, "ref": 2}',
+        b'{"ref": ' + b"9" * 5000 + b"}",
+        b" " * (17 << 20),
+        rb'{"ref": "\ud800"}',
+    ],
+    ids=["deep list", "deep table", "key twice", "long number", "large", "half a character"],
+)
+def test_json_that_breaks_readers_is_one_line(api: Api, body: bytes) -> None:
+    api.answers[TAG] = (200, {}, body)
+    with pytest.raises(ToolError, match="gave an unexpected answer"):
+        asked()
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'"x"'])
 def test_an_unexpected_answer_is_one_line(api: Api, body: bytes) -> None:
     api.answers[TAG] = (200, {}, body)
@@ -170,8 +240,11 @@ def test_a_redirect_is_followed(api: Api) -> None:
 def test_no_server_is_one_line(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     del api
     monkeypatch.setenv("BUILD_PYTORCH_GITHUB_API", "http://127.0.0.1:9")
-    with pytest.raises(ToolError, match="cannot be reached"):
+    with pytest.raises(ToolError) as caught:
         asked()
+    assert str(caught.value) == (
+        "http://127.0.0.1:9 cannot be reached; this command needs a network connection"
+    )
 
 
 def test_the_token_is_sent_and_never_shown(
@@ -220,11 +293,27 @@ def test_a_new_pytorch_changes_every_place_that_follows(api: Api, project: Proje
     assert project.invoke("all", "--check").returncode == 0
 
 
+def with_pin(project: Project, world: World, rev: str, versions: str) -> dict[str, str]:
+    """Serve a nixpkgs with some versions; return an environment that reaches it."""
+    tree = world.root / f"nixpkgs-{rev}"
+    tree.mkdir()
+    (tree / "default.nix").write_text(f"_: {{ {versions} }}")
+    archive = world.root / f"site/NixOS/nixpkgs/archive/{rev}.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tree, arcname=f"nixpkgs-{rev}")
+    return {**world.env, **tool(project, "nurl", f"echo {OTHER}")}
+
+
+PYTHON = 'python3.pythonVersion = "3.13";'
+CUDA_13_0 = 'cudaPackages_13.cudaMajorMinorVersion = "13.0";'
+CUDA_13_1 = 'cudaPackages_13.cudaMajorMinorVersion = "13.1";'
+
+
 @needs_nix
-def test_a_new_pin_retires_the_old_one(api: Api, project: Project) -> None:
+def test_a_new_pin_retires_the_old_one(api: Api, project: Project, world: World) -> None:
     assert api.base
-    base32 = "1" + "0" * 51
-    done = bump(project, "--nixpkgs", NEW_PIN, hash_=base32)
+    env = with_pin(project, world, NEW_PIN, PYTHON + CUDA_13_0)
+    done = project.run("invoke", "bump", "--nixpkgs", NEW_PIN, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     text = (project.root / "matrix.toml").read_text()
     assert f'rev = "{NEW_PIN}"' in text
@@ -235,8 +324,9 @@ def test_a_new_pin_retires_the_old_one(api: Api, project: Project) -> None:
 
 
 @needs_nix
-def test_a_new_cuda_renames_the_recipes(api: Api, project: Project) -> None:
-    done = bump(project, "--cuda", "13.1")
+def test_a_new_cuda_renames_the_recipes(api: Api, project: Project, world: World) -> None:
+    env = with_pin(project, world, PIN, PYTHON + CUDA_13_1)
+    done = project.run("invoke", "bump", "--cuda", "13.1", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert api.requests == []
     assert not list(project.pkgs.glob("*cuda13_0*"))
@@ -245,14 +335,84 @@ def test_a_new_cuda_renames_the_recipes(api: Api, project: Project) -> None:
 
 
 @needs_nix
-def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
-    api: Api, project: Project
+@pytest.mark.parametrize(
+    ("argv", "versions", "says"),
+    [
+        (["--cuda", "13.1"], PYTHON + CUDA_13_0, "has CUDA 13.0 in cudaPackages_13, not 13.1"),
+        (["--cuda", "13.1"], PYTHON, "has no CUDA in cudaPackages_13, not 13.1"),
+        (["--cuda", "13.1"], f"cudaPackages_13 = {{ }}; {PYTHON}", "has no CUDA in"),
+        (["--cuda", "13.1"], "syntax error", "not checked: whether nixpkgs has CUDA 13.1"),
+        (["--cuda", "13.1"], "python3.pythonVersion = 3;" + CUDA_13_1, "not checked: whether"),
+        (["--nixpkgs", NEW_PIN], PYTHON + CUDA_13_1, "has CUDA 13.1 in cudaPackages_13, not 13.0"),
+        (["--nixpkgs", NEW_PIN], PYTHON.replace("13", "14") + CUDA_13_0, "has Python 3.14, not"),
+    ],
+)
+def test_a_version_that_the_pin_does_not_have_is_a_finding(
+    api: Api, project: Project, world: World, argv: list[str], versions: str, says: str
 ) -> None:
     assert api.base
+    env = with_pin(project, world, NEW_PIN if NEW_PIN in argv else PIN, versions)
+    before = project.snapshot()
+    done = project.run("invoke", "bump", *argv, env=env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert says in done.stdout
+    assert "nothing was written" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert project.snapshot() == before
+
+
+@needs_nix
+def test_a_pin_that_cannot_be_reached_is_not_checked(api: Api, project: Project) -> None:
+    assert api.base
+    before = project.snapshot()
+    env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9"}
+    done = project.run("invoke", "bump", "--cuda", "13.1", env=env)
+    assert done.returncode == 1
+    assert "not checked: whether nixpkgs has CUDA 13.1 and Python 3.13: nixpkgs (" in done.stdout
+    assert project.snapshot() == before
+
+
+def test_without_nix_the_pin_is_not_checked(
+    api: Api, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api.base
+    monkeypatch.setenv("PATH", str(project.root))
+    before = project.snapshot()
+    done = project.invoke("bump", "--cuda", "13.1")
+    assert done.returncode == 1
+    assert "nix-instantiate: not found; install Nix" in done.stdout
+    assert project.snapshot() == before
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    "argv", [["--torch", "2.11.0"], ["--nixpkgs", NEW_PIN], ["--cuda", "13.1"]]
+)
+def test_a_second_bump_has_nothing_to_do(
+    api: Api, project: Project, world: World, argv: list[str]
+) -> None:
+    versions = PYTHON + (CUDA_13_1 if "--cuda" in argv else CUDA_13_0)
+    env = with_pin(project, world, NEW_PIN if NEW_PIN in argv else PIN, versions)
+    done = project.run("invoke", "bump", *argv, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before, asked_before = project.snapshot(), len(api.requests)
+    again = project.run("invoke", "bump", *argv, env=env)
+    assert again.returncode == 0
+    assert again.stdout.startswith("nothing to do: release.cuda13_0 has ")
+    assert project.snapshot() == before
+    assert len(api.requests) == asked_before
+
+
+@needs_nix
+def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
+    api: Api, project: Project, world: World
+) -> None:
+    assert api.base
+    env = with_pin(project, world, PIN, PYTHON + CUDA_13_1)
     recipe = project.recipe("cuda13_0-sm90-avx2")
     recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))
     before = project.snapshot()
-    done = bump(project, "--cuda", "13.1")
+    done = project.run("invoke", "bump", "--cuda", "13.1", env=env)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "edited by hand, and has another name" in done.stdout
     assert project.snapshot() == before
@@ -337,13 +497,14 @@ def test_a_download_that_fails_leaves_the_tree_as_it_was(api: Api, project: Proj
         (["--torch", "2.11.0", "--release", "cuda13"], 'did you mean "cuda13_0"?'),
     ],
 )
-def test_an_impossible_target_is_one_line(
+def test_an_impossible_target_is_a_line_for_each_error(
     api: Api, project: Project, argv: list[str], says: str
 ) -> None:
     del api
     done = bump(project, *argv)
     assert done.returncode == 2
-    assert says in error_line(done)
+    assert says in done.stderr
+    assert all(line.startswith("error: ") for line in done.stderr.splitlines())
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 

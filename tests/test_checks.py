@@ -161,8 +161,10 @@ def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
         assert check.fix
 
 
-def test_there_are_five_categories_and_every_module_of_checks_is_in_one() -> None:
-    assert list(registry.CATEGORIES) == ["text", "syntax", "evaluation", "compiler", "generated"]
+def test_there_are_six_categories_and_every_module_of_checks_is_in_one() -> None:
+    assert list(registry.CATEGORIES) == [
+        *("text", "syntax", "evaluation", "hooks", "compiler", "generated")
+    ]
     listed = {module for category in registry.CATEGORIES.values() for module in category.modules}
     folder = PROJECT / "build_pytorch/verify/checks"
     holding = {p.stem for p in folder.glob("*.py") if "@CHECKS.add(" in p.read_text()}
@@ -184,13 +186,12 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
     assert result.exit_code == 0
 
 
-def test_a_missing_tarball_hash_is_a_warning_of_the_matrix(project: Project) -> None:
+def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
     fleet = matrix_reader.load(PROJECT / "matrix.toml")
     line = TEXT.split("\n").index("[release.cuda13_0.nixpkgs]") + 1
-    assert [warning.partition(" has no ")[0] for warning in fleet.notes] == [
+    assert [note.partition(" has no ")[0] for note in fleet.notes] == [
         f"matrix.toml:{line}: release.cuda13_0.nixpkgs"
     ]
-    assert fleet.notes[0] in project.invoke("verify").stdout
     sri = "sha256-" + "B" * 42 + "A="
     with_hash = matrix_reader.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.notes == ()
@@ -201,7 +202,11 @@ def test_the_hand_written_canonical_recipe_passes(project: Project) -> None:
     (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())
     assert errors(project) == set()
     # The plan's MAX_JOBS has no effect, and its import leaves the system to the machine.
-    assert tripped(project) <= {"eval-jobs", "platforms"}
+    # It has not what later builds taught: CUPTI, a stub by path, a package that is not broken.
+    assert tripped(project) <= {
+        *("eval-jobs", "hook-jobs", "platforms", "nixpkgs-config"),
+        *("eval-stub", "hook-files", "eval-passthru", "eval-meta"),
+    }
     project.edit(f".flox/pkgs/{name}", '"12.0"', '"9.0"')
     assert "gpu-arch" in errors(project), "kept and looked at all the same"
 

@@ -104,7 +104,10 @@ def test_help_shows_every_option_with_its_value_in_80_columns(command: Command) 
         assert re.search(
             rf"(?m)^  (-\w, )?{re.escape(spec.usage.rpartition(', ')[2])}(  |$)", shown
         )
-    assert ("[VARIANT ...]" in shown) == any(s.is_positional for s in option_specs(command.options))
+    names = [spec.usage for spec in option_specs(command.options) if spec.is_positional]
+    assert shown.startswith(
+        f"Usage: invoke {command.name} {'[' + names[0] + '] ' if names else ''}["
+    )
 
 
 def words_of_options(*kinds: str) -> list[tuple[str, str]]:
@@ -112,7 +115,7 @@ def words_of_options(*kinds: str) -> list[tuple[str, str]]:
         (command.name, f"--{spec.name}")
         for command in COMMANDS.values()
         for spec in option_specs(command.options)
-        if spec.kind in kinds and not spec.is_positional
+        if spec.kind in kinds
     ]
 
 
@@ -132,10 +135,10 @@ def test_every_flag_refuses_a_value(name: str, option: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("word", ["--nope", "-x", "--dry", "--pty", "-R", "--=", "---", "-"])
 def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
-    takes_names = any(spec.is_positional for spec in option_specs(COMMANDS[name].options))
+    names = [spec.field for spec in option_specs(COMMANDS[name].options) if spec.is_positional]
     if word == "-":  # is a name, such as that of standard input
         given, rest = parsed(COMMANDS[name], [word])
-        assert (given, rest) == (({"variants": ["-"]}, []) if takes_names else ({}, ["-"]))
+        assert (given, rest) == (({names[0]: ["-"]}, []) if names else ({}, ["-"]))
         return
     with pytest.raises(BuildPytorchError, match=rf"^unknown option {word.partition('=')[0]}; "):
         parsed(COMMANDS[name], [word])
@@ -151,7 +154,7 @@ def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
         (["invoke", "build", "--jobs"], "--jobs: the value is missing; write --jobs N"),
         (["invoke", "build", "--all", "--gpu", "--dry-run"], "--gpu: the value is missing; write"),
         (["invoke", "verify", "--only"], "--only: the value is missing; write --only CHECK"),
-        (["invoke", "build", "--variants", "x"], "unknown option --variants; "),
+        (["invoke", "build", "--variants"], "--variants: the value is missing; write --varian"),
         (["invoke", "all", "phase1", "--nope"], "unknown option --nope; `invoke --help phase1` "),
         (["invoke", "phase1", "foo"], 'phase1: takes no names; found "foo"'),
         (["nox", "-s", "verify", "--", "--only"], "--only: the value is missing; write --only C"),
@@ -255,6 +258,7 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
         ("smoke --device -1", {"device": "-1"}),
         ("publish --org= a", {"variants": ["a"], "org": ""}),
         ("verify -h", {"help": True}),
+        ("verify --variants=a b --variants c", {"variants": ["a", "b", "c"]}),
     ],
 )
 def test_words_become_arguments(words: str, given: dict[str, object]) -> None:

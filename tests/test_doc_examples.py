@@ -43,6 +43,7 @@ ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
 
 VARYING: Final = (
+    (r"sha256:[0-9a-f]{12}\b", "sha256:DIGEST"),  # of a recipe, which any template changes
     # Progress, of which a slow machine prints more; the note on this machine's memory.
     (r"(?m)^(\S+: [a-z ]+(\[\d+/\d+\])?, \d+:\d\d.*| +note +memory: .*)\n", ""),
     (r"\b\d+:\d\d(:\d\d)?\b|\b\d+(\.\d+)? (s|min|h|MiB|GiB)\b", "<amount>"),
@@ -76,6 +77,7 @@ class Reader:
         self.home = world.folder / "home"
         self.home.mkdir()
         world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
+        (self.root / ".flox/env/manifest.lock").write_text("{}\n")
         world.project.commit()
         world.project.git("init", "-q", "--bare", str(world.folder / "remote.git"))
         world.project.git("remote", "add", "origin", str(world.folder / "remote.git"))

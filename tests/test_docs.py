@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -159,3 +160,23 @@ def test_the_activation_hook_makes_a_working_environment_once(project: Project) 
     assert "pip install" not in activate().stdout
     (project.root / "pyproject.toml").write_text("# changed\n")
     assert "pip install" in activate().stdout
+
+
+def test_generated_texts_do_not_depend_on_options_of_python() -> None:
+    """-OO removes docstrings; Python 3.13 changes their indentation. The committed pages are the
+    reference, so that a test run with any Python compares with the same text."""
+    script = (
+        "import hashlib, json\n"
+        "from build_pytorch.cli.reference_pages import reference_pages\n"
+        "from build_pytorch.generate import docs, recipes\n"
+        "from build_pytorch.matrix import matrix_reader\n"
+        "matrix = matrix_reader.load()\n"
+        "texts = recipes.render(matrix)\n"
+        "texts |= docs.render(matrix, texts) | reference_pages()\n"
+        "print(json.dumps({path: text for path, text in texts.items() if '#' not in path}))"
+    )
+    for options in ((), ("-O",), ("-OO",)):
+        argv = [sys.executable, *options, "-c", script]
+        done = subprocess.run(argv, cwd=PROJECT, check=True, capture_output=True, text=True)
+        for path, text in json.loads(done.stdout).items():
+            assert (PROJECT / path).read_text() == text, (path, options)

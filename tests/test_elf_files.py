@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
+import resource
 import struct
+import time
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from built_files import (
 from conftest import Project
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import libraries
+from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.inspection import folder_target, inspect_target
 
 
@@ -130,41 +131,115 @@ def test_the_end_of_a_table_beyond_64_bits_is_a_finding(whole: bytes, tmp_path: 
     path = tmp_path / "libtorch_cpu.so"
     path.write_bytes(whole[:40] + b"\xff" * 8 + whole[48:])
     with pytest.raises(ToolError, match="its tables are cut off"):
-        libraries.read_elf(path)
+        read_elf(path)
 
 
-def changed(whole: bytes, seed: int) -> bytes:
-    """The file with a few fields of its header, its section table or its symbols overwritten."""
-    chance = random.Random(seed)
-    data = bytearray(whole)
-    (table,) = struct.unpack_from("<Q", data, 40)
-    rows = struct.iter_unpack("<IIQQQQIIQQ", data[table:])
-    symbols = [(at, size) for _, kind, _, _, at, size, *_ in rows if kind in {2, 11}]
-    for _ in range(chance.randint(1, 4)):
-        kind = chance.randrange(5)
-        if kind == 0:
-            at = chance.randrange(64)
-        elif kind == 1:
-            at = chance.randrange(table, len(data))
-        elif kind == 2:
-            at, size = chance.choice(symbols)
-            at += chance.randrange(size)
-        elif kind == 3:
-            at = chance.randrange(len(data))
-        else:
-            del data[chance.randrange(1, len(data)) :]
-            break
-        size = chance.choice([1, 2, 4, 8])
-        value = chance.choice([0, 1, 2**63, 2**64 - 1, chance.getrandbits(64)])
-        data[at : at + size] = value.to_bytes(8, "little")[:size]
-    return bytes(data)
+# --- limits ---
+
+SECTION_ROW = struct.Struct("<IIQQQQIIQQ")
+SYMTAB, STRTAB, EXECUTABLE = 2, 3, 4
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_a_changed_file_ends_with_a_state_and_no_exception(
-    whole: bytes, tmp_path: Path, block: int
+def rebuilt(
+    path: Path, sections: list[tuple[int, int, int, int, int, int]], size: int = 4096
+) -> Path:
+    """A sparse ELF file of rows with type, flags, address, offset, size and link; fields of FF."""
+    head = bytearray(64)
+    head[:6] = b"\x7fELF\x02\x01"
+    rows = [(0,) * 10, *((0, *row, 0, 0, 0) for row in sections)]
+    struct.pack_into("<H", head, 18, 62)
+    struct.pack_into("<Q4xHHHHHH", head, 40, size, 64, 56, 0, 64, len(rows), 0)
+    with path.open("wb") as file:
+        file.write(head)
+        file.seek(size)
+        for row in rows:
+            file.write(SECTION_ROW.pack(*row))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ([(1, 4, 0, 64, 2**60, 0)], "bytes of"),
+        ([(1, 4, 0, 64, 256, 0)] * 60_000, "its code sections overlap"),
+        ([(1, 4, 256 * n, 64, 256, 0) for n in range(60_000)], "its code sections overlap"),
+        ([(SYMTAB, 0, 0, 64, 240, 2), (STRTAB, 0, 0, 64, 9, 0)] * 30_000, "more than one symbol"),
+        ([(SYMTAB, 0, 0, 64, 240, 77)], "its symbols have no names"),
+        ([(SYMTAB, 0, 0, 64, 240, 1)], "its symbols have no names"),
+        ([], ""),
+    ],
+)
+def test_what_would_take_too_long_is_refused(
+    tmp_path: Path, sections: list[tuple[int, int, int, int, int, int]], says: str
 ) -> None:
-    outcomes = [inspected(tmp_path, changed(whole, seed)) for seed in range(block, 400, 4)]
-    assert set().union(*outcomes) <= STATES
-    failed = sum("failed" in states for states in outcomes)
-    assert 0 < failed < len(outcomes), "some changes are fatal and some are not"
+    path = rebuilt(tmp_path / "libtorch_cpu.so", sections)
+    begun = time.process_time()
+    if says:
+        with pytest.raises(ToolError, match=says):
+            read_elf(path)
+    else:
+        read_elf(path)
+    assert time.process_time() - begun < 5
+
+
+def test_a_file_that_claims_more_sections_than_its_header_can_is_refused(tmp_path: Path) -> None:
+    """More than 65,279 sections: their number is in the first section, here 2^60."""
+    path = rebuilt(tmp_path / "libtorch_cpu.so", [])
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<H", data, 60, 0)
+    struct.pack_into("<Q", data, 4096 + 32, 2**60)
+    path.write_bytes(data)
+    with pytest.raises(ToolError, match="it has no section table"):
+        read_elf(path)
+
+
+def test_more_code_and_more_symbols_than_any_library_has_are_refused(tmp_path: Path) -> None:
+    path = rebuilt(tmp_path / "a", [(1, EXECUTABLE, 0, 64, 2**31, 0)], 2**32)
+    with pytest.raises(ToolError, match="more than 1 GiB of code"):
+        read_elf(path)
+    sections = [(SYMTAB, 0, 0, 64, 2**31, 2), (STRTAB, 0, 0, 64, 9, 0)]
+    path = rebuilt(tmp_path / "b", sections, 2**32)
+    with pytest.raises(ToolError, match="more than 3000000 symbols"):
+        read_elf(path)
+
+
+def test_symbols_that_share_one_long_name_are_refused(tmp_path: Path) -> None:
+    symbol = struct.pack("<IBBHQQ", 0, 2, 0, 1, 0, 1)
+    names, many = b"a" * 1_000_000 + b"\0", 20_000
+    start = 8192
+    sections = [
+        (1, EXECUTABLE, 0, 64, 64, 0),
+        (SYMTAB, 0, 0, start, many * 24, 3),
+        (STRTAB, 0, 0, start + many * 24, len(names), 0),
+    ]
+    path = rebuilt(tmp_path / "libtorch_cpu.so", sections, 2_000_000)
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(symbol * many + names)
+    part = looked("instructions", "cpu-avx2", tmp_path)
+    assert part["state"] == "skipped"
+    assert part["reason"] == "libtorch_cpu.so: its symbol names overlap"
+
+
+def test_a_library_of_300_mb_takes_little_memory(tmp_path: Path) -> None:
+    """Holes instead of code, which decode as 150 million instructions would take a minute."""
+    library = compile_library(tmp_path, AVX2)
+    with library.open("r+b") as file:
+        file.truncate(300 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for part in ("files", "device-code", "instructions", "config"):
+        assert looked(part, "cpu-avx2", tmp_path)["state"] in STATES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+@pytest.mark.parametrize("kind", ["device", "endless pipe"])
+def test_a_link_to_something_endless_is_a_finding(tmp_path: Path, kind: str) -> None:
+    compile_library(tmp_path, AVX2)
+    (tmp_path / "libc10.so").symlink_to("/dev/zero" if kind == "device" else "pipe")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path.parent / "version.py").symlink_to("/dev/zero")
+    try:
+        assert texts(looked("files", "cpu-avx2", tmp_path)).endswith("not a regular file")
+        assert looked("config", "cpu-avx2", tmp_path)["state"] == "skipped"
+    finally:
+        (tmp_path.parent / "version.py").unlink()

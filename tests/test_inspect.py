@@ -10,8 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import msgspec
 import pytest
 from built_files import (
     AVX2,
-    COMPILERS,
     compile_library,
     inspect,
     looked,
@@ -29,158 +26,13 @@ from built_files import (
     with_config,
 )
 from conftest import Project, error_line, needs_nix
+from packaging.version import Version
 
-from build_pytorch.inspect import closure, device_code, inspection
+from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix.model import Matrix
 
-CUOBJDUMP = shutil.which("cuobjdump") or device_code.installed_with_pip()
-needs_cuda = pytest.mark.skipif(
-    not (CUOBJDUMP and all(map(shutil.which, ("nvcc", "ptxas", "fatbinary")))),
-    reason="no CUDA toolkit with cuobjdump",
-)
-
-# --- device code ---
-
-
-def nvcc(folder: Path, *codes: str) -> None:
-    folder.mkdir(parents=True)
-    source = folder / "kernel.cu"
-    source.write_text("__global__ void k(float* a) { *a = 1; }\nvoid f() { k<<<1, 1>>>(0); }\n")
-    flags = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes]
-    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", *flags, str(source)]
-    subprocess.run([*argv, "-o", str(folder / "libtorch_cuda.so")], check=True)
-    source.unlink()
-
-
-PTX = ".version 8.0\n.target sm_{}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
-SECTION = """
-.section .nv_fatbin, "a"
-.incbin "fatbin"
-.section .note.GNU-stack, ""
-"""
-
-
-def device_library(folder: Path, *codes: str, name: str = "libtorch_cuda.so") -> None:
-    """A library with device code for `90`, `90a` or `ptx90`, without nvcc, which takes seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
-        images = []
-        for code in codes:
-            number, file = code.removeprefix("ptx"), Path(place, f"{code}.image")
-            kind = "ptx" if code.startswith("ptx") else "elf"
-            base = number if kind == "ptx" or number.endswith("a") else "80"
-            source = file if kind == "ptx" else file.with_suffix(".ptx")
-            source.write_text(PTX.format(base))
-            if kind == "elf":
-                argv = ["ptxas", f"-arch=sm_{number}", str(source), "-o", str(file)]
-                subprocess.run(argv, check=True)
-            images.append(f"--image3=kind={kind},sm={number},file={file}")
-        subprocess.run(["fatbinary", "--create=fatbin", "-64", *images], check=True, cwd=place)
-        argv = [COMPILERS["x86_64-linux"], "-shared", "-x", "assembler", "-", "-o"]
-        argv.append(str(folder.resolve() / name))
-        subprocess.run(argv, input=SECTION, text=True, check=True, cwd=place)
-
-
-def device(variant: str, folder: Path) -> dict[str, Any]:
-    compile_library(folder, AVX2)
-    return looked("device-code", variant, folder)
-
-
-@needs_cuda
-def test_device_code_for_the_architecture_passes(tmp_path: Path) -> None:
-    nvcc(tmp_path / "lib", "90", "90a")
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "passed"
-    assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90", "sm_90a"}
-
-
-@needs_cuda
-def test_what_pytorch_adds_to_an_architecture_passes(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", "86", "89")
-    assert device("sm86-avx2", tmp_path / "lib")["state"] == "passed"
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("variant", "codes", "found"),
-    [
-        ("sm120-avx2", ("90",), "device code for sm_90"),
-        ("sm90-avx2", ("90", "120"), "device code for sm_120"),
-        ("sm120-avx2", ("120", "121"), "device code for sm_121"),
-        ("sm80-avx2", ("80", "89"), "device code for sm_89"),
-    ],
-)
-def test_device_code_for_another_architecture_is_found(
-    tmp_path: Path, variant: str, codes: tuple[str, ...], found: str
-) -> None:
-    device_library(tmp_path / "lib", *codes)
-    part = device(variant, tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert found in texts(part)
-
-
-@needs_cuda
-def test_ptx_is_a_warning(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", "90", "ptx90")
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "warning"
-    assert "PTX of sm_90" in texts(part, "warning")
-
-
-@needs_cuda
-def test_what_magma_brings_is_a_warning_and_what_it_lacks_an_error(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", "90")
-    device_library(tmp_path / "lib", "80", "90", name="libtorch_cuda_linalg.so")
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "warning"
-    assert "sm_80" in texts(part, "warning")
-    device_library(tmp_path / "lib", "80", name="libtorch_cuda_linalg.so")
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-
-
-@needs_cuda
-def test_a_cpu_only_variant_holds_no_device_code(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", "90")
-    part = device("cpu-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "device code" in texts(part)
-
-
-def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: Path) -> None:
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "this PyTorch is CPU-only" in texts(part)
-
-
-@needs_cuda
-def test_without_cuobjdump_the_part_is_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device_library(tmp_path / "lib", "90")
-    compile_library(tmp_path / "lib", AVX2)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "skipped"
-    assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
-
-
-@needs_cuda
-def test_cuobjdump_is_found_where_pip_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "site-packages/nvidia/cu13/bin"
-    folder.mkdir(parents=True)
-    (folder / "cuobjdump").symlink_to(str(CUOBJDUMP))
-    device_library(tmp_path / "lib", "90")
-    compile_library(tmp_path / "lib", AVX2)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "passed"
-    assert part["figures"]["libtorch_cuda.so"]["elf"].keys() == {"sm_90"}
+# --- programs that are missing ---
 
 
 def test_without_objdump_arm_code_is_not_inspected(
@@ -252,6 +104,39 @@ def test_the_configuration_in_the_files_is_compared(
     assert found in texts(part)
 
 
+@pytest.mark.parametrize(
+    ("variant", "flag", "severity"),
+    [
+        ("sm90-avx2", "-DLIBKINETO_NOCUPTI", "error"),
+        ("sm90-avx2", "-DLIBKINETO_NOCUPTI=ON", "error"),
+        ("sm90-avx2", "-DLIBKINETO_NOROCTRACER", ""),
+        ("cpu-avx2", "-DLIBKINETO_NOCUPTI", ""),
+    ],
+)
+def test_a_kineto_without_cupti_is_wrong_in_a_gpu_variant(
+    tmp_path: Path, variant: str, flag: str, severity: str
+) -> None:
+    cuda = "None" if variant.startswith("cpu") else "'13.0'"
+    with_config(tmp_path / "lib", AVX2, cuda=cuda, more=[flag])
+    part = looked("config", variant, tmp_path / "lib")
+    assert [f["severity"] for f in part["findings"]] == ([severity] if severity else [])
+    assert ("torch.profiler records no CUDA activity" in str(part["findings"])) == bool(severity)
+
+
+def test_from_2_14_on_cupti_shows_in_the_flags() -> None:
+    from build_pytorch.inspect import config
+
+    for flags, count in (("-mavx2 -DHAS_CUPTI", 0), ("-mavx2", 1)):
+        found = config._without_cupti("x", flags.split(), Version("2.14.0"))  # noqa: SLF001
+        assert [finding.severity for finding in found] == ["warning"] * count
+
+
+def test_a_long_string_around_the_flags_is_cut(tmp_path: Path) -> None:
+    with_config(tmp_path / "lib", AVX2, more=["x" * 200_000])
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    assert len(part["figures"]["cxx_flags"]) < 200_000
+
+
 # --- results of Nix ---
 
 
@@ -316,7 +201,7 @@ let
     chmod +x $out/bin/python3.13;; esac") [ {" ".join(f'"{name}"' for name in needs)} ];
 in make "result" ''
   mkdir -p $out/lib/python3.13/site-packages/torch
-  cp -r {folder} $out/lib/python3.13/site-packages/torch/lib
+  cp -rP {folder} $out/lib/python3.13/site-packages/torch/lib
   echo ${{toString needs}} > $out/needs
 ''
 """
@@ -399,6 +284,19 @@ def remember(project: Project, digest: str) -> None:
             outcome="built", seconds=1.0, outputs=(output,),
         )
     )  # fmt: skip
+
+
+@needs_nix
+def test_a_link_out_of_the_result_is_a_finding(store: dict[str, str], tmp_path: Path) -> None:
+    compile_library(tmp_path / "lib", AVX2)
+    compile_library(tmp_path / "elsewhere", AVX2, name="libc10.so")
+    (tmp_path / "lib/libc10.so").symlink_to(tmp_path / "elsewhere/libc10.so")
+    (tmp_path / "lib/libtorch.so").symlink_to("libtorch_cpu.so")
+    build(tmp_path, store, tmp_path / "lib", [])
+    part = named(result_of(tmp_path, store), "files")
+    assert part["state"] == "failed"
+    assert list(part["failed"]) == ["libc10.so"]
+    assert texts(part) == f"a link that leads out of the Nix store: {tmp_path}/elsewhere/libc10.so"
 
 
 @needs_nix

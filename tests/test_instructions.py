@@ -18,16 +18,20 @@ from built_files import (
     COMMON_CODE,
     COMPILERS,
     MATRIX,
+    OWN,
     VARIANTS,
     compile_library,
+    device_library,
     inspect,
     looked,
+    needs_cuda,
     texts,
 )
 from conftest import Project, error_line
 from iced_x86 import Decoder
 
-from build_pytorch.inspect import cpu_features, instructions, libraries
+from build_pytorch.inspect import cpu_features, fatbin, instructions, libraries
+from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Matrix
 
 X86 = [key for key in VARIANTS if key.startswith("avx")]
@@ -43,7 +47,7 @@ def scanned(key: str, folder: Path) -> dict[str, Any]:
 
 def scan(library: Path, key: str = "avx2") -> instructions.Scan:
     cpu = MATRIX.cpus[key]
-    return instructions.scan(libraries.read_elf(library), cpu, lambda *_: None)
+    return instructions.scan(read_elf(library), cpu, lambda *_: None)
 
 
 # --- the features of an instruction ---
@@ -256,6 +260,99 @@ def test_code_below_the_isa_is_found(
     assert found in texts(part)
 
 
+# --- each library on its own ---
+
+INTEGERS = "long _ZN3c103addEll(long a, long b) { return a + b; }\n"
+STANDARD = "void _ZNSt6vectorIfE4fillEPff(float* y, float a) { y[0] = a * y[1]; }\n"
+FLOATS = "float _ZN3c101f{0:05}Eff(float a, float b) {{ return a * b; }}\n"
+
+
+def floats(count: int) -> str:
+    return 'extern "C" {\n' + "".join(map(FLOATS.format, range(count))) + "}\n"
+
+
+@pytest.mark.parametrize("strip", ["", "-S", "-s"])
+@pytest.mark.parametrize("wrong", ["libtorch_cpu.so", "libc10.so", "libtorch_python.so"])
+@pytest.mark.parametrize("key", ["avx2", "avx512", "armv8_2", "armv9"])
+def test_a_generic_library_is_found_beside_right_ones(
+    fleet: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
+) -> None:
+    if strip and key.startswith("arm"):
+        pytest.skip("strip of this machine is for x86-64")
+    for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so"):
+        flags = () if name == wrong else tuple(fleet.cpus[key].flags)
+        compile_library(tmp_path, flags, platform=platform_of(key), name=name, strip=strip)
+    part = scanned(key, tmp_path)
+    assert part["state"] == "failed"
+    assert {f["path"] for f in part["findings"] if f["severity"] == "error"} == {wrong}
+
+
+def test_atomic_operations_as_loops_are_not_of_armv8_2(fleet: Matrix, tmp_path: Path) -> None:
+    flags = ["-march=armv8-a", "-mno-outline-atomics"]
+    compile_library(tmp_path, fleet.cpus["armv8_2"].flags, platform="aarch64-linux")
+    compile_library(tmp_path, flags, platform="aarch64-linux", name="libc10.so")
+    part = scanned("armv8_2", tmp_path)
+    assert "instructions that these flags replace in 1 function of 2" in texts(part)
+
+
+@pytest.mark.parametrize("code", ["", INTEGERS, STANDARD], ids=["none", "integers", "standard"])
+@pytest.mark.parametrize("key", ["avx2", "avx512", "avx512bf16"])
+def test_a_library_with_little_to_compile_for_an_isa_passes(
+    fleet: Matrix, tmp_path: Path, key: str, code: str
+) -> None:
+    """libshm.so, libtorch.so, libtorch_global_deps.so; parts of libstdc++ in each library."""
+    compile_library(tmp_path, fleet.cpus[key].flags)
+    text = 'extern "C" { ' + code + " }\n"
+    compile_library(tmp_path, [], name="libshm.so", sources={COMMON: text})
+    assert not texts(scanned(key, tmp_path))
+
+
+@pytest.mark.parametrize(("count", "warns"), [(100, False), (400, True)])
+def test_a_library_without_the_highest_family_is_a_warning(
+    fleet: Matrix, tmp_path: Path, count: int, warns: bool
+) -> None:
+    compile_library(tmp_path, fleet.cpus["avx512"].flags)
+    compile_library(tmp_path, AVX2, name="libc10.so", sources={COMMON: floats(count)})
+    part = scanned("avx512", tmp_path)
+    assert not texts(part)
+    found = f"no AVX-512 instructions in {count} functions"
+    assert (found in texts(part, "warning")) == warns
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("generic", "right", "state"),
+    [(3_000, 0, "passed"), (12_000, 0, "failed"), (12_000, 12, "passed")],
+)
+def test_host_code_of_cu_files_is_generic(
+    tmp_path: Path, generic: int, right: int, state: str
+) -> None:
+    """nvcc does not get CXXFLAGS; the .cpp files of libtorch_cuda.so do."""
+    compile_library(tmp_path, AVX2)
+    device = SECTION + f'.incbin "{tmp_path}/fatbin"\n.popsection\n'
+    (tmp_path / "fatbin").write_bytes(
+        device_code_of(device_library(tmp_path / "device", (OWN, "90")))
+    )
+    asm = "".join(f'asm("{line}");\n' for line in device.replace('"', r"\"").splitlines())
+    one = FLOATS.replace("101f", "101g")
+    cpp = f"// flags: {' '.join(AVX2)}\n" + 'extern "C" {\n'
+    cpp += "".join(map(one.format, range(right))) + "}\n"
+    sources = {"cu.cpp": many(generic) + floats(20) + asm, "cpp.cpp": cpp}
+    compile_library(tmp_path, [], name="libtorch_cuda.so", sources=sources)
+    part = looked("instructions", "sm90-avx2", tmp_path)
+    assert part["state"] == state
+    assert ("libtorch_cuda.so" in {f["path"] for f in part["findings"]}) == (state == "failed")
+
+
+SECTION = '.pushsection .nv_fatbin, "a"\n'
+
+
+def device_code_of(library: Path) -> bytes:
+    section = read_elf(library).named(fatbin.SECTION)
+    assert section
+    return library.read_bytes()[section.offset : section.offset + section.size]
+
+
 def test_missing_instructions_that_need_intrinsics_are_a_warning(
     fleet: Matrix, tmp_path: Path
 ) -> None:
@@ -430,7 +527,7 @@ def test_a_function_belongs_to(name: str, owner: str | None) -> None:
 def test_c_functions_between_two_of_an_archive_belong_to_it(tmp_path: Path) -> None:
     source = 'extern "C" { void mkl_a() {} void helper() {} void mkl_b() {} void after() {} }\n'
     library = compile_library(tmp_path, ["-O0"], sources={"a.cpp": source})
-    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    _, ranges = libraries.code_ranges(read_elf(library))
     owner = {code.name: code.owner for code in ranges}
     assert (owner["helper"], owner["after"]) == ("MKL", libraries.FOREIGN)
 
@@ -440,7 +537,7 @@ def test_c_functions_between_two_of_an_archive_belong_to_it(tmp_path: Path) -> N
 
 def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
     """Address, mnemonic and operands of every instruction, as objdump prints them."""
-    argv = [program, "-d", "--no-show-raw-insn", str(library)]
+    argv = [program, "-dz", "--no-show-raw-insn", str(library)]
     said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     lines = re.findall(r"(?m)^ *([0-9a-f]+):\t((?:\{e?vex\} )?\S+)([^\n<#]*)", said)
     return [(int(address, 16), name, operands) for address, name, operands in lines]
@@ -488,7 +585,7 @@ def test_every_arm_instruction_is_counted_for_its_function(
     assert {name: found[name] for name in ("lse", "sve", "dotprod")} == {
         name: expected[name] for name in ("lse", "sve", "dotprod")
     }
-    _, ranges = libraries.code_ranges(libraries.read_elf(library))
+    _, ranges = libraries.code_ranges(read_elf(library))
     start, end = next((c.start, c.end) for c in ranges if c.name.startswith("_ZN3c105count"))
     in_function = [
         needed for (address, *_), needed in zip(lines, needs, strict=True) if start <= address < end
@@ -500,7 +597,7 @@ def test_every_arm_instruction_is_counted_for_its_function(
 @pytest.mark.parametrize("strip", ["", "-S", "-s"])
 def test_the_ranges_of_code_cover_every_byte_once(tmp_path: Path, strip: str) -> None:
     library = compile_library(tmp_path, AVX2, sources=THREE, strip=strip)
-    elf = libraries.read_elf(library)
+    elf = read_elf(library)
     _, ranges = libraries.code_ranges(elf)
     for section in elf.code():
         inside = [c for c in ranges if section.address <= c.start < section.address + section.size]
@@ -526,7 +623,7 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     library = compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
     tools = tmp_path / "tools"
     tools.mkdir()
-    address = libraries.read_elf(library).code()[0].address
+    address = read_elf(library).code()[0].address
     program = tools / "aarch64-linux-gnu-objdump"
     values = {"python": sys.executable, "functions": functions, "lines": lines, "pad": " " * 990}
     program.write_text(FAKE_OBJDUMP.format(address=address, **values))
@@ -534,9 +631,10 @@ def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, line
     code = f"""
 from pathlib import Path
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.inspect import instructions, libraries
+from build_pytorch.inspect import instructions
+from build_pytorch.inspect.elf_file import read_elf
 cpu = matrix_reader.load().cpus["armv9"]
-elf = libraries.read_elf(Path({str(library)!r}))
+elf = read_elf(Path({str(library)!r}))
 result = instructions.scan(elf, cpu, lambda *_: None)
 # Not ru_maxrss: that of a process begins with what its parent had.
 peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]

@@ -517,7 +517,7 @@ HOSTILE = [
         'system_features = ["big-parallel"]',
         'flags = ["-march=armv9-a+sve2"]',
         'capability = "12.1"',
-        'gpu = ["allowUnfree", "allowBroken", "cudaSupport"]',
+        'gpu = ["allowUnfree", "cudaSupport"]',
     ],
 )
 def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(
@@ -569,6 +569,24 @@ def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('codegen_base = "12.0"', 'codegen_base = "10.0"', "gpu.sm121.codegen_base"),
+        (
+            "require_builder_feature = false",
+            "require_builder_feature = true",
+            'found "avx2", which has no builder_feature',
+        ),
+        ("gccarch-armv9-a", "gccarch armv9", "builder_feature"),
+    ],
+)
+def test_recipe_options_are_consistent(old: str, new: str, says: str) -> None:
+    text = TEXT.replace(old, new).replace('builder_feature = "gccarch-x86-64-v3"\n', "")
+    with pytest.raises(MatrixError, match=re.escape(says)):
+        matrix_reader.parse(text)
+
+
+@pytest.mark.parametrize(
     ("feature", "platform", "says"),
     [
         ("gccarch-armv9-a", "aarch64-linux", ""),
@@ -604,7 +622,8 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu",
         "[[builder]]": "uri platforms key jobs speed features host_key",
-        "[gpu.NAME]": "capability family hosts first_cuda last_cuda driver",
+        "[gpu.NAME]": "capability family hosts first_cuda last_cuda codegen_base own_libraries"
+        " driver",
     }.items():
         assert list(described[header]) == keys.split()
     documented = {key for keys in described.values() for key in keys}

@@ -22,7 +22,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import hashes
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources.fetchers import fetch
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.source_list import FAKE, sources
 
 TEXT = (PROJECT / "matrix.toml").read_text()
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
@@ -140,7 +140,11 @@ def test_every_wording_of_a_mismatch_is_read(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Nix 2.3", "Nix 2.18, coloured"])
 def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project, kind: str) -> None:
     (project.root / "build.log").write_text(log_of(kind, PATCH, OTHER))
-    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    refused = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    assert refused.returncode == 1
+    assert "--accept takes the new hash" in refused.stdout
+    assert (project.root / "matrix.toml").read_text() == TEXT
+    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log", "--accept")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
     assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
@@ -501,6 +505,102 @@ def test_a_download_that_hangs_is_killed(
     (torch,) = sources(fleet, ("torch",))
     with pytest.raises(ToolError, match=r"not finished in the time that --timeout gives \(nurl\)"):
         fetch(torch, minutes=0.01)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("", "the output has no hash"),
+        ("error: \x1b[31mred", "the output has no hash"),
+        ("sha256-" + "A" * 43 + "=", "the output has no hash"),
+        (json.dumps({"hash": OTHER, "sha256": TORCH}), "the output has 2 different hashes"),
+        ("[" * 100_000, "the output has no hash"),
+        ("{" + '"a":' * 50_000, "the output has no hash"),
+        ("9" * 10_000, "the output has no hash"),
+    ],
+)
+def test_an_answer_of_a_fetcher_without_one_hash_is_one_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, answer: str, says: str
+) -> None:
+    (project.root.parent / "answer").write_text(answer)
+    tool(project, "nurl", f"cat {project.root.parent}/answer")
+    monkeypatch.setenv("PATH", f"{project.root.parent}/tools:/bin")
+    done = project.nox("-s", "prefetch", "--", "--only", "torch")
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
+# --- a hash that is not taken yet ---
+
+UNTAKEN = TEXT.replace(f'hash = "{TORCH}"', 'hash = ""').replace(
+    'hash_of = "v2.10.0"', 'hash_of = ""'
+)
+
+
+@needs_nix
+def test_a_release_begins_without_hashes_and_is_not_built_before_it_has_them(
+    project: Project,
+) -> None:
+    assert UNTAKEN != TEXT
+    (project.root / "matrix.toml").write_text(UNTAKEN)
+    done = project.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = "release.cuda13_0.torch: no hash yet; recipes evaluate, and cannot be built"
+    assert done.stdout.count(found) == 1
+    assert "run `invoke prefetch --only torch`" in done.stdout
+    assert "empty hash" not in done.stdout  # of Nix, for each recipe
+    strict = project.invoke("verify", "--strict")
+    assert strict.returncode == 1
+    build = project.invoke("build", "cpu-avx2", "--backend", "nix")
+    assert build.returncode == 2
+    assert "release.cuda13_0.torch has no hash yet" in build.stderr
+    assert "`invoke prefetch --only torch` takes it" in build.stderr
+
+
+@needs_nix
+def test_the_first_hash_is_taken_without_accept(project: Project) -> None:
+    (project.root / "matrix.toml").write_text(UNTAKEN)
+    env = tool(project, "nurl", f"echo {TORCH}")
+    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.root / "matrix.toml").read_text() == TEXT
+    assert project.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_log_has_the_first_hash_as_well(project: Project) -> None:
+    """Nix assumes a hash of zeros for an empty one, and reports that."""
+    (project.root / "matrix.toml").write_text(UNTAKEN)
+    (project.root / "build.log").write_text(log_of("Nix 2.8", FAKE, OTHER))
+    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.root / "matrix.toml").read_text() == TEXT.replace(TORCH, OTHER)
+
+
+@needs_nix
+def test_a_log_that_may_mean_two_sources_is_refused(project: Project) -> None:
+    (project.root / "matrix.toml").write_text(UNTAKEN.replace(PATCH, ""))
+    (project.root / "build.log").write_text(log_of("Nix 2.8", FAKE, OTHER))
+    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    assert done.returncode == 2
+    assert "have the same old hash; name one with --only" in error_line(done)
+    argv = ["--from-log", "build.log", "--only", "magma_patch"]
+    assert project.nox("-s", "prefetch", "--", *argv).returncode == 0
+    assert f'hash = "{OTHER}"' in (project.root / "matrix.toml").read_text()
+
+
+@needs_nix
+def test_an_empty_hash_in_a_recipe_is_an_error_if_the_matrix_has_one(project: Project) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.write_text(recipe.read_text().replace(TORCH, ""))
+    done = project.invoke("verify", "--only", "no-fake-hash")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("value", ["sha256-", "sha512-x", " ", FAKE])
+def test_a_hash_that_is_neither_empty_nor_one_is_refused(value: str) -> None:
+    with pytest.raises(MatrixError, match="allowed: "):
+        matrix_reader.parse(TEXT.replace(TORCH, value))
 
 
 # --- the guard ---

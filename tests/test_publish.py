@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -15,9 +17,10 @@ from conftest import Project, copied_project
 from world import Site, World, programs, served
 
 from build_pytorch.base.errors import WriteError
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select
-from build_pytorch.publish.publication import decide
+from build_pytorch.publish.publication import PackageFacts, carry_out, decide, this_system
 from build_pytorch.results import evidence, ledger
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -94,6 +97,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with served(Site(folder / "site")) as site:
         world = World(copied_project(folder / "project"), site, folder)
         git = world.project.git
+        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
         world.project.commit()
         git("init", "-q", "--bare", str(folder / "remote.git"))
         git("remote", "add", "origin", str(folder / "remote.git"))
@@ -284,8 +288,112 @@ def test_a_dry_run_publishes_nothing(hub: Hub) -> None:
     hub.add_evidence("cpu-avx2")
     code, said = hub.publish("cpu-avx2", "--dry-run")
     assert code == 0
-    assert "publish    cpu-avx2  built, with evidence" in said
+    digest = hub.world.ledger()[-1]["digest"]
+    assert f"publish    cpu-avx2  recipe {digest[:19]}, passed smoke test\n" in said
     assert hub.calls == []
+
+
+def test_system_broken_closure_and_evidence_are_shown_before_anything_is_sent(hub: Hub) -> None:
+    hub.add_evidence("cpu-avx2")
+    hub.add_evidence("cpu-avx2", by="inspect")
+    done = hub.world.project.run(
+        "invoke", "publish", "cpu-avx2", "cpu-avx512", "--dry-run", "--json", env=hub.world.env
+    )
+    ready, refused = json.loads(done.stdout)["variants"]
+    assert (ready["system"], ready["broken"]) == (this_system(), False)
+    output = hub.world.ledger()[-1]["output"]
+    paths = hub.world.site.nix("nix-store", "--query", "--requisites", output).split()
+    sizes = hub.world.site.nix("nix-store", "--query", "--size", *paths).split()
+    assert ready["closure_bytes"] == sum(map(int, sizes))
+    assert ready["digest"] == hub.world.ledger()[-1]["digest"]
+    assert ready["evidence"] == ["smoke", "inspect"]  # or the files of the reports
+    assert (refused["action"], refused["system"]) == ("refused", None)
+    shown = f"{this_system()}, closure {sum(map(int, sizes)) / 2**30:.2f} GiB, not broken"
+    assert shown in done.stderr
+    assert "passed smoke test and inspection" in done.stderr
+    code, said = hub.publish("cpu-avx2")
+    assert code == 0
+    assert said.index(shown) < said.index("$ flox publish")
+
+
+def test_a_broken_package_is_shown_as_broken(hub: Hub) -> None:
+    assert "broken: Flox does not install it" in PackageFacts(system="x", broken=True).text
+    recipe = hub.world.project.recipe("cpu-avx2")
+    recipe.write_text(recipe.read_text().replace("platforms = [", "broken = true; platforms = ["))
+    (variant,) = select(matrix_reader.load(hub.world.root / "matrix.toml"), ["cpu-avx2"])
+    with_env = {**os.environ, **hub.world.env}
+    code = (
+        "from pathlib import Path; from build_pytorch.matrix import matrix_reader as m; "
+        "from build_pytorch.nix import derivations as d; "
+        "v = [v for v in m.load().variants if v.id == 'cpu-avx2']; "
+        "print(d.evaluate(Path('.').resolve(), v).derivations[v[0].package].broken)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=hub.world.root,
+        env=with_env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+    assert variant.package == recipe.stem
+
+
+def test_what_cannot_be_evaluated_is_shown_as_unknown() -> None:
+    facts = PackageFacts(problem="Nix is not installed")
+    assert facts.text == (
+        "unknown system, closure of unknown size, broken or not: unknown (Nix is not installed)"
+    )
+
+
+# --- platforms ---
+
+
+def result_for(fleet: Matrix, id_: str) -> evidence.VariantResult:
+    """A built variant with evidence."""
+    (variant,) = select(fleet, [id_])
+    event = ledger.Tested(
+        at=ledger.now(),
+        release=variant.release_name,
+        variant=id_,
+        digest="sha256:0123456789abcdef",
+        by="inspect",
+        outcome="passed",
+        output="/nix/store/x",
+    )
+    return evidence.VariantResult(
+        variant=variant, digest=event.digest, output=event.output, inspect=event
+    )
+
+
+OTHER = "sm121-armv9" if this_system() == "x86_64-linux" else "cpu-avx2"
+
+
+def test_a_variant_of_another_platform_is_refused(fleet: Matrix) -> None:
+    """Flox writes the platform of the machine into the catalogue, whatever was built."""
+    result = result_for(fleet, OTHER)
+    wanted = result.variant.cpu.platform
+    refused = decide(result, "", without_evidence=True)
+    assert refused.action == "refused"
+    assert refused.reason == (
+        f"is for {wanted}, and Flox here publishes for {this_system()}; "
+        f"publish it there, or with --system {wanted}"
+    )
+    assert decide(result, "", without_evidence=False, system=wanted).action == "publish"
+
+
+def test_another_platform_is_told_to_flox(
+    fleet: Matrix, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in hub.world.env.items():
+        monkeypatch.setenv(name, value)
+    result = result_for(fleet, OTHER)
+    wanted = result.variant.cpu.platform
+    decided = decide(result, "acme", without_evidence=False, system=wanted)
+    done = carry_out(decided, result, hub.world.root, "acme", lambda _: None)
+    assert done.action == "published"
+    assert hub.calls == [f"publish -o acme --system {wanted} {result.variant.package}"]
 
 
 def test_a_dry_run_says_that_all_would_be_refused(hub: Hub) -> None:
@@ -314,6 +422,10 @@ def spoil(hub: Hub, fault: str) -> None:
             project.git("commit", "-q", "--allow-empty", "-m", "more")
         case "no remote":
             project.git("remote", "remove", "origin")
+        case "unlocked":
+            project.git("rm", "-q", "--cached", ".flox/env/manifest.lock")
+            project.git("commit", "-q", "-m", "without the lock")
+            project.git("push", "-q")
         case "logged out":
             (hub.folder / "logged_in").unlink()
         case _:
@@ -325,6 +437,10 @@ def spoil(hub: Hub, fault: str) -> None:
     [
         ("dirty", "uncommitted changes: README.md"),
         ("untracked", "not tracked by Git: git add .flox/pkgs/pytorch-python313-cpu-avx2.nix"),
+        (
+            "unlocked",
+            ".flox/env/manifest.lock is not tracked by Git, and Flox requires it; git add",
+        ),
         ("unpushed", "this commit is on no remote branch: git push"),
         ("no remote", "the checkout has no remote"),
         ("logged out", "not logged in at FloxHub: flox auth login"),
@@ -349,6 +465,7 @@ def test_what_flox_would_refuse_is_reported_before_anything_is_published(
         (["cpu-avx3"], "did you mean"),
         (["cpu-avx2", "--org=-x"], 'found "-x"; allowed: letters'),
         (["cpu-avx2", "--org=a/b"], 'found "a/b"'),
+        (["cpu-avx2", "--system", "arm64"], 'found "arm64"; allowed: x86_64-linux or aarch64'),
         (["cpu-avx2", "--org", ""], "a variable that is not set"),
     ],
 )

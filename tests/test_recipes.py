@@ -277,7 +277,7 @@ def test_damaged_stored_texts_are_rendered_again(
 
 @needs_nix
 def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_path: Path) -> None:
-    """A caller hands in nixpkgs: 44 packages, three imports, the same derivations."""
+    """A caller hands in nixpkgs: 44 packages, five imports, the same derivations."""
     (tmp_path / "model").symlink_to(recipe_evaluation.MODEL)
     (tmp_path / "nixpkgs.nix").write_text(
         'args: builtins.trace "imported ${args.system}" (import ./model args)\n'
@@ -293,11 +293,14 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
           (builtins.attrNames (builtins.readDir {folder}));
         kind = file:
           if builtins.match ".*-cpu-.*" file != null then "cpu"
-          else if builtins.match ".*-armv.*" file != null then "arm" else "x86";
+          else (if builtins.match ".*-sm110-.*" file != null then "thor_" else "")
+            + (if builtins.match ".*-armv.*" file != null then "arm" else "x86");
         given = kind: import {tmp_path}/nixpkgs.nix (arguments.${{kind}});
         arguments = {{
           x86 = gpu // {{ system = "x86_64-linux"; }};
           arm = gpu // {{ system = "aarch64-linux"; }};
+          thor_x86 = thor // {{ system = "x86_64-linux"; }};
+          thor_arm = thor // {{ system = "aarch64-linux"; }};
           cpu = {{
             system = "x86_64-linux";
             config = {{ allowUnfree = true; }};
@@ -307,6 +310,19 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
         gpu = {{
           config = {{ allowUnfree = true; cudaSupport = true; }};
           overlays = [ (final: prev: {{ cudaPackages = final.cudaPackages_13; }}) magma torch ];
+        }};
+        thor = gpu // {{ overlays = [ nccl magma thor_magma torch ]; }};
+        nccl = final: prev: {{
+          cudaPackages = final.cudaPackages_13.overrideScope (_: cprev: {{
+            nccl = cprev.nccl.overrideAttrs (old: {{
+              makeFlags = old.makeFlags ++ [ "NVCC_GENCODE=-gencode=arch=compute_110,code=sm_110" ];
+            }});
+          }});
+        }};
+        thor_magma = final: prev: {{
+          magma = prev.magma.overrideAttrs (old: {{
+            cmakeFlags = old.cmakeFlags ++ [ "-DCMAKE_CUDA_ARCHITECTURES=110" "-DMIN_ARCH=1100" ];
+          }});
         }};
         magma = final: prev: {{
           magma = prev.magma.overrideAttrs (old: {{
@@ -336,7 +352,7 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
             }};
           }};
         }};
-        shared = {{ x86 = given "x86"; arm = given "arm"; cpu = given "cpu"; }};
+        shared = builtins.mapAttrs (kind: _: given kind) arguments;
       in
       map (file: {{
         alone = (recipe file {{ }}).drvPath;
@@ -356,4 +372,4 @@ def test_all_recipes_share_one_import_for_each_system_and_set_of_overlays(tmp_pa
     together, imports_together = evaluated("together")
     assert alone == together
     assert len(set(alone)) == 44
-    assert (imports_alone, imports_together) == (44, 3)
+    assert (imports_alone, imports_together) == (44, 5)

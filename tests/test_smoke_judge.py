@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
-from conftest import Project
+from conftest import PROJECT, Project
 from smoke_reports import FIXTURES, Raw, change, device, raw, report, right, variant, without_gpu
 
 from build_pytorch.base.console import Screen
@@ -46,6 +47,17 @@ def test_the_script_has_every_test_of_the_specification() -> None:
     wanted = [f"{where} {name}" for where in ("cpu", "cuda") for name in both]
     wanted += [f"cuda {name}" for name in gpu] + ["cpu solve", "cpu matmul int8"]
     assert set(wanted) <= set(NAMES)
+
+
+def test_the_page_says_what_each_test_with_a_need_needs() -> None:
+    page = (PROJECT / "docs/how-to/test-on-hardware.md").read_text()
+    rows = dict(re.findall(r"(?m)^\| ([a-z0-9 -]+) \| (.*?) \|", page))
+    for test in script.tests():
+        if test.capability or test.magma or test.torch or test.optional:
+            needs = rows[test.name.partition(" ")[2]]
+            for need in filter(None, (test.capability, test.torch)):
+                assert need in needs, test.name
+            assert ("optional" in needs) is bool(test.optional), test.name
 
 
 @pytest.mark.parametrize("name", NAMES)

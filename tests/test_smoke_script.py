@@ -233,9 +233,21 @@ def test_the_triton_that_this_pytorch_requires_is_a_fact(
     assert (document["torch"]["triton"], document["torch"]["triton_required"]) == (None, required)
 
 
-def test_a_requirement_of_the_installed_pytorch_precedes_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "required"),
+    [
+        ("triton==3.7.1; platform_system == 'Linux'", "3.7.1"),
+        ('triton (==3.2.0) ; platform_system == "Linux"', "3.2.0"),
+        ('triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"', "~=3.8.0"),
+        ("pytorch-triton==3.6.0+git1", "3.6.0"),
+        ("tritonclient==1.0", "3.6.0"),
+    ],
+)
+def test_a_requirement_of_the_installed_pytorch_precedes_the_table(
+    tmp_path: Path, line: str, required: str
+) -> None:
     for name, version, requires in (
-        ("torch", "2.10.0", "triton==3.7.1; x"),
+        ("torch", "2.10.0", line),
         ("triton", "3.5.1", ""),
     ):
         folder = tmp_path / f"{name}-{version}.dist-info"
@@ -245,7 +257,7 @@ def test_a_requirement_of_the_installed_pytorch_precedes_the_table(tmp_path: Pat
         (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines]) + "\n")
     document = with_fake(tmp_path, GOOD)
     assert document["torch"]["triton"] == "3.5.1"
-    assert document["torch"]["triton_required"] == "3.7.1"
+    assert document["torch"]["triton_required"] == required
 
 
 def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path) -> None:

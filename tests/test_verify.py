@@ -411,8 +411,8 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     project.edit(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]')
     project.edit(
         ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
-        "  patches = [];\n\n  # Read",
-        '  patches = builtins.trace "warning: this is old" [];\n\n  # Read',
+        "  patches = [];\n\n  # Only",
+        '  patches = builtins.trace "warning: this is old" [];\n\n  # Only',
     )
     done = project.run(
         "nox", "-s", "verify", "--", "--pinned", "--json", "--only", "evaluation", env=store

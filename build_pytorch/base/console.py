@@ -61,7 +61,7 @@ class Screen:
         if len(head) + len(text) <= WIDTH and "\n" not in text:
             self.line(f"{self.paint(head, colour)}{text}".rstrip())
             return
-        import textwrap
+        import textwrap  # here, as most output fits
 
         first, *rest = textwrap.wrap(
             text,

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, git
-from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.console import WIDTH, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 
 
@@ -227,7 +227,9 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
         label = f"{group:<6}" if group else ""
         for action, what, reason in rows:
             head = f"  {label}{action:<9}  "
-            screen.fold(head, f"{visible(what)}: {visible(reason)}", _COLOURS.get(action, ""))
+            gap = " " if len(f"{head}{what}: {reason}") <= WIDTH else "\n    "
+            painted = screen.paint(head, _COLOURS.get(action, ""))
+            screen.line(f"{painted}{visible(what)}:{gap}{visible(reason)}")
 
 
 _COLOURS: Final = {

@@ -67,18 +67,23 @@ def read_text_below(root: Path, name: str | PurePath) -> str:
 
 
 def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
-    """Return the bytes of a regular file that the user names; links are followed. Raises OSError.
+    """Return the bytes of a regular file that the user names. Raises OSError as `open_named`."""
+    name = Path("standard input") if or_stdin and str(path) == "-" else path
+    return _read(open_named(path, or_stdin=or_stdin), name, limit)
+
+
+def open_named(path: Path, *, or_stdin: bool = False) -> int:
+    """Open a regular file that the user names, for reading; links are followed. Raises OSError.
 
     With `or_stdin`, `-` is standard input, and `/dev/stdin` or `/dev/fd/N` may be a pipe.
     """
     if or_stdin and str(path) == "-":
-        return _read(os.dup(0), Path("standard input"), limit)
+        return os.dup(0)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if or_stdin and (str(path) == "/dev/stdin" or path.parent == Path("/dev/fd")):
         os.set_blocking(descriptor, True)
-    else:
-        _regular(descriptor, path)
-    return _read(descriptor, path, limit)
+        return descriptor
+    return _regular(descriptor, path)
 
 
 def create_below(root: Path, name: str | PurePath) -> BinaryIO:

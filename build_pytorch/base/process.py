@@ -141,12 +141,17 @@ def start(
         process = _started(argv, cwd=cwd, env=env, stdin=source, stdout=stdout, stderr=stderr)
         outputs.pop_all()
         running = Running(process, stdout, stderr)
+    _limit_memory(process.pid, memory)
+    return running
+
+
+def _limit_memory(pid: int, memory: int | None) -> None:
+    """Lower the limit of a process's address space to so many bytes (Linux)."""
     if memory and hasattr(resource, "prlimit"):
         with contextlib.suppress(ProcessLookupError):
-            limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
+            limits = resource.prlimit(pid, resource.RLIMIT_AS)
             lowest = min(n for n in (memory, *limits) if n != resource.RLIM_INFINITY)
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (lowest, lowest))
-    return running
+            resource.prlimit(pid, resource.RLIMIT_AS, (lowest, lowest))
 
 
 def capture(
@@ -163,21 +168,30 @@ def capture(
 
 
 @contextlib.contextmanager
-def piped(argv: Sequence[str]) -> Iterator[IO[bytes]]:
+def piped(
+    argv: Sequence[str], timeout: float | None = None, memory: int | None = None
+) -> Iterator[IO[bytes]]:
     """Run a program and yield its stdout as a pipe; its output is never held as a whole.
 
-    The program is killed if the caller leaves early. Raises ToolError if it is missing, or if it
-    fails after its whole output was read.
+    The program is killed if the caller leaves early, or after `timeout` seconds; `memory` limits
+    its address space. Raises ToolError if it is missing, or if it fails after its whole output was
+    read.
     """
     with tempfile.TemporaryFile() as stderr:
         process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+        timer = threading.Timer(timeout or 0, process.kill)
+        timer.daemon = True
         try:
+            _limit_memory(process.pid, memory)
+            if timeout is not None:
+                timer.start()
             assert process.stdout is not None  # noqa: S101 - a pipe, see above
             with process.stdout as out:
                 yield out
                 is_read = not out.read(1)
             code = process.wait()
         finally:
+            timer.cancel()
             process.kill()
             process.wait()
         if code and is_read:

@@ -25,9 +25,9 @@ def minor_version(version: str) -> str:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a text from outside, for comparing.
+    """Return the leading numbers of a text from outside, for comparing; never raises.
 
-    Such as (2, 10, 0) for `2.10.0+cu130`. Empty if it begins with no number; never raises.
+    For `2.9.1+cu130` (2, 9, 1); empty if the text begins with no number.
     """
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
     return tuple(map(int, found[0].split("."))) if found else ()

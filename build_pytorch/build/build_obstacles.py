@@ -32,28 +32,32 @@ _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: versi
 def before_evaluation(
     matrix: Matrix, root: Path, variants: Sequence[Variant], *, force: bool
 ) -> Iterator[str]:
-    """Yield result links whose name is taken, and recipes in which verification finds errors."""
+    """Yield taken names of result links, sources without hash, recipes with errors."""
     for variant in variants:
         link = artefacts.link(root, variant)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
     if force or not variants:
         return
+    untaken = [(v.release_name, table) for v in variants for table in v.untaken_hashes]
+    for name, table in dict.fromkeys(untaken):
+        fix = f"`invoke prefetch --only {table}` takes it"
+        yield f"matrix.toml: release.{name}.{table} has no hash yet; {fix}"
     found = verification.verify(matrix, root, variants=variants).findings
-    wrong: dict[Variant, list[str]] = {}
+    wrong: dict[str, list[str]] = {}
     stale = []
     for variant in variants:
         ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
         if ids and _is_stale(matrix, root, variant):
             stale.append(variant.id)
         elif ids:
-            wrong[variant] = ids
+            wrong[variant.id] = ids
     if stale:
         yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
-    for variant, ids in wrong.items():
+    for name, ids in wrong.items():
         yield (
-            f"{variant.id}: verification finds {', '.join(dict.fromkeys(ids))}; "
-            f"`invoke verify {variant.id}` shows where, --force builds it anyway"
+            f"{name}: verification finds {', '.join(dict.fromkeys(ids))}; "
+            f"`invoke verify {name}` shows where, --force builds it anyway"
         )
 
 

@@ -70,10 +70,10 @@ class PlainReader:
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the line with its owner: `package` for the variant's own build."""
-        return self.read_text(plain_text(line.decode("utf-8", errors="replace")))
+        return self.owned(plain_text(line.decode("utf-8", errors="replace")))
 
-    def read_text(self, text: str) -> Iterator[LogLine]:
-        """Return the line with its owner."""
+    def owned(self, text: str) -> Iterator[LogLine]:
+        """Return a line as text with its owner."""
         if text.startswith("building '") and (built := _BUILDING.match(text)):
             self._current = self.owner(built[1])
             yield LogLine("", text)
@@ -112,7 +112,8 @@ class ForeignReader(PlainReader):
             self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
         if text.startswith("##["):
             self._is_script = text.startswith("##[group]Run ")
-        if failed := _FAILED.match(text):
+        is_error = text.startswith("error: ")
+        if is_error and (failed := _FAILED.match(text)):
             self._failed = self.owner(failed[1])
         if self._is_script:
             yield LogLine("", f"##{text}")
@@ -120,14 +121,14 @@ class ForeignReader(PlainReader):
             for found in self._nix.read(text.encode("utf-8", errors="replace")):
                 owner = self.owner(found.derivation) if found.derivation else ""
                 yield LogLine(owner, found.text, found.phase, found.began, found.where)
-        elif quoted := _QUOTED_BY_NIX.match(text):
+        elif text.startswith(" ") and (quoted := _QUOTED_BY_NIX.match(text)):
             yield LogLine(self._failed, text[quoted.end() :])
-        elif self._is_ours and not text.startswith("error: "):
+        elif self._is_ours and not is_error:
             # Lines of dependencies have a prefix, those of the variant have none.
             prefix = _PREFIX.match(text)
             yield LogLine(prefix[1] if prefix else self.package, text)
         else:
-            yield from self.read_text(text)
+            yield from self.owned(text)
 
     def owner(self, name: str) -> str:
         """Return the owner of lines of a derivation: `package` or its name."""
@@ -263,7 +264,7 @@ class BuildProgress:
             self._after_mismatch = 4
         if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
             self._after_mismatch -= 1
-            self._mismatches.append(text)
+            self._mismatches.append(text[:500])
 
     @property
     def mismatch(self) -> str:

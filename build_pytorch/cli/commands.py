@@ -187,6 +187,9 @@ class PublishCommandOptions(CommandOptions, frozen=True):
 
     variants: _SomeVariants = ()
     org: Annotated[str, "NAME", "FloxHub organization (default: your own)"] = ""
+    system: Annotated[
+        str, "PLATFORM", "publish for this platform from another one (Flox: --system)"
+    ] = ""
     without_evidence: Annotated[
         bool, "also publish variants that have no evidence; the ledger records it"
     ] = False

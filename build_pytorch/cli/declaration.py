@@ -166,7 +166,6 @@ def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list
     """
     specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
     names = next((spec.field for spec in specs.values() if spec.is_positional), "")
-    specs.pop(f"--{names}", None)
     given: dict[str, Any] = {}
     rest = list(words)
     while rest and (names or _is_option(rest[0])):

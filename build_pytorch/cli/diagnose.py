@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from pathlib import Path
+from typing import Any, Final
 
+from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.build.log_diagnosis import (
@@ -35,41 +36,32 @@ def run(options: DiagnoseOptions) -> int:
     chosen = select(matrix, [options.variant]) if options.variant else ()
     if len(chosen) > 1:
         raise BuildPytorchError(f"--variant {options.variant}: names several; name one")
-    with _opened(name) as stream:
-        lines = split_lines(_chunks(stream, name), _CHUNK)
-        head = list(itertools.islice(lines, _HEAD))
-        variant = chosen[0] if chosen else named_variant(matrix, head)
-        diagnosis = diagnose(itertools.chain(head, lines), variant)
+    lines = split_lines(_chunks(name), _CHUNK)
+    head = list(itertools.islice(lines, _HEAD))
+    variant = chosen[0] if chosen else named_variant(matrix, head)
+    diagnosis = diagnose(itertools.chain(head, lines), variant)
     if options.json:
-        print_json(_document(diagnosis), sys.stdout)
+        print_json(document(diagnosis), sys.stdout)
     else:
-        _show(Screen(sys.stdout), name, diagnosis, is_given=bool(chosen))
+        show(Screen(sys.stdout), name, diagnosis, is_given=bool(chosen))
     return EXIT_OK
 
 
-def _opened(name: str) -> BinaryIO:
-    """Open a regular file or standard input; opening a FIFO or a device would wait."""
-    if name == "-":
-        return sys.stdin.buffer
+def _chunks(name: str) -> Iterator[bytes]:
+    """Yield the pieces of a log: logs may be larger than memory."""
+    descriptor = -1
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BuildPytorchError(f"{name}: not a regular file; for a pipe, name - as the log")
-    return os.fdopen(descriptor, "rb", buffering=0)
-
-
-def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    try:
-        while chunk := stream.read(_CHUNK):
+        descriptor = files.open_named(Path(name), or_stdin=True)
+        while chunk := os.read(descriptor, _CHUNK):
             yield chunk
     except OSError as error:
         raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def _document(diagnosis: LogDiagnosis) -> dict[str, Any]:
+def document(diagnosis: LogDiagnosis) -> dict[str, Any]:
     """Return the document of --json."""
     stop, failure = diagnosis.stop, diagnosis.failure
     return {
@@ -89,7 +81,8 @@ def _document(diagnosis: LogDiagnosis) -> dict[str, Any]:
     }
 
 
-def _show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool) -> None:
+def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:
+    """Print a diagnosis for people. `is_given`: the user named the variant."""
     log = "standard input" if name == "-" else name
     variant = diagnosis.variant
     whose = f"{variant.id}" if variant else "unknown variant, see --variant"

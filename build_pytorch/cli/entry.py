@@ -75,8 +75,9 @@ def guarded(run: Callable[[], int]) -> int:
     """
     gc.disable()  # runs are short, so garbage collection only costs time
     _prepare_streams()
-    handlers = _signals_raise()
+    handlers: dict[int, Any] = {}
     try:
+        handlers |= _signals_raise()
         with reporting_missing_packages():
             return run()
     except BuildPytorchError as error:
@@ -90,9 +91,9 @@ def guarded(run: Callable[[], int]) -> int:
         where = error.filename or "standard output"
         return _complain([f"{where}: {error.strerror}; fix that and run again"], EXIT_BAD_INPUT)
     finally:
-        process.kill_all()
-        for number, handler in handlers.items():
+        for number, handler in handlers.items():  # first: nothing catches their exceptions here
             signal.signal(number, handler)
+        process.kill_all()
 
 
 def _signals_raise() -> dict[int, Any]:

@@ -82,6 +82,8 @@ def _show(screen: Screen, variant: Variant, result: Inspection) -> None:
     for part in result.parts:
         reason = visible(f" ({part.reason})") if part.reason else ""
         screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}{reason}")
+        for note in part.notes:
+            screen.line(visible(f"    note   {note}"))
         for finding in part.findings:
             found = visible(f"{finding.path}: {finding.found}")
             screen.line(f"    {paint(finding.severity)}  {found}")

@@ -45,8 +45,7 @@ def run(options: PrefetchOptions) -> int:
         rows.append(row)
         screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.fetcher})")
     screen.diff(matrix_editor.change(path, fleet.text, new).diff())
-    is_trusted = options.accept or options.from_log
-    refused = [item for item in fetched if item.is_moved and not is_trusted]
+    refused = [item for item in fetched if item.is_moved and not options.accept]
     for item in refused:
         screen.line(
             f"warning: {item.source.label} changed: the hash of {item.source.taken_for} was "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections import Counter
-from typing import Final
+from typing import Any, Final, get_args
 
 from msgspec.structs import asdict, replace
 
@@ -14,8 +15,15 @@ from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, Bu
 from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.cli.commands import PublishCommandOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.selection import select
-from build_pytorch.publish.publication import carry_out, decide, unmet_preconditions
+from build_pytorch.publish.publication import (
+    PackageFacts,
+    carry_out,
+    decide,
+    package_facts,
+    unmet_preconditions,
+)
 from build_pytorch.results import evidence
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -29,26 +37,29 @@ def run(options: PublishCommandOptions) -> int:
     Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
     in, not clean, not pushed; and for a missing selection.
     """
-    if not options.variants:
-        raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
+    _check(options)
     root, org = options.root, options.org
-    if org and not _ORGANIZATION.fullmatch(org):
-        raise BuildPytorchError(f'--org: found "{org}"; allowed: letters, digits, - and _')
     is_allowed = options.without_evidence or options.unproved
     variants = select(matrix_reader.load(), options.variants)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     known = evidence.look(root, variants)
-    rows = [decide(known[v.package], org, without_evidence=is_allowed) for v in variants]
+    judged = functools.partial(
+        decide, organization=org, without_evidence=is_allowed, system=options.system
+    )
+    rows = [judged(known[v.package]) for v in variants]
+    ready = [known[row.package] for row in rows if row.action == "publish"]
+    facts = package_facts(root, ready)
     width = max(len(row.variant) for row in rows)
     for row in rows:
         action = screen.paint(f"{row.action:<9}", _COLOURS.get(row.action, "dim"))
         screen.line(f"  {action}  {row.variant:<{width}}  {visible(row.reason)}")
+        if row.package in facts:
+            screen.line(f"  {'':<9}  {'':<{width}}  {visible(facts[row.package].text)}")
 
     obstacles = list(unmet_preconditions(root, variants))
     lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
     if options.dry_run:
-        ready = sum(row.action == "publish" for row in rows)
-        would = f"dry run: {ready} would be published"
+        would = f"dry run: {len(ready)} would be published"
         screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
     elif obstacles:
         refused = {"action": "refused", "reason": obstacles[0]}
@@ -58,7 +69,7 @@ def run(options: PublishCommandOptions) -> int:
             known = evidence.look(root, variants)  # another run may have published meanwhile
             for number, variant in enumerate(variants):
                 result = known[variant.package]
-                row = decide(result, org, without_evidence=is_allowed)
+                row = judged(result)
                 rows[number] = carry_out(row, result, root, org, lambda t: screen.line(visible(t)))
         count = Counter(row.action for row in rows)
         already, bad = count["already"], count["refused"] + count["failed"]
@@ -69,8 +80,26 @@ def run(options: PublishCommandOptions) -> int:
     is_bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if is_bad else EXIT_OK
     if options.json:
-        shown = [asdict(row) for row in rows]
+        shown = [asdict(row) | _facts(facts.get(row.package)) for row in rows]
         print_json({"variants": shown, "obstacles": obstacles, "exit_code": code}, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
+
+
+def _facts(facts: PackageFacts | None) -> dict[str, Any]:
+    """Return what --json says of a package that is to be published, beside the decision."""
+    found = facts or PackageFacts()
+    return {"system": found.system, "broken": found.broken, "closure_bytes": found.closure}
+
+
+def _check(options: PublishCommandOptions) -> None:
+    """Raise BuildPytorchError for arguments that cannot be meant."""
+    if not options.variants:
+        raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")
+    org = options.org
+    if org and not _ORGANIZATION.fullmatch(org):
+        raise BuildPytorchError(f'--org: found "{org}"; allowed: letters, digits, - and _')
+    if options.system not in {"", *get_args(Platform)}:
+        known_ones = " or ".join(get_args(Platform))
+        raise BuildPytorchError(f'--system: found "{options.system}"; allowed: {known_ones}')

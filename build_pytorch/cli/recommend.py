@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.console import WIDTH, Screen, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.hardware import explain, resolver, saved_machines
@@ -60,9 +60,9 @@ def run(options: RecommendOptions) -> int:
 def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
     """Print what is known of a machine, the flags that decide, and what could not be detected."""
     for line in explain.machine_lines(machine, isas):
-        screen.line(visible(line))
+        screen.fold("", visible(line), indent=9)
     for note in machine.notes:
-        screen.line(screen.paint(visible(f"note     {note}"), "yellow"))
+        screen.fold("note     ", visible(note), "yellow", indent=9)
 
 
 def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
@@ -115,7 +115,10 @@ def _show(
     """Print an answer; `which` names its GPUs if there are others."""
 
     def line(text: str, colour: str = "") -> None:
-        screen.line(screen.paint(visible(text), colour))
+        if len(text) <= WIDTH:
+            screen.line(screen.paint(visible(text), colour))
+        else:
+            screen.fold("", visible(text))
 
     if waits := answer.waits_for_driver:
         why = waits.obstacles[0].text
@@ -146,7 +149,7 @@ def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) ->
         width = min(max(len(first) for first, _ in rows), _WIDTH)
         screen.line(title)
         for first, second in rows:
-            screen.line(visible(f"  {first:<{width}}  {second}"))
+            screen.fold(visible(f"  {first:<{width}}  "), visible(second), indent=width + 4)
 
 
 def _state(known: VariantResult) -> str:

@@ -188,10 +188,13 @@ def show(screen: Screen, case: SmokeCase) -> None:
         screen.line(screen.paint(variant.package, "bold"))
         for line in _facts(variant, report):
             screen.line(visible(line))
+        width = max(len(test.name) for test in report.declared)
         for test in report.tests:
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
-                screen.line(f"  {painted} {visible(f'{test.name:<25} {_detail(test)}')}".rstrip())
+                screen.line(
+                    f"  {painted} {visible(f'{test.name:<{width}} {_detail(test)}')}".rstrip()
+                )
     for note in case.judgement.notes:
         screen.line(visible(f"note: {note}"))
     _print_verdict(screen, case)

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
 from build_pytorch.cli.commands import VerifyOptions
@@ -32,7 +31,6 @@ def run(options: VerifyOptions) -> int:
         only=options.only,
         strict=options.strict,
         pinned=options.pinned,
-        trusted=options.root.resolve() == paths.PROJECT,
         pages=reference_pages,
     )
     # Not at the top: every import ahead of the verification delays the start of Nix.
@@ -53,8 +51,9 @@ def run(options: VerifyOptions) -> int:
 
 def _describe(screen: Screen, name: str) -> None:
     found = registry.chosen([name] if name else [])
+    width = max(len(check.id) for check in found) + 2
     for check in found:
-        screen.fold(f"{check.id}: ", check.title, "bold")
+        screen.fold(f"{check.id:<{width}}", check.title, indent=width)
     if name:
         screen.fold("  Why: ", found[0].why, indent=7)
         screen.fold("  Fix: ", found[0].fix, indent=7)

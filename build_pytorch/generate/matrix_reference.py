@@ -55,6 +55,10 @@ def _comments() -> _Comments:
     """Return the docstring of each struct in model.py and the `#:` comments of its fields."""
     source = inspect.getsource(model)
     lines = source.splitlines()
+    # With -OO, ast.parse of Python 3.14 leaves docstrings out.
+    tree: Any = compile(
+        source, "model.py", "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0
+    )
     return {
         node.name: (
             ast.get_docstring(node) or "",
@@ -65,7 +69,7 @@ def _comments() -> _Comments:
                 if (meaning := lines[(field.end_lineno or 0) - 1].partition("#: ")[2])
             },
         )
-        for node in ast.parse(source).body
+        for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
 

@@ -23,7 +23,11 @@ System = Annotated[
 ]
 Flags = Annotated[
     str,
-    like("([a-z0-9_.-]+( [a-z0-9_.-]+)*)?", "flags of /proc/cpuinfo, separated by one space"),
+    like(
+        "([a-z0-9_.-]+( [a-z0-9_.-]+)*)?",
+        "flags of /proc/cpuinfo, separated by one space",
+        longest=20_000,
+    ),
 ]
 Driver = Annotated[
     str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")

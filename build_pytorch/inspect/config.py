@@ -6,19 +6,22 @@ there is only a folder, compiler flags are read from the libraries and versions 
 
 from __future__ import annotations
 
-import mmap
+import os
 import platform
 import re
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, structs
+from packaging.version import Version
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.files import read_named
 from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_features
-from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error
+from build_pytorch.inspect.elf_file import open_regular
+from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error, warning
 from build_pytorch.matrix.compatibility import sm_code
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
@@ -33,6 +36,16 @@ _ORIGIN: Final = "torch.__config__.show()"
 _CXX: Final = b"-fvisibility-inlines-hidden"
 """In CXX_FLAGS of every PyTorch (CMakeLists.txt), and in no other of its strings."""
 _NVCC: Final = b"-gencode;arch="
+_NO_CUPTI: Final = "-DLIBKINETO_NOCUPTI"
+"""In CXX_FLAGS of a build whose Kineto found no CUPTI (third_party/kineto's CMake, as
+cmake/Dependencies.cmake calls it). Debian's libtorch-cuda-2.6 has it; the official CUDA wheels of
+2.11, 2.14 and 2.15 do not (2026-11-21)."""
+_HAS_CUPTI: Final = "-DHAS_CUPTI"
+_SAYS_CUPTI: Final = Version("2.14")
+"""From here on the official CUDA wheels have the flag above."""
+_LONGEST: Final = 1 << 16
+"""Bytes on either side of what is searched for in a library."""
+_PIECE: Final = 1 << 24
 _NOT_ISA: Final = re.compile(
     r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+|tls-dialect=.+"
     r"|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
@@ -85,11 +98,22 @@ def _problems(variant: Variant, config: BuildConfig) -> Findings:
             yield error(config.origin, f"CXX_FLAGS without {' '.join(missing)}", f"all of {own}")
         if surplus := [flag for flag in flags if _is_surplus(flag, variant.cpu)]:
             yield error(config.origin, f"CXX_FLAGS with {' '.join(surplus)}", f"only {own}")
+        if variant.gpu:
+            yield from _without_cupti(config.origin, flags, Version(release.torch.version))
     if config.nvcc_flags is not None and variant.gpu:
         codes = sorted(set(re.findall(r"code=(\w+)", config.nvcc_flags)))
         if codes != [code := sm_code(variant.gpu.capability)]:
             found = f"nvcc compiled for {', '.join(codes) or 'nothing'}"
             yield error(config.origin, found, code)
+
+
+def _without_cupti(origin: str, flags: list[str], torch: Version) -> Findings:
+    expected = "a Kineto with CUPTI: without it torch.profiler records no CUDA activity"
+    fix = "give CMake the paths of CUPTI, as nixpkgs' pytorch-pr-108847.patch does"
+    if off := [flag for flag in flags if flag.startswith(_NO_CUPTI)]:
+        yield error(origin, f"CXX_FLAGS with {off[0]}", expected, fix)
+    elif torch >= _SAYS_CUPTI and _HAS_CUPTI not in flags:
+        yield warning(origin, f"CXX_FLAGS without {_HAS_CUPTI}", expected, fix)
 
 
 def _is_surplus(flag: str, cpu: CpuIsa) -> bool:
@@ -144,8 +168,10 @@ def from_text(text: str) -> BuildConfig:
 
 def from_files(folder: Path) -> BuildConfig:
     """Read the configuration from the libraries of a folder and from version.py beside it."""
-    source = folder.parent / "version.py"
-    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
+    try:
+        text = read_named(folder.parent / "version.py").decode(errors="replace")
+    except OSError:
+        text = ""
     cuda = _first(r"^cuda\b[^=\n]*= (None|'[^'\n]*'|\"[^\"\n]*\")", text)
     return BuildConfig(
         origin="the files",
@@ -162,15 +188,20 @@ def _first(pattern: str, text: str) -> str | None:
 
 
 def _string_with(library: Path, part: bytes) -> str | None:
-    """Return the string of a library that contains some bytes. Does not load the library."""
-    if not library.is_file() or not library.stat().st_size:
+    """Return the string of a library that contains some bytes, at most 64 KiB to either side."""
+    try:
+        file = open_regular(library)
+    except ToolError:
         return None
-    with (
-        library.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        at = data.find(part)
-        if at < 0:
-            return None
-        start, end = data.rfind(b"\0", 0, at) + 1, data.find(b"\0", at)
-        return data[start:end].decode("utf-8", errors="replace")
+    with file:
+        begin, data = 0, file.read(_PIECE)
+        while (at := data.find(part)) < 0:
+            if not (more := file.read(_PIECE)):
+                return None
+            begin += len(data)
+            data, begin = data[-len(part) :] + more, begin - len(data[-len(part) :])
+        first = max(0, begin + at - _LONGEST)
+        text = os.pread(file.fileno(), 2 * _LONGEST, first)
+    at += begin - first
+    end = text.find(b"\0", at)
+    return text[text.rfind(b"\0", 0, at) + 1 : end if end >= 0 else None].decode(errors="replace")

@@ -20,7 +20,7 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.model import CpuIsa
 
 try:
-    from iced_x86 import Code, CpuidFeature, Instruction
+    from iced_x86 import Code, CpuidFeature, EncodingKind, Instruction, OpCodeOperandKind
 except ImportError:  # no wheel for ARM on macOS
     raise ToolError("iced-x86: not installed; pip install iced-x86 (it may need Rust)") from None
 
@@ -33,6 +33,8 @@ class InstructionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     machine: int
     tiers: dict[str, str]
+    replacing: str
+    tiers_of_each: tuple[str, ...] = ()
     flags: dict[str, tuple[str, ...]]
     implied: dict[str, tuple[str, ...]]
     mnemonics: dict[str, tuple[str, ...]] = {}
@@ -89,6 +91,22 @@ def x86_features(code: int) -> Features:
     return frozenset(found - {"avx512f"} if is_implied else found)
 
 
+_XMM: Final = {
+    number
+    for name, number in vars(OpCodeOperandKind).items()
+    if isinstance(number, int) and name.startswith("XMM")
+}
+
+
+@functools.cache
+def is_replaced_x86(code: int) -> bool:
+    """Whether a compiler with -mavx emits another instruction instead: SSE without a VEX prefix."""
+    instruction = Instruction()
+    instruction.code = code  # type: ignore[assignment] # as above
+    found = instruction.op_code()
+    return found.encoding == EncodingKind.LEGACY and not _XMM.isdisjoint(found.op_kinds())
+
+
 # --- aarch64 ---
 
 _BY_NAME: Final = {
@@ -97,10 +115,14 @@ _BY_NAME: Final = {
 }
 ARM_INSTRUCTION: Final = re.compile(
     rf"\t(?=((?:{'|'.join(_BY_NAME[feature].pattern for feature in _ARM.mnemonics)})(?=[\t\n])"
+    r"|(?:ld|st)[al]?x[rp][bh]?(?=\t)|bl?(?=\t[^\n<]*<__aarch64_(?:cas|swp|ld))"
     r"|[a-z][a-z0-9]*(?=\t[^\n<]*?\b[zp][0-9][^\n<]*)"
     r"|(?:f[a-z0-9]+|[su]cvtf)(?=\t[^\n<]*(?:\bh[0-9]|\.[48]h)[^\n<]*))([^\n<]*))".encode()
 )
 """Finds mnemonic and operands of every instruction that may need more than baseline ARMv8-A."""
+REPLACED_ARM: Final = re.compile(rb"(?:ld|st)[al]?x[rp][bh]?|bl?")
+"""Of these mnemonics those that a compiler with ARMv8.1 does not emit: atomic operations as loops,
+or as calls of libgcc."""
 _HALF_BASELINE: Final = re.compile(r"fcvt[nl]?2?")
 """Conversions of half precision that ARMv8.0 has."""
 

@@ -1,99 +1,250 @@
-"""Device code: the GPU architectures in the libraries, read by cuobjdump of the CUDA toolkit."""
+"""Device code: PyTorch's own is for the variant's GPU architecture; NCCL and MAGMA bring theirs.
+
+The architectures are read from the library. Where some are not the variant's, the symbols decide
+whose code it is: device_code.toml has the patterns.
+"""
 
 from __future__ import annotations
 
 import re
-import sysconfig
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from build_pytorch.base import process
+import msgspec
+from msgspec import Struct
+from packaging.version import Version
+
+from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.libraries import read_elf
+from build_pytorch.inspect import fatbin
+from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.inspect.fatbin import DeviceObject
 from build_pytorch.inspect.part import Findings, PartRun, error, warning
-from build_pytorch.matrix.compatibility import sm_code
+from build_pytorch.matrix.compatibility import runs_on, sm_code
+from build_pytorch.matrix.model import Variant
 
-_ADDED_BY_PYTORCH: Final = {"sm_86": {"sm_89"}}
-"""caffe2/CMakeLists.txt compiles RowwiseScaledMM.cu for 8.9 too if 8.6 is selected. The official
-wheel, which selects 8.6 and not 8.9, has one sm_89 beside 456 sm_86."""
 
-_FOREIGN: Final = {"libtorch_cuda_linalg.so": "MAGMA, which is linked into it"}
-"""Libraries with device code of others: nixpkgs builds its static MAGMA for its own list, and that
-of the official wheel adds sm_50 and sm_60, which PyTorch's own code there does not have."""
+class CodeOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose device code it is. Bundled: compiled elsewhere, for a list of its own."""
 
+    symbol: str
+    bundled: bool = False
+
+
+class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An architecture that PyTorch adds for some files; the fields are in device_code.toml."""
+
+    base: str
+    code: str
+    cuda: str
+    torch: str
+    needed: bool = False
+
+
+class DeviceCodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of device_code.toml."""
+
+    owners: dict[str, CodeOwner]
+    added: tuple[AddedCode, ...]
+
+
+_TABLE: Final = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=DeviceCodeTable
+)
+OWNERS: Final = tuple(_TABLE.owners)
+_PATTERNS: Final = tuple(re.compile(owner.symbol) for owner in _TABLE.owners.values())
+_OWN: Final = "PyTorch"
+_NO_OWNER: Final = "unknown owner"
 _CUDA_LIBRARY: Final = "libtorch_cuda.so"
+
+Owned = list[tuple[DeviceObject, str]]
+"""Objects and their owners; "" for objects without functions."""
 
 
 def look(run: PartRun) -> Findings:
     """Compare the device code of every library with the GPU architecture of the variant."""
-    libraries, gpu = run.target.libraries(), run.target.variant.gpu
-    holding = [path for path in libraries if b".nv_fatbin" in read_elf(path).section_names]
-    run.figures["device_code"] = [library.name for library in holding]
-    run.subjects += [library.name for library in (holding if gpu else libraries)]
-    if gpu is None:
-        for library in libraries:
-            if library in holding or "cuda" in library.name:
-                found = "device code" if library in holding else "a library for CUDA"
-                yield error(library.name, found, "none in a CPU-only PyTorch")
+    files, variant = (
+        {path.name: read_elf(path) for path in run.target.libraries()},
+        run.target.variant,
+    )
+    holding = {name: elf for name, elf in files.items() if elf.named(fatbin.SECTION)}
+    run.figures["device_code"] = list(holding)
+    run.subjects += holding if variant.gpu else files
+    if variant.gpu is None:
+        for name in files:
+            if name in holding or "cuda" in name:
+                found = "device code" if name in holding else "a library for CUDA"
+                yield error(name, found, "none in a CPU-only PyTorch")
         return
-    code = sm_code(gpu.capability)
-    if run.target.folder / _CUDA_LIBRARY not in holding:
+    code = sm_code(variant.gpu.capability)
+    if _CUDA_LIBRARY not in holding:
         run.subjects += [] if holding else [_CUDA_LIBRARY]
         cpu_only = "no device code in any library: this PyTorch is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
         yield error(_CUDA_LIBRARY, found, f"device code for {code}")
-    for number, library in enumerate(holding):
-        run.progress(f"device code of {library.name}", number, len(holding))
-        elf, ptx = (_listed(library, kind) for kind in ("elf", "ptx"))
-        run.figures[library.name] = {"elf": elf, "ptx": ptx}
-        yield from _problems(library.name, code, run.target.variant.package, elf, ptx)
+    added = [
+        each
+        for each in _TABLE.added
+        if each.base == variant.gpu.capability and _is_added(each, variant)
+    ]
+    undecided = []
+    for number, (name, elf) in enumerate(holding.items()):
+        run.progress(f"device code of {name}", number, len(holding))
+        objects = fatbin.device_objects(elf)
+        owned, reason = _owned(elf.path, objects, code, added)
+        run.figures[name] = _figures(owned)
+        run.notes += _notes(name, owned)
+        undecided += [f"{name}: {reason}"] if reason else []
+        yield from _problems(name, owned, code, added)
+        yield from _unusable(name, owned, variant.gpu.capability)
+    run.undecided = "; ".join(undecided)
 
 
-def installed_with_pip() -> str:
-    """Return the cuobjdump of NVIDIA's package for pip, which is not on PATH, or ""."""
-    site_packages = Path(sysconfig.get_path("purelib"))
-    return str(max(site_packages.glob("nvidia/*/bin/cuobjdump"), default=""))
+def _is_added(added: AddedCode, variant: Variant) -> bool:
+    release = variant.release
+    return (
+        release.cuda is not None
+        and Version(release.cuda.version) >= Version(added.cuda)
+        and Version(release.torch.version) >= Version(added.torch)
+    )
 
 
-def _listed(library: Path, kind: str) -> dict[str, int]:
-    """Return how many files of a kind (elf, ptx) a library contains for each architecture.
+def _own(code: str) -> set[str]:
+    """Return the names of one architecture; a, f: features of these GPUs or of their family."""
+    return {code, f"{code}a", f"{code}f"}
 
-    Raises ToolError if cuobjdump is not installed or cannot read the library.
+
+def _is_right(each: DeviceObject, code: str, added: Sequence[AddedCode]) -> bool:
+    fitting = _own(code).union(one.code for one in added)
+    return not _own(code).isdisjoint(each.cubins) and fitting.issuperset(each.cubins)
+
+
+def _owned(
+    library: Path, objects: Sequence[DeviceObject], code: str, added: Sequence[AddedCode]
+) -> tuple[Owned, str]:
+    """Return each object with its owner, and what could not be decided.
+
+    Objects of an unknown owner whose architectures are right count as PyTorch's.
     """
-    program = "cuobjdump" if process.which("cuobjdump") else installed_with_pip()
-    found: Counter[str] = Counter()
     try:
-        with process.piped([program or "cuobjdump", f"--list-{kind}", str(library)]) as out:
-            for line in out:
-                if match := re.search(rb"\.(sm_\d+[a-z]?)\.(?:cubin|ptx)", line):
-                    found[match[1].decode()] += 1
+        numbers = fatbin.owners(library, objects, owner_of)
     except ToolError as fault:
-        if "does not contain device code" not in str(fault):
-            raise
-    return dict(sorted(found.items()))
+        first, _, _ = str(fault).partition("\n")
+        numbers, reason = [len(OWNERS)] * len(objects), f": {first}"
+    else:
+        reason = ""
+    names = {**dict(enumerate(OWNERS)), len(OWNERS): _NO_OWNER, fatbin.NO_SYMBOLS: ""}
+    owned = [(each, names[number]) for each, number in zip(objects, numbers, strict=True)]
+    for index, (each, owner) in enumerate(owned):
+        if owner == _NO_OWNER and _is_right(each, code, added):
+            owned[index] = (each, _OWN)
+    unknown = [each for each, owner in owned if owner == _NO_OWNER]
+    if not unknown:
+        return owned, ""
+    number = f"{counted(len(unknown), 'object')} of {len(objects)}"
+    return owned, f"the owner of {number} cannot be told, with code for {_counts(unknown)}{reason}"
 
 
-def _problems(
-    library: str, code: str, package: str, elf: dict[str, int], ptx: dict[str, int]
-) -> Findings:
-    own = {code, f"{code}a", f"{code}f"}  # a, f: features of these GPUs or of their family only
-    if not own & elf.keys():
-        held = ", ".join(elf) or "nothing"
-        yield error(library, f"device code for {held}", f"for {code}")
-    fitting = own | _ADDED_BY_PYTORCH.get(code, set())
-    if extra := {name: number for name, number in elf.items() if name not in fitting}:
-        found = f"device code for {_counts(extra)}"
-        if foreign := _FOREIGN.get(library):
-            found += f", possibly from {foreign}"
-            fix = f"none needed: {package} works, and is larger than necessary"
-            yield warning(library, found, f"{code} and nothing else", fix)
-        else:
-            yield error(library, found, f"{code} and nothing else")
-    if ptx:
+def owner_of(symbol: str) -> int:
+    """Return the number of a symbol's owner in the table; their number if it has none."""
+    return next((n for n, each in enumerate(_PATTERNS) if each.search(symbol)), len(_PATTERNS))
+
+
+def _problems(library: str, owned: Owned, code: str, added: Sequence[AddedCode]) -> Findings:
+    ours = [each for each, owner in owned if owner == _OWN]
+    known = ours + [each for each, owner in owned if owner == _NO_OWNER]
+    if library == _CUDA_LIBRARY and not any(_own(code) & set(each.cubins) for each in known):
+        yield error(library, f"device code for {_counts(known) or 'nothing'}", f"for {code}")
+        return
+    if without := [each for each in ours if _own(code).isdisjoint(each.cubins) and each.cubins]:
+        found = f"{counted(len(without), 'object')} of PyTorch without code for {code}"
+        yield error(library, f"{found}, but for {_counts(without)}", f"{code} in each")
+    fitting = _own(code).union(each.code for each in added)
+    surplus = Counter(c for each in ours for c in each.cubins if c not in fitting)
+    if surplus:
+        found = f"device code of PyTorch for {_listing(surplus)}"
+        yield error(library, found, f"{code} and nothing else")
+    present = {name for each in known for name in each.cubins}
+    for each in added:
+        wanted = {each.code, f"{each.code[:-1]}f"}
+        if library == _CUDA_LIBRARY and each.needed and present.isdisjoint(wanted):
+            yield error(
+                library,
+                f"no {each.code} code: FP8 row-wise matrix products fail",
+                f"{each.code} in RowwiseScaledMM.cu, where {code} is asked for",
+                'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
+            )
+    if ptx := Counter(
+        name for each, owner in owned if owner in {_OWN, _NO_OWNER} for name in each.ptx
+    ):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
-        yield warning(library, f"PTX of {_counts(ptx)}", "none: recipes build binaries only", fix)
+        yield warning(library, f"PTX of {_listing(ptx)}", "none: recipes build binaries only", fix)
 
 
-def _counts(architectures: dict[str, int]) -> str:
-    return ", ".join(f"{name} ({number})" for name, number in architectures.items())
+def _unusable(library: str, owned: Owned, capability: str) -> Findings:
+    """Find bundled code that does not run on the variant's GPU."""
+    for name in _bundled(owned):
+        held = [each for each, owner in owned if owner == name]
+        lacking = [each for each in held if not _runs(each, capability)]
+        if lacking:
+            found = (
+                f"{len(lacking)} of {counted(len(held), 'object')} of {name} for {_counts(lacking)}"
+            )
+            fix = f"{name} fails on this GPU: build it for {capability} as well (cudaCapabilities)"
+            yield warning(library, found, f"code that runs on {capability}", fix)
+
+
+def _runs(each: DeviceObject, capability: str) -> bool:
+    """Whether one of the architectures runs on a GPU; PTX is compiled for newer ones."""
+    device = Version(capability)
+    plain = [_capability(code) for code in each.cubins if code[-1].isdecimal()]
+    return (
+        any(runs_on(built, capability) for built in plain)
+        or f"{sm_code(capability)}a" in each.cubins
+        or any(Version(_capability(code)) <= device for code in each.ptx if code[-1].isdecimal())
+    )
+
+
+def _capability(code: str) -> str:
+    number = code.removeprefix("sm_")
+    return f"{number[:-1] or 0}.{number[-1]}"
+
+
+def _bundled(owned: Owned) -> list[str]:
+    held = {owner for _, owner in owned}
+    return [name for name, owner in _TABLE.owners.items() if owner.bundled and name in held]
+
+
+def _notes(library: str, owned: Owned) -> list[str]:
+    return [
+        f"{library}: {name} for {_counts(each for each, owner in owned if owner == name)}"
+        for name in _bundled(owned)
+    ]
+
+
+def _figures(owned: Owned) -> dict[str, Any]:
+    """Return how many objects hold each architecture, together and for each owner."""
+
+    def count(objects: Iterable[DeviceObject]) -> dict[str, dict[str, int]]:
+        held = list(objects)
+        return {
+            "elf": dict(sorted(Counter(c for each in held for c in each.cubins).items())),
+            "ptx": dict(sorted(Counter(c for each in held for c in each.ptx).items())),
+        }
+
+    names = sorted({owner for _, owner in owned})
+    by_owner = {
+        name or "no functions": count(each for each, owner in owned if owner == name)
+        for name in names
+    }
+    return {**count(each for each, _ in owned), "owners": by_owner}
+
+
+def _counts(objects: Iterable[DeviceObject]) -> str:
+    return _listing(Counter(code for each in objects for code in each.cubins))
+
+
+def _listing(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({number})" for name, number in sorted(counts.items()))

@@ -26,7 +26,7 @@ PARTS: Final = (
     ),
     Part(
         "device-code",
-        "device code for the variant's GPU architecture, and for no other",
+        "PyTorch's device code is for the variant's GPU architecture, and for no other",
         "look at gpuTargets in the recipe and build again",
         device_code.look,
     ),

@@ -8,6 +8,7 @@ million instructions) takes 16 s of CPU time and 0.3 GiB; objdump and patterns f
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,10 @@ from iced_x86 import Decoder
 from build_pytorch.base import process
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import cpu_features, libraries
+from build_pytorch.inspect import cpu_features, fatbin, libraries
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
-from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange, ElfFile
+from build_pytorch.inspect.elf_file import ElfFile, read_elf
+from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
 from build_pytorch.inspect.part import Findings, PartRun, Progress, error, warning
 from build_pytorch.matrix.model import CpuIsa
 
@@ -37,6 +39,17 @@ _UNDECIDED_ONE_IN: Final = {UNKNOWN: 10_000, FOREIGN: 1_000}
 The official x86-64 wheel of 2.13.0, which is good, has 14 functions of unattributed code and 156
 of C above AVX2 after `strip -S`, of 347,768: one in 24,800 and one in 2,200."""
 
+_VECTOR_FUNCTIONS: Final = 300
+"""A library with so many common functions with the ISA's instructions has some of its highest
+family; see tiers_of_each in cpu_features.toml."""
+_MAIN: Final = "libtorch_cpu.so"
+_STANDARD_LIBRARY: Final = re.compile("_Z(?:GTt)?N?K?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)")
+"""Some compilers link parts of libstdc++ into each library, without our flags: 372 functions of
+libtorch.so in the official wheel, which has no other code."""
+_SECONDS: Final = 1800.0
+"""Time limit of objdump; libtorch_cpu.so for aarch64 takes 48 s on two cores."""
+_MEMORY: Final = 16 << 30
+"""Limit of its address space; the same library takes 0.29 GiB."""
 _SHOWN: Final = 5
 _KEPT: Final = 2000
 """Functions above the ISA that are kept by name; all are counted."""
@@ -55,9 +68,9 @@ _FIXES: Final = {
 class Scan:
     """The instructions of one library, counted by owner and by the features they need."""
 
-    def __init__(self, elf: ElfFile, allowed: Features) -> None:
+    def __init__(self, elf: ElfFile, cpu: CpuIsa) -> None:
         self.name = elf.path.name
-        self.allowed = allowed
+        self.allowed = cpu_features.allowed_features(cpu)
         self.code_bytes = sum(section.size for section in elf.code())
         self.depth, self.ranges = libraries.code_ranges(elf)
         names = [code.owner for code in self.ranges if code.name != NO_NAME]
@@ -70,11 +83,22 @@ class Scan:
         self.functions_above: Counter[str] = Counter()
         self.holders: Counter[tuple[str, str]] = Counter()
         """How many functions of an owner contain a feature."""
+        self.replacing = re.compile(INSTRUCTION_SETS[cpu.platform].replacing)
+        self.newer = self.older = 0
+        """Common functions with instructions that replace older ones, and with the older ones."""
+        self.has_device_code = elf.named(fatbin.SECTION) is not None
 
-    def add(self, code: CodeRange, counts: Counter[Features]) -> None:
+    def add(self, code: CodeRange, counts: Counter[Features], has_older: bool) -> None:
         """Count the instructions of one function that need more than the baseline."""
+        features = frozenset[str]().union(*counts)
+        if code.owner == COMMON and not _STANDARD_LIBRARY.match(code.name):
+            is_newer = any(map(self.replacing.fullmatch, features))
+            self.newer += is_newer
+            self.older += has_older and not is_newer
+        if not counts:
+            return
         self.found.setdefault(code.owner, Counter()).update(counts)
-        self.holders.update((code.owner, feature) for feature in frozenset().union(*counts))
+        self.holders.update((code.owner, feature) for feature in features)
         high = [features for features in counts if not features <= self.allowed]
         if high:
             self.functions_above[code.owner] += 1
@@ -100,6 +124,8 @@ class Scan:
             "seconds": round(self.seconds, 1),
             "functions": self.functions,
             "common_functions": self.common_functions,
+            "common_functions_with_newer_instructions": self.newer,
+            "common_functions_with_replaced_instructions": self.older,
             "code": {
                 owner: {
                     "functions_above": self.functions_above[owner],
@@ -116,13 +142,13 @@ def scan(elf: ElfFile, cpu: CpuIsa, progress: Progress) -> Scan:
     Raises ToolError, BuildPytorchError for an unknown compiler flag.
     """
     begin, shown = monotonic(), -1
-    result = Scan(elf, cpu_features.allowed_features(cpu))
+    result = Scan(elf, cpu)
     what = f"disassembling {result.name}, MB of code"
     decode = _decoded_x86 if cpu.platform == "x86_64-linux" else _disassembled_arm
-    for code, instructions, counts in decode(elf, result.ranges):
+    for code, instructions, counts, has_older in decode(elf, result.ranges):
         result.instructions += instructions
-        if counts:
-            result.add(code, counts)
+        if counts or has_older:
+            result.add(code, counts, has_older)
         if (done := (code.offset - result.ranges[0].offset) // 1_000_000) > shown:
             shown = done
             progress(what, done, result.code_bytes // 1_000_000)
@@ -130,8 +156,9 @@ def scan(elf: ElfFile, cpu: CpuIsa, progress: Progress) -> Scan:
     return result
 
 
-Counted = Iterator[tuple[CodeRange, int, Counter[Features]]]
-"""A range of code, its instructions, and how many of them need which features."""
+Counted = Iterator[tuple[CodeRange, int, Counter[Features], bool]]
+"""A range of code, its instructions, how many of them need which features, and whether it has
+instructions that a compiler with the features would have replaced."""
 
 
 def _decoded_x86(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
@@ -144,7 +171,7 @@ def _decoded_x86(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
             for number, times in codes.items():
                 if features := cpu_features.x86_features(number):
                     counts[features] += times
-            yield code, codes.total(), counts
+            yield code, codes.total(), counts, any(map(cpu_features.is_replaced_x86, codes))
 
 
 def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
@@ -152,20 +179,30 @@ def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
         return
     argv = [_objdump(elf.path), "-d", "--no-show-raw-insn", str(elf.path)]
     starts = [code.start for code in ranges]
-    code, instructions, counts = ranges[0], 0, Counter[Features]()
-    with process.piped(argv) as out:
+    code, instructions, counts, has_older = ranges[0], 0, Counter[Features](), False
+    with process.piped(argv, timeout=_SECONDS, memory=_MEMORY) as out:
         for line in out:
             instructions += b":\t" in line
             if (match := cpu_features.ARM_INSTRUCTION.search(line)) is None:
                 continue
-            address = int(line[: line.index(b":")], 16)
-            if not code.start <= address < code.end:
-                yield code, instructions, counts
+            address = _address(line)
+            if address >= 0 and not code.start <= address < code.end:
+                yield code, instructions, counts, has_older
                 code = ranges[max(0, bisect_right(starts, address) - 1)]
-                instructions, counts = 0, Counter()
-            if features := cpu_features.arm_features(match[1], match[2]):
+                instructions, counts, has_older = 0, Counter(), False
+            if cpu_features.REPLACED_ARM.fullmatch(match[1]):
+                has_older = True
+            elif features := cpu_features.arm_features(match[1], match[2]):
                 counts[features] += 1
-    yield code, instructions, counts
+    yield code, instructions, counts, has_older
+
+
+def _address(line: bytes) -> int:
+    """Return the address of an instruction; -1 for another line, such as an odd name."""
+    try:
+        return int(line[: line.index(b":")], 16)
+    except ValueError:
+        return -1
 
 
 def _objdump(library: Path) -> str:
@@ -184,7 +221,7 @@ def _objdump(library: Path) -> str:
 def look(run: PartRun) -> Findings:
     """Disassemble every library and compare the instructions with the CPU ISA."""
     cpu = run.target.variant.cpu
-    files = [libraries.read_elf(library) for library in run.target.libraries()]
+    files = [read_elf(library) for library in run.target.libraries()]
     run.subjects += [elf.path.name for elf in files]
     machine = INSTRUCTION_SETS[cpu.platform].machine
     wrong = [elf for elf in files if elf.machine != machine]
@@ -232,25 +269,49 @@ def _undecided(scans: Sequence[Scan]) -> Iterator[str]:
 
 
 def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
-    """Yield instructions that the flags allow and the compiled code lacks."""
+    """Yield instructions that the flags allow and the compiled code lacks, for each library."""
+    expected = f"code that was compiled with {' '.join(cpu.flags)}"
+    for each in scans:
+        if found := _not_compiled_for(cpu, each):
+            fix = "the flags did not reach the compiler: look at CXXFLAGS in the build log"
+            yield error(each.name, found, expected, fix)
     tier, family = cpu_features.highest_tier(cpu)
-    functions = sum(each.common_functions for each in scans)
     holders = sum((each.holders for each in scans), Counter[tuple[str, str]]())
-    most = max((holders[COMMON, feature] for feature in family), default=0)
     named = dict.fromkeys(cpu_features.named_features(cpu))
     absent = [feature for feature in named if not holders[COMMON, feature]]
-    if family and most * _ONE_IN < max(functions, 1):
-        holding = f"{counted(most, 'function')} of {functions} of PyTorch's common code"
-        yield error(
-            "libtorch_cpu.so",
-            f"{tier} instructions in {holding}",
-            f"code that was compiled with {' '.join(cpu.flags)}",
-            "the flags did not reach the compiler: look at CXXFLAGS in the build log",
-        )
-    elif absent:
+    fix = "no action, if another variant with the same flags has the same result"
+    if absent and any(holders[COMMON, feature] for feature in family):
         yield warning(
-            "libtorch_cpu.so",
+            _MAIN,
             f"no {', '.join(absent)} in the code compiled with the variant's flags",
             "some; compilers rarely emit them without intrinsics, so this is only a warning",
-            "no action, if another variant with the same flags has the same result",
+            fix,
         )
+    for each in scans if tier in INSTRUCTION_SETS[cpu.platform].tiers_of_each else ():
+        is_main, has = each.name == _MAIN, any(each.holders[COMMON, name] for name in family)
+        if each.newer >= _VECTOR_FUNCTIONS and not (is_main or has or each.has_device_code):
+            found = f"no {tier} instructions in {each.newer} functions with vector registers"
+            yield warning(each.name, found, expected, fix)
+
+
+def _not_compiled_for(cpu: CpuIsa, scanned: Scan) -> str:
+    """Return what shows that the flags did not reach the code of a library, or "".
+
+    A library may have little or no code that the flags change (libshm.so, libtorch.so). Host code
+    of .cu files never gets the flags, and NCCL and MAGMA, which are linked statically, have their
+    own; so of a library with device code only the total absence counts.
+    """
+    functions = scanned.common_functions
+    of = f"of {functions} of PyTorch's common code"
+    tier, family = cpu_features.highest_tier(cpu)
+    most = max((scanned.holders[COMMON, feature] for feature in family), default=0)
+    if scanned.name == _MAIN and family and most * _ONE_IN < max(functions, 1):
+        return f"{tier} instructions in {counted(most, 'function')} {of}"
+    if not any(map(scanned.replacing.fullmatch, cpu_features.allowed_features(cpu))):
+        return ""
+    if scanned.has_device_code:
+        is_wrong = functions >= _ONE_IN and scanned.newer * _ONE_IN < functions
+    else:
+        is_wrong = scanned.older > scanned.newer
+    found = f"instructions that these flags replace in {counted(scanned.older, 'function')} {of}"
+    return f"{found}, new ones in {scanned.newer}" if is_wrong else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,6 +17,9 @@ from build_pytorch.results.artefacts import Artefact
 
 Progress = Callable[[str, int, int], None]
 """Called with what is read, how much of it is done, and how much there is (0: unknown)."""
+
+_UNREADABLE: Final = (ArithmeticError, ValueError, LookupError, MemoryError, struct.error)
+"""What reading a file that somebody else made may raise besides ToolError and OSError."""
 
 _OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 """PyTorch's own libraries, not those that a wheel bundles."""
@@ -76,6 +80,8 @@ class PartRun(Struct):
     subjects: list[str] = []
     """The files or other things that the part looks at."""
     figures: dict[str, Any] = {}
+    notes: list[str] = []
+    """Facts for people that are neither right nor wrong."""
     undecided: str = ""
     """What could not be decided; if not empty, the part does not pass."""
 
@@ -91,6 +97,7 @@ class PartResult(Struct, frozen=True, kw_only=True):
     passed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     findings: tuple[PartFinding, ...] = ()
+    notes: tuple[str, ...] = ()
     figures: dict[str, Any] = {}
 
     @property
@@ -121,6 +128,8 @@ class Part(Struct, frozen=True):
             findings = tuple(structs.replace(f, fix=f.fix or self.fix) for f in self.look(run))
         except (ToolError, OSError) as reason:
             return self.skipped(str(reason).split("\n", maxsplit=1)[0])
+        except _UNREADABLE as reason:
+            return self.skipped(f"the files cannot be read: {type(reason).__name__}: {reason}")
         bad = {finding.path for finding in findings}
         severities = {finding.severity for finding in findings}
         state: PartState = "warning" if findings else "passed"
@@ -134,6 +143,7 @@ class Part(Struct, frozen=True):
             passed=() if run.undecided else tuple(n for n in run.subjects if n not in bad),
             failed=tuple(name for name in run.subjects if name in bad),
             findings=findings,
+            notes=tuple(run.notes),
             figures=run.figures,
         )
 

@@ -49,12 +49,14 @@ Capability = Annotated[str, like(r"[1-9][0-9]?\.[0-9]", _DOTTED)]
 Rev40 = Annotated[str, like("[0-9a-f]{40}", "a full Git revision, 40 hex digits")]
 _REV: Final = r"(v[0-9]+(\.[0-9]+){1,2}(-?rc[0-9]+)?|[0-9a-f]{40})"
 Rev = Annotated[str, like(_REV, "a tag such as v2.10.0 or 40 hex digits, never a branch")]
+NoRev = Annotated[str, like(f"({_REV})?", "the rev of the hash, or empty without a hash")]
 NoRev40 = Annotated[str, like("([0-9a-f]{40})?", "a full Git revision, or empty without a hash")]
-Sri = Annotated[str, like(_SHA256, "an SRI hash: sha256- and 44 base64 characters")]
-NoSri = Annotated[str, like(f"({_SHA256})?", "an SRI hash, or empty if not fetched yet")]
+_SRI: Final = "an SRI hash (sha256- and 44 base64 characters), or empty if not fetched yet"
+NoSri = Annotated[str, like(f"({_SHA256})?", _SRI)]
 GithubName = Annotated[str, like("[A-Za-z0-9][A-Za-z0-9_.-]*", "a GitHub owner or repository")]
 _HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&-]+"
 Url = Annotated[str, like(_HTTPS, "an https:// URL")]
+NoUrl = Annotated[str, like(f"({_HTTPS})?", "the URL of the hash, or empty without a hash")]
 FileName = Annotated[
     str, like(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix", "the name of a .nix file, without a folder")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -47,12 +46,12 @@ def decode(data: bytes, name: str = "matrix.toml") -> Matrix:
         what = f"found {len(data) / 1e6:.1f} MB; allowed: {_LARGEST / 1e6:.0f} MB at most"
         raise MatrixError(f"{name}:1: top level: {what}")
     try:
-        text = data.decode("utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8")
+        text = data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         what = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise _syntax_error(before, name, len(before), what) from None
-    if data.startswith(codecs.BOM_UTF8):
+    if text.startswith("\ufeff"):
         what = "begins with a byte order mark; save the file without one"
         raise MatrixError(f"{name}:1: top level: {what}")
     return parse(text, name)

@@ -31,8 +31,8 @@ class TorchSource(_TomlTable, frozen=True, kw_only=True):
     rev: ft.Rev  #: tag of the version, or a commit
     fetcher: Literal["fetchFromGitHub"]  #: Nix fetcher; determines what the hash covers
     submodules: bool  #: whether the hash covers the submodules
-    hash: ft.Sri  #: hash of the source tree
-    hash_of: ft.Rev  #: rev of the hash: Nix reuses an old source if only rev changes
+    hash: ft.NoSri  #: hash of the source tree
+    hash_of: ft.NoRev  #: rev of the hash: Nix reuses an old source if only rev changes
 
 
 class NixpkgsConfig(_TomlTable, frozen=True, kw_only=True):
@@ -78,8 +78,8 @@ class Patch(_TomlTable, frozen=True, kw_only=True):
     name: ft.PatchName  #: file name of the patch
     url: ft.Url  #: address of the patch
     fetcher: Literal["fetchpatch"]  #: Nix fetcher
-    hash: ft.Sri  #: hash of the patch as fetchpatch normalises it
-    hash_of: ft.Url  #: address of the hashed patch
+    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.NoUrl  #: address of the hashed patch
 
 
 class PythonVersion(_TomlTable, frozen=True, kw_only=True):
@@ -320,6 +320,13 @@ class Variant(Struct, frozen=True, kw_only=True):
             return None
         real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
+
+    @property
+    def untaken_hashes(self) -> tuple[str, ...]:
+        """The tables of its sources that have no hash yet. Without all, it cannot be built."""
+        patch = self.release.magma_patch if self.gpu else None
+        hashes = {"torch": self.release.torch.hash, "magma_patch": patch.hash if patch else "-"}
+        return tuple(table for table, hash_ in hashes.items() if not hash_)
 
     @property
     def builder_features(self) -> tuple[str, ...]:

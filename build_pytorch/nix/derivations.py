@@ -24,6 +24,8 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     outputs: dict[str, str]
     system: str
     features: tuple[str, ...]
+    broken: bool = False
+    """meta.broken, which `flox publish` copies into the catalogue."""
 
     @property
     def output(self) -> str:
@@ -81,6 +83,7 @@ def _expression(recipes: Sequence[RecipeSource], *, share: bool) -> str:
         outputs = builtins.listToAttrs
           (map (name: {{ inherit name; value = d.${{name}}.outPath; }}) d.outputs);
         features = d.requiredSystemFeatures or [ ];
+        broken = d.meta.broken or false;
       }});
   }};
 in builtins.listToAttrs (map described {items})"""

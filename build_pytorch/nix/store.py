@@ -122,7 +122,7 @@ def copy_argv(outputs: Sequence[str], url: str) -> list[str]:
 
 def evaluate_argv(expression: str) -> list[str]:
     """Return the command that prints the value of an expression as JSON."""
-    return [NIX_INSTANTIATE, "--eval", "--json", "-E", expression]
+    return [NIX_INSTANTIATE, "--eval", "--strict", "--json", "-E", expression]
 
 
 def build_expression_argv(expression: str) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -17,10 +18,12 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.build.build_obstacles import some
 from build_pytorch.matrix.model import Variant
+from build_pytorch.nix import derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.evidence import VariantResult
 
 _TAIL: Final = 10  #: lines of the output that are shown of a failure
+_SHORT: Final = len("sha256:") + 12  #: characters of a digest that are shown
 
 
 class Publication(Struct, frozen=True, kw_only=True):
@@ -31,6 +34,66 @@ class Publication(Struct, frozen=True, kw_only=True):
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
     output: str = ""
+    digest: str = ""
+    """Digest of the recipe, to which the evidence belongs."""
+    evidence: tuple[str, ...] = ()
+    """The reports of the tests that passed, below the root; the test's name where it has none."""
+
+
+class PackageFacts(Struct, frozen=True, kw_only=True):
+    """What a catalogue gets to know of a package. None is unknown; `problem` says why."""
+
+    system: str | None = None
+    broken: bool | None = None
+    closure: int | None = None
+    """Size in bytes of the result with everything that it needs at run time."""
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The facts in one line."""
+        if self.broken:
+            broken = "broken: Flox does not install it unless a manifest allows that"
+        else:
+            broken = "not broken" if self.broken is False else "broken or not: unknown"
+        size = "of unknown size" if self.closure is None else f"{self.closure / 2**30:.2f} GiB"
+        problem = f" ({self.problem})" if self.problem else ""
+        return f"{self.system or 'unknown system'}, closure {size}, {broken}{problem}"
+
+
+def this_system() -> str:
+    """Return the platform of this machine, which Flox writes into what it publishes."""
+    return f"{platform.machine()}-{platform.system().lower()}"
+
+
+def package_facts(root: Path, results: Sequence[VariantResult]) -> dict[str, PackageFacts]:
+    """Return what a catalogue would get to know, by package; all from one evaluation."""
+    variants = [result.variant for result in results]
+    failures: dict[str, str] = {}
+    found: dict[str, derivations.Derivation] = {}
+    why = ""
+    try:
+        evaluated = derivations.evaluate(root, variants)
+        found, failures = evaluated.derivations, evaluated.failures
+    except ToolError as error:
+        why = str(error).partition("\n")[0]
+    return {
+        result.variant.package: PackageFacts(
+            system=drv.system if (drv := found.get(result.variant.package)) else None,
+            broken=drv.broken if drv else None,
+            closure=_closure(result.output),
+            problem="" if drv else failures.get(result.variant.package, why),
+        )
+        for result in results
+    }
+
+
+def _closure(output: str) -> int | None:
+    """Return the size in bytes of a store path with everything that it needs, None if unknown."""
+    try:
+        return sum(store.sizes(store.requisites(output)))
+    except (ToolError, ValueError):
+        return None
 
 
 def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
@@ -46,9 +109,17 @@ def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str
         yield f"{root}: not a Git checkout; Flox publishes only what Git has"
         return
     wanted = [variant.path for variant in variants]
-    tracked = set(_git(root, "ls-files", "--", *wanted).stdout.splitlines())
+    # Flox requires it beside the clean tree (its pull request 4102).
+    locks = dict.fromkeys(
+        f"{PurePath(v.release.folder).parent}/env/manifest.lock" for v in variants
+    )
+    tracked = set(_git(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
     if missing := [path for path in wanted if path not in tracked]:
         yield f"not tracked by Git: git add {some(missing)}"
+    for lock in locks:
+        if lock not in tracked:
+            how = "" if (root / lock).exists() else "`flox activate` writes it; "
+            yield f"{lock} is not tracked by Git, and Flox requires it; {how}git add {lock}"
     if changed := git.uncommitted(root):
         yield f"uncommitted changes: {some(changed)}; commit or stash them"
     if not _git(root, "remote").stdout.strip():
@@ -64,14 +135,24 @@ def _git(root: Path, *argv: str) -> process.ProcessResult:
         raise BuildPytorchError(f"{error}; Flox publishes only what Git has") from None
 
 
-def decide(result: VariantResult, organization: str, *, without_evidence: bool) -> Publication:
-    """Decide what becomes of a variant. `without_evidence` allows results without a passed test."""
+def decide(
+    result: VariantResult, organization: str, *, without_evidence: bool, system: str = ""
+) -> Publication:
+    """Decide what becomes of a variant. `without_evidence` allows results without a passed test.
+
+    Flox publishes for the platform of this machine, whatever the package is for; `system` is
+    another platform that it is told.
+    """
     variant, missing = result.variant, result.missing_evidence
+    wanted = variant.cpu.platform
     action: Literal["publish", "already", "refused"] = "refused"
     if result.unknown:
         reason = f"no record of the recipe it was built from; `invoke build {variant.id}`"
     elif not result.output:
         reason = f"not built for this recipe; `invoke build {variant.id}`"
+    elif wanted not in {this_system(), system}:
+        here = f"Flox here publishes for {this_system()}"
+        reason = f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"
     elif organization in result.organizations:
         action, reason = "already", f"published to {organization or 'yourself'}"
     elif result.failed_test:
@@ -80,9 +161,22 @@ def decide(result: VariantResult, organization: str, *, without_evidence: bool) 
         reason = f"{missing}; `invoke smoke {variant.id}` on its hardware or `invoke inspect`"
     else:
         action = "publish"
-        reason = f"without evidence: {missing}" if missing else "built, with evidence"
-    names = {"variant": variant.id, "package": variant.package}
-    return Publication(**names, action=action, reason=reason, output=result.output)
+        tests = {"smoke test": result.smoke, "inspection": result.inspect}
+        passed = [name for name, test in tests.items() if test and test.outcome == "passed"]
+        recipe = f"recipe {result.digest[:_SHORT]}"
+        reason = f"{recipe}, passed {' and '.join(passed)}"
+        if missing:
+            reason = f"{recipe}, without evidence: {missing}"
+    done = [test for test in (result.smoke, result.inspect) if test and test.outcome == "passed"]
+    return Publication(
+        variant=variant.id,
+        package=variant.package,
+        action=action,
+        reason=reason,
+        output=result.output,
+        digest=result.digest,
+        evidence=tuple(test.report or test.by for test in done),
+    )
 
 
 def carry_out(
@@ -96,7 +190,9 @@ def carry_out(
     if decided.action != "publish":
         return decided
     variant, package = decided.variant, decided.package
-    argv = ["flox", "publish", *(["-o", organization] if organization else []), package]
+    system = result.variant.cpu.platform
+    told = [] if system == this_system() else ["--system", system]
+    argv = ["flox", "publish", *(["-o", organization] if organization else []), *told, package]
     say(f"$ {' '.join(argv)}")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")

@@ -298,7 +298,7 @@ def forced_attention(torch: Any, device: str, backend: str) -> Measured:
         raise RuntimeError(f"{backend} was asked for, and {used} computed it")
     q, k, v = (x.double() for x in (q, k, v))
     want = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v
-    return compared(got, want)[0], f"by {computed[0]}"
+    return compared(got, want)[0], f"by {computed[0].removeprefix(ATTENTION).partition('.')[0]}"
 
 
 # From PyTorch 2.8 on it runs on 12.0 as well (RowwiseScaledMM.cu).
@@ -543,7 +543,7 @@ def is_broken(torch: Any, device: str) -> bool:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version, such as (2, 10) for `2.10.0+cu130`."""
+    """Return the first two numbers of a version, such as (2, 9) for `2.9.1+cu130`."""
     return tuple(map(int, re.findall("[0-9]+", version)[:2]))
 
 
@@ -556,6 +556,8 @@ TRITON = {
     "2.9.1": "3.5.1",
     "2.10": "3.6.0",
     "2.11": "3.6.0",
+    "2.12": "3.7.0",
+    "2.14": "~=3.8.0",
 }
 """PyTorch -> the Triton that its Linux wheel requires (metadata on PyPI, 2026-11-21)."""
 
@@ -569,7 +571,7 @@ def triton_versions(torch: Any) -> tuple[str | None, str | None]:
             found = found or metadata.version(name)
     with contextlib.suppress(metadata.PackageNotFoundError):
         for line in metadata.requires("torch") or ():
-            if match := re.match(r"(?:pytorch-)?triton\s*\(?==\s*([0-9.]+)", line):
+            if match := re.match(r"(?:pytorch-)?triton\s*\(?(?:==|(?=[~>]))\s*([~>=0-9.]+)", line):
                 required = match[1]
     version = str(torch.__version__).partition("+")[0]
     short = ".".join(map(str, numbers(version)))

@@ -21,9 +21,7 @@ from build_pytorch.matrix.model import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
-from build_pytorch.sources.source_list import Source
-
-FAKE: Final = "sha256-" + "A" * 43 + "="
+from build_pytorch.sources.source_list import FAKE, Source
 
 
 def _is_full(rev: str) -> bool:
@@ -169,17 +167,19 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))
     if not pairs:
         raise BuildPytorchError(f"{path}: no hash mismatch in it; is it the whole log?")
-    hashes = {source.hash for source in wanted}
+    hashes = {source.specified for source in wanted}
     if unknown := [pair.specified for pair in pairs if pair.specified not in hashes]:
         what = f"{', '.join(unknown)} is not a hash in matrix.toml"
         hint = "nothing was changed; was the log made with this matrix?"
         raise BuildPytorchError(f"{path}: {what}; {hint}")
-    return [
-        FetchedHash(source=source, hash=pair.got, fetcher="build log")
-        for pair in pairs
-        for source in wanted
-        if source.hash == pair.specified
-    ]
+    fetched = []
+    for pair in pairs:
+        meant = [source for source in wanted if source.specified == pair.specified]
+        if len({source.request for source in meant}) > 1:
+            names = " and ".join(source.label for source in meant)
+            raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
+        fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
+    return fetched
 
 
 def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
@@ -194,14 +194,16 @@ def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
 def _read_hash(source: Source, result: ProcessResult) -> str:
     """Return the hash, as SRI, that a fetcher printed. Raises ToolError with the reason.
 
-    The hash is the last word, a value of a JSON object, or what Nix found in place of FAKE.
+    The hash is a word, a value of a JSON object, or what Nix found in place of FAKE.
     """
     words = re.split(r"[\s\"',]+", result.stdout) if result.code == 0 else []
-    found = [hash_ for word in words if (hash_ := to_sri(word))]
-    found += [pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE]
-    if result.expired or not found:
-        raise ToolError(_explain(source, result))
-    return found[-1]
+    found = {hash_ for word in words if (hash_ := to_sri(word))}
+    found |= {pair.got for pair in hash_mismatches(result.stderr) if pair.specified == FAKE}
+    if result.expired or not found - {FAKE}:
+        raise ToolError(explain(source, result))
+    if len(found) > 1:
+        raise ToolError(f"{source.label}: the output has {len(found)} different hashes")
+    return found.pop()
 
 
 _FAILURES: Final = (
@@ -220,7 +222,7 @@ _FAILURES: Final = (
 """What a program writes to stderr, and the message for it; one with `rev` is for Git only."""
 
 
-def _explain(source: Source, result: ProcessResult) -> str:
+def explain(source: Source, result: ProcessResult) -> str:
     """Return one line on why a download failed."""
     if result.expired:
         return f"{source.label}: not finished in the time that --timeout gives"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import requests
 from msgspec import Struct
 from packaging.version import Version
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
+from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Matrix
 
@@ -43,6 +47,7 @@ class GitHub:
             status_forcelist=(500, 502, 503, 504),
             read=0,  # a server that hung once would let the user wait again
             raise_on_status=False,
+            respect_retry_after_header=False,  # a server may ask for any number of seconds
         )
         self.session.mount(self.base, HTTPAdapter(max_retries=retries))
         self.session.headers["Accept"] = "application/vnd.github+json"
@@ -63,11 +68,13 @@ class GitHub:
     def head(self, owner: str, repo: str, branch: str) -> tuple[str, str]:
         """Return the last commit of a branch and its date."""
         path = f"/repos/{owner}/{repo}/commits/{branch}"
-        found = self._get(path, lambda a: (a["sha"], a["commit"]["committer"]["date"]))
+        found = self._get(path, lambda a: (a["sha"], a["commit"]["committer"]["date"][:10]))
         if found is None:
             raise ToolError(f"{owner}/{repo} has no branch {branch}")
-        sha, date = found
-        return str(sha), str(date)[:10]
+        rev, date = found
+        if not (re.fullmatch(r"[0-9a-f]{40}", rev) and re.fullmatch(r"[0-9-]{10}", date)):
+            raise ToolError(f"{self.base} gave an unexpected answer: {path}")
+        return rev, date
 
     def releases(self, owner: str, repo: str) -> dict[str, bool]:
         """Return the tags of the latest releases, and whether GitHub marks each a pre-release."""
@@ -80,11 +87,14 @@ class GitHub:
     def _get(self, path: str, pick: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
         """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
         try:
-            answer = self.session.get(self.base + path, timeout=(_CONNECT_SECONDS, self.seconds))
-        except requests.RequestException as error:
-            if isinstance(error, requests.Timeout) or "Read timed out" in str(error):
+            answer, data = self._asked(path)
+        except (TimeoutError, requests.Timeout):
+            raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
+        except (requests.RequestException, HTTPError, ValueError) as error:
+            if "Read timed out" in str(error):
                 raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
-            raise ToolError(f"{self.base} cannot be reached; is there a network?") from None
+            fix = "this command needs a network connection"
+            raise ToolError(f"{self.base} cannot be reached; {fix}") from None
         if answer.status_code == requests.codes.not_found:
             return None
         headers = answer.headers
@@ -93,17 +103,38 @@ class GitHub:
         ):
             raise ToolError(_limit(answer, has_token="Authorization" in self.session.headers))
         if not answer.ok:
-            raise ToolError(f"{self.base} answered {answer.status_code} {answer.reason}: {path}")
+            raise ToolError(f"{self.base} answered {_status(answer)}: {path}")
         try:
-            return pick(answer.json())
-        except (ValueError, KeyError, TypeError):
+            return pick(foreign_json.decode(data))
+        except (ValueError, LookupError, TypeError, AttributeError):
             raise ToolError(f"{self.base} gave an unexpected answer: {path}") from None
+
+    def _asked(self, path: str) -> tuple[requests.Response, bytes]:
+        """Return an answer and its body. The time limit is for all of it, not for each read."""
+        end = time.monotonic() + self.seconds
+        timeout = (_CONNECT_SECONDS, self.seconds)
+        data = b""
+        with self.session.get(self.base + path, timeout=timeout, stream=True) as answer:
+            # Returns what has arrived; other methods wait for a part of a certain size.
+            while part := answer.raw.read1(1 << 16, decode_content=True):
+                data += part
+                if time.monotonic() > end:
+                    raise TimeoutError
+                if len(data) > foreign_json.MAX_BYTES:
+                    break
+        return answer, data
+
+
+def _status(answer: requests.Response) -> str:
+    """Return the status with the phrase of the standard; a server may send any other text."""
+    phrases = {status.value: f" {status.phrase}" for status in HTTPStatus}
+    return f"{answer.status_code}{phrases.get(answer.status_code, '')}"
 
 
 def newest_version(releases: Mapping[str, bool]) -> str | None:
     """Return the newest final version with a tag such as v2.11.0 among `GitHub.releases`."""
     tags = [tag for tag, is_pre in releases.items() if not is_pre]
-    versions = [tag[1:] for tag in tags if re.fullmatch(r"v\d+(\.\d+){1,2}", tag)]
+    versions = [tag[1:] for tag in tags if re.fullmatch(r"v[0-9]{1,4}(\.[0-9]{1,4}){1,2}", tag)]
     return max(versions, key=Version, default=None)
 
 
@@ -137,10 +168,10 @@ def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:
     """Return the limit and when it ends (GitHub Docs, "Rate limits for the REST API")."""
-    limit = answer.headers.get("X-RateLimit-Limit", "its limit of")
-    reset = answer.headers.get("X-RateLimit-Reset", "")
+    limit, reset = (answer.headers.get(f"X-RateLimit-{name}", "") for name in ("Limit", "Reset"))
+    limit = limit if re.fullmatch("[0-9]{1,9}", limit) else "its limit of"
     until = ""
-    if reset.isdigit():
+    if re.fullmatch("[0-9]{1,10}", reset):
         until = f" until {dt.datetime.fromtimestamp(int(reset), tz=dt.UTC):%H:%M} UTC"
     hint = "" if has_token else f"; with a token in {TOKEN_VARIABLES[0]} it accepts 5000 an hour"
     return f"GitHub accepts {limit} requests an hour; that is used up{until}{hint}"

@@ -6,15 +6,15 @@ Nothing here writes to the checkout.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from packaging.version import Version
 
-from build_pytorch.base import digest, paths
-from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base import digest, foreign_json, paths, process
+from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
@@ -22,9 +22,10 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
-from build_pytorch.sources.fetchers import FetchedHash, fetch
+from build_pytorch.nix import quoting, store
+from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.source_list import Source, sources
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -129,6 +130,55 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
             yield fetch(source, minutes)
 
 
+def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[str]:
+    """Yield what the nixpkgs of a release has in other versions than its names say.
+
+    The pin decides the CUDA of a package set such as cudaPackages_13, and the Python. Yields one
+    line that begins with "not checked" if the pin cannot be evaluated here.
+    """
+    release = matrix.releases[name]
+    (source,) = (s for s in sources(matrix, ("nixpkgs",)) if s.release == name)
+    wanted = {"Python": release.python.version}
+    attributes = {"Python": "pkgs.python3.pythonVersion or null"}
+    if release.cuda:
+        cuda_set = f"pkgs.{quoting.attribute(release.cuda.package_set)}"
+        wanted["CUDA"] = release.cuda.version
+        attributes["CUDA"] = f"{cuda_set}.cudaMajorMinorVersion or ({cuda_set}.cudaVersion or null)"
+    try:
+        found = _evaluated(source, attributes, minutes)
+    except ToolError as error:
+        yield f"not checked: whether nixpkgs has {_versions(wanted)}: {error}"
+        return
+    for what, version in wanted.items():
+        if found[what] != version:
+            other = f"{what} {found[what]}" if found[what] else f"no {what}"
+            where = f" in {release.cuda.package_set}" if what == "CUDA" and release.cuda else ""
+            fix = "move to a nixpkgs that has it with --nixpkgs REV"
+            yield f"nixpkgs {release.nixpkgs.rev} has {other}{where}, not {version}; {fix}"
+
+
+def _evaluated(
+    source: Source, attributes: Mapping[str, str], minutes: float
+) -> dict[str, str | None]:
+    """Return attributes of a pinned nixpkgs by name. Raises ToolError with one line."""
+    given = {**source.arguments, "sha256": source.hash}
+    arguments = " ".join(f"{k} = {quoting.literal(v)};" for k, v in given.items() if v)
+    items = " ".join(f"{name} = {code};" for name, code in attributes.items())
+    options = '{ system = "x86_64-linux"; config = { }; overlays = [ ]; }'
+    pkgs = f"import (builtins.fetchTarball {{ {arguments} }}) {options}"
+    argv = store.evaluate_argv(f"let pkgs = {pkgs}; in {{ {items} }}")
+    result = process.start(argv).finish(minutes * 60)
+    try:
+        document = foreign_json.decode("" if result.code else result.stdout)
+        return msgspec.convert(document, dict[str, str | None])
+    except ValueError:
+        raise ToolError(explain(source, result)) from None
+
+
+def _versions(wanted: Mapping[str, str]) -> str:
+    return " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
+
+
 def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted."""
     tree = Tree(root)
@@ -181,8 +231,6 @@ def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
     if target.nixpkgs and release.magma_patch:
         name = release.magma_patch.name
         yield f"if the new pin already has {name}, remove release.*.magma_patch"
-    if target.nixpkgs:
-        yield "check that python3Packages of the new pin is the Python of release.*.python"
     if target.cuda:
         yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
         yield "check that release.*.cuda.fixes and the MAGMA patch fit this CUDA"

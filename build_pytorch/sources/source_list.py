@@ -29,6 +29,10 @@ revision or URL that the hash must belong to. The key of the hash with `_of` add
 it was taken for."""
 
 
+FAKE: Final = "sha256-" + "A" * 43 + "="
+"""The hash that Nix assumes for an empty one."""
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """A source with a hash.
 
@@ -53,6 +57,11 @@ class Source(Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """The name with the revision or URL, for messages."""
         return f"{self.name} ({self.rev or self.url})"
+
+    @property
+    def specified(self) -> str:
+        """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
+        return self.hash or ("" if self.function == "fetchTarball" else FAKE)
 
     @property
     def shape(self) -> str:

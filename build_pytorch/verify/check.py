@@ -33,6 +33,8 @@ class Finding(Struct, frozen=True):
     severity: Literal["error", "warning", "note"] = "error"
     check: str = ""
     subject: str = ""
+    lenient: bool = False
+    """A recipe written by hand builds without it: there it is a warning."""
 
 
 class CheckSkipped(Exception):  # noqa: N818 - it is an outcome, not an error
@@ -72,9 +74,9 @@ class Context:
     """The matrix and the files below a root that checks look at. Each file is read once.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
-    are evaluated against the nixpkgs that they name instead of the model. `trusted`: the recipes
-    are those of this project and not of another checkout. `pages` returns the generated reference
-    pages by path; None if there are none to compare with.
+    are evaluated against the nixpkgs that they name instead of the model. `trusted`: whether
+    hooks of recipes may run where nothing confines them; by default only this project's. `pages`
+    returns the generated reference pages by path; None if there are none to compare with.
     """
 
     def __init__(  # noqa: PLR0913 - what checks look at
@@ -84,13 +86,13 @@ class Context:
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
-        trusted: bool = True,
+        trusted: bool | None = None,
         pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
-        self.trusted = trusted
+        self.trusted = root.resolve() == paths.PROJECT if trusted is None else trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.by_path = {variant.path: variant for variant in self.variants}
@@ -271,11 +273,15 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
-        force = "" if digest.is_intact(recipe.text) else " --force"
+        is_ours = digest.is_intact(recipe.text)
+        force = "" if is_ours else " --force"
+        is_warning = finding.lenient and finding.severity == "error" and not is_ours
+        severity = "warning" if is_warning else finding.severity
         fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
         if manual:
             fix = f"{finding.fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
-        return self.attach(finding, subject=subject, path=subject, line=line, fix=fix)
+        changes = {"subject": subject, "path": subject, "fix": fix, "severity": severity}
+        return self.attach(finding, line=line, **changes)
 
 
 class CheckList(list[VerifyCheck]):

@@ -2,30 +2,39 @@
 
 A run has no network, a time limit, and an environment with nothing of this process but PATH. Where
 bubblewrap is installed, it also cannot write outside its folder.
+
+The last runs are stored: a verification without changed hooks takes 0.02 s for them, not 0.3 s.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from build_pytorch.base import process
+from build_pytorch.base import files, paths, process
+from build_pytorch.base.errors import LinkError
+from build_pytorch.nix import store
 
-_SECONDS: Final = 10
-"""Time limit of a batch of runs, which takes less than 0.2 s."""
+_SECONDS: Final = 60
+"""Time limit of a batch of runs, which takes 0.2 s. A single hook has 2 s of CPU time."""
 _BATCH: Final = 32
 """Runs at the same time."""
 
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made there
 """A file system in memory: on a disk, the hundred folders of the runs take half a second."""
+
+MEMORY: Final = f"{paths.STATE}/hook-runs.json"
 
 NAMES: Final = ("postPatch", "preConfigure", "preBuild")
 """The hooks in the order in which stdenv runs them, all in one shell."""
@@ -56,18 +65,20 @@ find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
     NO_DEFAULT_PATH)
 """,
 }
-"""The parts of PyTorch 2.10's files that hooks look for. Other files of the source are empty."""
+"""The parts of PyTorch's files that hooks look for. Other files of the source are empty."""
 
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
 )
-_PROGRAM: Final = re.compile(r"/nix/store/[\w.+-]+/bin/[\w.+-]+")
+STORE: Final = re.escape(str(store.folder()))
+"""The folder of the Nix store, for patterns."""
+_PROGRAM: Final = re.compile(rf"{STORE}/[\w.+-]+/bin/[\w.+-]+")
 _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 
 _HARNESS: Final = r"""
 shopt -s inherit_errexit
 set -o pipefail
-ulimit -f 20480 -t 5
+ulimit -f 20480 -t 2
 nproc() { echo "$processors"; }
 patchShebangs() { :; }
 nixLog() { :; }
@@ -116,7 +127,7 @@ run() {
 """
 
 
-class Machine(NamedTuple):
+class BuilderCores(NamedTuple):
     """The cores that Nix gives a build (0: all), and those that the machine has."""
 
     cores: int
@@ -128,7 +139,7 @@ class HookJob(NamedTuple):
 
     texts: Mapping[str, str]
     environment: Mapping[str, str]
-    machine: Machine
+    machine: BuilderCores
     source: Mapping[str, str] = SOURCE
     """The files that the hooks find."""
     keeps_files: bool = True
@@ -146,13 +157,41 @@ class HookRun(Struct, frozen=True):
     output: str
 
 
+class _StoredRuns(Struct, frozen=True):
+    key: str
+    runs: list[HookRun]
+
+
 def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
     """Run hooks at the same time and return what became of each job, in their order.
 
     Raises ToolError if Bash cannot be run.
     """
-    if not jobs:
-        return []
+    key = _key(jobs)
+    with contextlib.suppress(OSError, LinkError, msgspec.DecodeError):
+        stored = msgspec.json.decode(files.read_below(paths.PROJECT, MEMORY), type=_StoredRuns)
+        if stored.key == key:
+            return stored.runs
+    runs = _run_now(jobs) if jobs else []
+    if runs and all(run.is_complete for run in runs):
+        with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
+            files.make_state(paths.PROJECT)
+            data = msgspec.json.encode(_StoredRuns(key, runs))
+            files.write_all(paths.PROJECT, {MEMORY: data}, sync=False)
+    return runs
+
+
+def _key(jobs: Sequence[HookJob]) -> str:
+    """Return a digest of everything that runs depend on."""
+    bash = Path(process.which("bash") or "/")
+    hasher = hashlib.sha256(files.read_named(Path(__file__)))
+    hasher.update(
+        repr((jobs, os.environ.get("PATH"), bash.stat().st_mtime_ns, sys.version)).encode()
+    )
+    return hasher.hexdigest()
+
+
+def _run_now(jobs: Sequence[HookJob]) -> list[HookRun]:
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
         root = Path(name).resolve()

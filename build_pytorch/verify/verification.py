@@ -75,13 +75,13 @@ def verify(  # noqa: PLR0913 - the options of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
-    trusted: bool = True,
+    trusted: bool | None = None,
     pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
-    With a selection of variants, checks that need all of them are left out. Hooks of recipes that
-    are not `trusted` run only where they can write nothing outside their folder.
+    With a selection of variants, checks that need all of them are left out. Hooks of recipes
+    run where nothing confines them only if `trusted`, by default if the root is this project.
     Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
     nixpkgs is not available.
     """

@@ -60,6 +60,12 @@ grep 'gpuArchSM = "8.6"' .flox/pkgs/pytorch-python313-cuda13_0-sm86-*.nix
 grep 'gpuArchSM = "12.1"' .flox/pkgs/pytorch-python313-cuda13_0-sm121-*.nix
 """
 
+BARE_READER = """
+import sys
+with open(sys.argv[1], "rb") as log:
+    print(sum("error: " in line.decode(errors="replace") for line in log))
+"""
+
 FIRST = ("--only", "text", "--only", "generated")
 """The categories that need nothing but the files."""
 
@@ -180,6 +186,13 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
             max(3, runs // 3),
             aim=f"below {1.5 * made / 44:.0f}: 1.5 x linear",
         ),
+        compare(
+            "invoke diagnose, a log of 10 MB / a bare loop over its decoded lines",
+            invoke(small, "diagnose", long_log(small)),
+            ([sys.executable, "-c", BARE_READER, long_log(small)], small),
+            max(3, runs // 3),
+            aim="40",
+        ),
     ]
 
 
@@ -239,6 +252,15 @@ def nox(root: Path, session: str, *arguments: str) -> Command:
 def script(root: Path) -> Command:
     """The bare script in a checkout."""
     return [sys.executable, "bare.py"], root
+
+
+def long_log(root: Path) -> str:
+    """The name of a log of 10 MB: that of a real build, many times over."""
+    log = root / "long.log"
+    if not log.exists():
+        text = (root / "tests/logs/03-cpu-avx2-resumed.log").read_bytes()
+        log.write_bytes(text * (10_000_000 // len(text)))
+    return str(log)
 
 
 def forget(root: Path) -> None:

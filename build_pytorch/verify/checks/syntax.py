@@ -143,10 +143,12 @@ def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     id="overlay-count",
     title="The number of overlays is the one that the release needs",
     why="One too few means another CUDA, MAGMA or PyTorch; one too many hides one of them.",
-    fix="CUDA, MAGMA if the release patches it, PyTorch; without CUDA, PyTorch alone",
+    fix="CUDA, MAGMA if the matrix changes it, PyTorch; without CUDA, PyTorch alone",
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = 1 if variant.gpu is None else 2 + (variant.release.magma_patch is not None)
+    gpu = variant.gpu
+    changes_magma = gpu and (variant.release.magma_patch is not None or gpu.own_libraries)
+    wanted = 1 if gpu is None else 2 + bool(changes_magma)
     lists = _captures(recipe).get("overlays", [])
     counts = [sum(child.type != "comment" for child in n.named_children) for n in lists]
     if counts != [wanted]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import structs
+
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify import check
@@ -113,7 +115,8 @@ def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = config.gpu if variant.gpu else config.cpu
     for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
         if match[1] not in wanted:
-            yield recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
+            found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
+            yield structs.replace(found, lenient=True)
 
 
 @CHECKS.add(

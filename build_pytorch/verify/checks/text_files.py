@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
+from msgspec import structs
+
 from build_pytorch.base.console import counted
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
@@ -84,24 +86,27 @@ def _extra(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="stale-hash",
-    title="Every hash belongs to the revision beside it",
+    title="Every source has a hash, which belongs to the revision beside it",
     why="Nix finds an old source by its old hash and builds it without a message.",
     fix="run `invoke prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
     for name, release in context.matrix.releases.items():
         torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
-        hashes = [("torch", "hash_of", torch.hash_of, torch.rev)]
-        if nixpkgs.sha256:
-            hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256_of, nixpkgs.rev))
+        hashes = [("torch", "hash_of", torch.hash, torch.hash_of, torch.rev)]
+        hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256, nixpkgs.sha256_of, nixpkgs.rev))
         if patch:
-            hashes.append(("magma_patch", "hash_of", patch.hash_of, patch.url))
-        for kind, field, hash_of, wanted in hashes:
-            if hash_of != wanted:
-                table = f"release.{name}.{kind}"
+            hashes.append(("magma_patch", "hash_of", patch.hash, patch.hash_of, patch.url))
+        for kind, field, hash_, hash_of, wanted in hashes:
+            table, expected = f"release.{name}.{kind}", f"the hash of {wanted}"
+            fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
+            if hash_ and hash_of != wanted:
                 found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
-                fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
-                yield context.matrix_finding(f"[{table}]", found, f"the hash of {wanted}", fix)
+                yield context.matrix_finding(f"[{table}]", found, expected, fix)
+            elif not hash_ and kind != "nixpkgs":
+                found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
+                finding = context.matrix_finding(f"[{table}]", found, expected, fix)
+                yield structs.replace(finding, severity="warning")
 
 
 def _no_suffix(suffix: str, why: str) -> None:

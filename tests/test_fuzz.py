@@ -1,0 +1,59 @@
+"""A few cases of each kind of hostile input; `nox -s fuzz` tries thousands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, needs_nix
+from fuzz import __main__ as fuzz
+from fuzz import answers, values
+
+
+def test_every_string_field_of_the_schema_is_tried() -> None:
+    fields = set(values.schema_fields())
+    assert {".release.*.group[].title", ".cpu.*.cpus[]", ".gpu.*.hosts.*[]", ".gpu.*key"} <= fields
+    assert len(fields) > 50
+
+
+@needs_nix
+def test_hostile_values_of_the_matrix_are_refused_or_evaluate_to_themselves() -> None:
+    counts = values.run(2, 70)
+    assert counts["values refused"] > 10
+    assert counts["recipes evaluated"] > 10
+
+
+def test_hostile_answers_are_results_or_one_line() -> None:
+    counts = answers.run(2, 300)
+    assert {key.partition(":")[0] for key in counts} == {"programs", "logs", "GitHub"}
+    assert sum(counts.values()) == 300
+
+
+def test_the_session_runs_every_module_that_has_run(tmp_path: Path) -> None:
+    assert {"answers", "values"} <= set(fuzz.names())
+    argv = [sys.executable, str(PROJECT / "tests/fuzz"), "answers", "--seed", "3", "--count", "30"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    header, total, *rows = done.stdout.splitlines()
+    assert header.split() == ["what", "count", "tracebacks", "lost", "without", "a", "line"]
+    assert total.startswith("answers (")
+    assert total.split()[-3:] == ["0", "0", "0"]
+    assert sum(int(row.split()[-1]) for row in rows) == 30
+
+
+@pytest.mark.parametrize(
+    ("error", "column"), [("AssertionError('torn file')", 1), ("TypeError('x')", 0)]
+)
+def test_a_fault_is_counted_and_ends_with_1(tmp_path: Path, error: str, column: int) -> None:
+    folder = tmp_path / "tests/fuzz"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "__main__.py").write_text((PROJECT / "tests/fuzz/__main__.py").read_text())
+    (folder / "bad.py").write_text(f"def x(): ...\ndef run(seed, count):\n    raise {error}\n")
+    done = subprocess.run([sys.executable, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    faults = done.stdout.splitlines()[1].split()[-3:]
+    assert [int(number) for number in faults] == [int(place == column) for place in range(3)]
+    assert error.partition("(")[0] in done.stderr

@@ -1,0 +1,457 @@
+"""Build hooks are run: what a run shows, what it cannot do, and what CMake and nvcc make of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, Project, needs_nix
+
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import hook_runs, recipe_evaluation, verification
+from build_pytorch.verify.check import Context
+from build_pytorch.verify.checks import hooks
+from build_pytorch.verify.hook_runs import BuilderCores, HookJob, HookRun
+
+TEXT = (PROJECT / "matrix.toml").read_text()
+CUDA = Path("/usr/local/cuda-13.0")
+
+needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+needs_cuda = pytest.mark.skipif(not CUDA.is_dir(), reason="CUDA 13.0 is not installed")
+
+
+def run(pre_configure: str = "", source: dict[str, str] | None = None, **texts: str) -> HookRun:
+    """Run hooks on a machine of four cores."""
+    job = HookJob(
+        {"preConfigure": pre_configure, **texts},
+        {"GIVEN": "a 'quoted' value"},
+        BuilderCores(4, 8),
+        hook_runs.SOURCE if source is None else source,
+    )
+    return hook_runs.run_all([job])[0]
+
+
+# --- what a run shows ---
+
+
+def test_a_run_shows_exported_variables_and_changed_files() -> None:
+    ran = run(
+        'export A=1; B=2; export GIVEN="$GIVEN too"\nmkdir -p /build/x; ln -s /nix/y /build/x/z\n'
+        "echo text > new.txt",
+        postPatch="rm setup.py",
+        preBuild="export JOBS=$NIX_BUILD_CORES; export MACHINE=$(nproc)",
+    )
+    assert ran.is_complete
+    assert {name: ran.exported.get(name) for name in ("A", "B", "GIVEN", "JOBS", "MACHINE")} == {
+        "A": "1",
+        "B": None,
+        "GIVEN": "a 'quoted' value too",
+        "JOBS": "4",
+        "MACHINE": "8",
+    }
+    assert ran.files == {
+        "setup.py": "(removed)",
+        "new.txt": "text\n",
+        "/build/x/z": "-> /nix/y",
+    }
+
+
+def test_programs_of_the_store_are_stand_ins() -> None:
+    ran = run(preBuild="/nix/store/abc-python3-3.13/bin/python3.13 setup.py build && export DONE=1")
+    assert ran.exported["DONE"] == "1"
+
+
+@pytest.mark.parametrize(
+    "text", ["exit 0", "exit 3", "false", "missing-program", "x=$(false)", "false | true", "("]
+)
+def test_hooks_that_end_early_are_incomplete(text: str) -> None:
+    ran = run(f"{text}\nexport LATE=1")
+    assert not ran.is_complete
+    assert ran.exported == {}
+
+
+def test_return_ends_one_hook_only_as_in_nixpkgs() -> None:
+    ran = run("return 0\nexport A=1", preBuild="export B=1")
+    assert ran.is_complete
+    assert "A" not in ran.exported
+    assert ran.exported["B"] == "1"
+
+
+def test_substitutions_fail_where_their_text_is_missing() -> None:
+    substitute = "substituteInPlace cmake/Dependencies.cmake --replace-fail"
+    assert run(postPatch=f"{substitute} NO_DEFAULT_PATH X").is_complete
+    missing = run(postPatch=f"{substitute} 'no such text' X")
+    assert not missing.is_complete
+    assert "no such text is not in cmake/Dependencies.cmake" in missing.output
+
+
+# --- what a run cannot do ---
+
+
+def test_a_loop_without_an_end_is_stopped_and_the_other_runs_are_not() -> None:
+    jobs = [
+        HookJob({"preConfigure": text}, {}, BuilderCores(1, 1))
+        for text in ("export A=1", "while :; do :; done", "export A=1")
+    ]
+    assert [ran.is_complete for ran in hook_runs.run_all(jobs)] == [True, False, True]
+
+
+def test_hooks_do_not_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    ran = run("export SEEN=${GITHUB_TOKEN:-nothing}")
+    assert ran.exported["SEEN"] == "nothing"
+    assert "GITHUB_TOKEN" not in ran.exported
+
+
+def can_unshare() -> bool:
+    argv = ["unshare", "--map-root-user", "--net", "true"]
+    return bool(shutil.which("unshare")) and subprocess.run(argv, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_unshare(), reason="no user namespaces here")
+def test_hooks_have_no_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ran = run(f"if echo > /dev/tcp/127.0.0.1/{port}; then export REACHED=1; fi")
+    assert ran.is_complete
+    assert "REACHED" not in ran.exported
+
+
+@pytest.mark.skipif(not hook_runs.is_confined(), reason="bubblewrap is not installed")
+def test_in_bubblewrap_hooks_write_nothing_outside(tmp_path: Path) -> None:
+    ran = run(f"if echo > {tmp_path}/x; then export WROTE=1; fi")
+    assert ran.is_complete
+    assert "WROTE" not in ran.exported
+    assert not list(tmp_path.iterdir())
+
+
+@needs_nix
+@pytest.mark.skipif(hook_runs.is_confined(), reason="bubblewrap is installed")
+def test_hooks_of_another_checkout_are_not_run_without_bubblewrap(
+    project: Project, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    project.edit(
+        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
+        "export MAX_JOBS",
+        f"echo > {mark}\n    export MAX_JOBS",
+    )
+    command = ["verify", "--root", str(project.root), "--only", "hooks", "--json"]
+    done = subprocess.run(
+        [PROJECT / ".venv/bin/invoke", *command]
+        if (PROJECT / ".venv/bin/invoke").exists()
+        else ["invoke", *command],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = json.loads(done.stdout)["checks"]
+    assert {check["state"] for check in checks} == {"skipped"}
+    assert "bubblewrap" in checks[0]["reason"]
+    assert not mark.exists()
+
+
+# --- the fleet ---
+
+
+def reports(context: Context) -> list[hooks.HookReport]:
+    """The runs of all recipes, each as the checks get it."""
+    recipe_evaluation.prepare(context)
+    found = dict(hooks._reports(context))  # noqa: SLF001 - what the checks get
+    return [given[0] for given in found.values() if not isinstance(given, str)]
+
+
+@needs_nix
+def test_recipes_that_differ_in_values_only_share_their_runs(fleet: Matrix) -> None:
+    shared = [report.variant.id for report in reports(Context(fleet, PROJECT))]
+    assert len(shared) == 44
+    assert set(shared) == {"sm120-avx2", "sm121-avx2", "sm103-avx2", "cpu-avx2"}
+
+
+@needs_nix
+def test_a_value_of_another_variant_is_not_hidden_by_sharing(project: Project) -> None:
+    """Each of two recipes has the other's flags: the same text but for the values."""
+    for name, other in (("cpu-avx512", "avx512vnni"), ("cpu-avx512vnni", "avx512")):
+        flags = " ".join(matrix_reader.load().cpus[other].flags)
+        text = project.recipe(name).read_text()
+        project.recipe(name).write_text(
+            text.replace('${lib.concatStringsSep " " cpuFlags} $CXXFLAGS', f"{flags} $CXXFLAGS")
+        )
+    found = verification.verify(
+        matrix_reader.load(), project.root, only=["hook-environment"], trusted=True
+    ).findings
+    assert {finding.path.partition("cpu-")[2] for finding in found} == {
+        "avx512.nix",
+        "avx512vnni.nix",
+    }
+
+
+@pytest.fixture
+def rendered(tmp_path: Path) -> Callable[[str], tuple[Matrix, Path]]:
+    """Write the recipes of a changed matrix below a new root."""
+
+    def render(text: str) -> tuple[Matrix, Path]:
+        assert text != TEXT
+        matrix = matrix_reader.parse(text)
+        for path, recipe in recipes.render(matrix).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(recipe)
+        return matrix, tmp_path
+
+    return render
+
+
+CATEGORIES = ("text", "syntax", "evaluation", "hooks")
+
+
+def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
+    chosen = [v for v in matrix.variants if v.id in variants]
+    result = verification.verify(matrix, root, variants=chosen, only=CATEGORIES, trusted=True)
+    return [f"{finding.check}: {finding.found}" for finding in result.findings]
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cuda_host_flags = false", "cuda_host_flags = true"),
+        ("require_builder_feature = false", "require_builder_feature = true"),
+        ("own_libraries = true\n", ""),
+        ('codegen_base = "12.0"\n', ""),
+        (', "cupti-paths", "codegen-condition"]', "]"),
+        ('fixes = ["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"]', ""),
+        ("max_jobs = 32", "max_jobs = 6"),
+    ],
+)
+def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
+    rendered: Callable[[str], tuple[Matrix, Path]], old: str, new: str
+) -> None:
+    matrix, root = rendered(TEXT.replace(old, new))
+    variants = ("sm121-armv9", "sm110-armv9", "sm103-avx512", "sm90-avx2", "cpu-avx512bf16")
+    assert findings(matrix, root, *variants) == []
+    # The committed recipes are those of the other value.
+    shutil.rmtree(root / ".flox")
+    shutil.copytree(PROJECT / ".flox", root / ".flox")
+    assert findings(matrix, root, *variants) != []
+
+
+@needs_nix
+def test_thor_libraries_need_no_magma_patch(
+    rendered: Callable[[str], tuple[Matrix, Path]],
+) -> None:
+    start, end = (
+        TEXT.index("[release.cuda13_0.magma_patch]"),
+        TEXT.index("[release.cuda13_0.python]"),
+    )
+    comment = TEXT.rindex("\n\n", 0, start)
+    matrix, root = rendered(TEXT[:comment] + "\n\n" + TEXT[end:])
+    assert findings(matrix, root, "sm110-armv9", "sm90-avx2") == []
+
+
+def test_the_builder_feature_is_that_of_the_isa() -> None:
+    text = TEXT.replace("require_builder_feature = false", "require_builder_feature = true")
+    matrix = matrix_reader.parse(text)
+    features = {v.cpu_key: v.builder_features for v in matrix.variants}
+    assert features == {
+        "avx2": ("big-parallel", "gccarch-x86-64-v3"),
+        "avx512": ("big-parallel", "gccarch-skylake-avx512"),
+        "avx512bf16": ("big-parallel", "gccarch-cooperlake"),
+        "avx512vnni": ("big-parallel", "gccarch-cascadelake"),
+        "armv8_2": ("big-parallel", "gccarch-armv8.2-a"),
+        "armv9": ("big-parallel", "gccarch-armv9-a"),
+    }
+    assert {v.builder_features for v in matrix_reader.parse(TEXT).variants} == {("big-parallel",)}
+
+
+# --- the changed source, with real programs ---
+
+
+def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
+    """Run the hooks of a recipe and return what is left."""
+    matrix = matrix_reader.load()
+    context = Context(matrix, PROJECT, [v for v in matrix.variants if v.id == variant])
+    recipe_evaluation.prepare(context)
+    (result,) = recipe_evaluation.evaluated(context).results.values()
+    assert result.facts
+    texts = {name: result.facts[name] for name in hook_runs.NAMES}
+    return run(texts.pop("preConfigure"), source, **texts)
+
+
+STUB_BY_NAME = """\
+if(NOT CUDAToolkit_FOUND)
+  set(_kept "${CMAKE_MODULE_PATH}")
+  list(REMOVE_ITEM CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}")
+  include(FindCUDAToolkit)
+  set(CMAKE_MODULE_PATH "${_kept}")
+endif()
+"""
+LAYOUTS = {
+    "source tree": "{root}/cmake/Modules",
+    "folder with ..": "{root}/sub/../cmake/Modules",
+    "trailing slash": "{root}/cmake/Modules/",
+    "installed": "",
+}
+
+
+def configured(tmp_path: Path, stub: str, layout: str, *, found_before: bool) -> str:
+    """Configure a project that finds CUDA through a stub; return CMake's output."""
+    source = tmp_path / "source"
+    modules = source / "cmake/Modules"
+    installed = tmp_path / "prefix/share/cmake"
+    for folder in (modules, source / "sub", installed / "Caffe2", installed / "Torch"):
+        folder.mkdir(parents=True)
+    (modules / "FindCUDAToolkit.cmake").write_text(stub)
+    (installed / "Caffe2/FindCUDAToolkit.cmake").write_text(stub)
+    # As PyTorch's own: the folder of the installed modules, relative to that of the package.
+    (installed / "Torch/TorchConfig.cmake").write_text(
+        'list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}/../Caffe2")\n'
+        "find_package(CUDAToolkit REQUIRED)\n"
+    )
+    before = "find_package(CUDAToolkit REQUIRED)\n" if found_before else ""
+    path = LAYOUTS[layout].format(root="${CMAKE_CURRENT_SOURCE_DIR}")
+    find = f'list(INSERT CMAKE_MODULE_PATH 0 "{path}")\nfind_package(CUDAToolkit REQUIRED)\n'
+    if not path:
+        find = f'find_package(Torch REQUIRED PATHS "{tmp_path}/prefix")\n'
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES CXX)\n"
+        f"{before}{find}"
+        'if(TARGET CUDA::cudart)\n  message(STATUS "found ${CUDAToolkit_VERSION_MAJOR}")\nendif()\n'
+        'message(STATUS "path ${CMAKE_MODULE_PATH}")\n'
+    )
+    done = subprocess.run(
+        ["cmake", "-S", source, "-B", tmp_path / "build", f"-DCUDAToolkit_ROOT={CUDA}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@needs_nix
+@needs_cmake
+@needs_cuda
+@pytest.mark.parametrize("found_before", [False, True], ids=["first", "found before"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cmake_finds_cuda_through_the_stub(tmp_path: Path, layout: str, found_before: bool) -> None:
+    stub = source_of("sm90-avx2").files[hook_runs.STUB]
+    assert "found 13" in configured(tmp_path, stub, layout, found_before=found_before)
+
+
+@needs_cmake
+@needs_cuda
+def test_a_stub_that_includes_by_name_never_ends_in_a_folder_of_another_spelling(
+    tmp_path: Path,
+) -> None:
+    output = configured(tmp_path, STUB_BY_NAME, "folder with ..", found_before=False)
+    assert "Maximum recursion depth" in output
+
+
+def cmake_script(tmp_path: Path, text: str, **env: str) -> str:
+    (tmp_path / "script.cmake").write_text(text)
+    argv = ["cmake", "-P", str(tmp_path / "script.cmake")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+@needs_nix
+@needs_cmake
+def test_cmake_finds_cupti_in_the_folders_that_nixpkgs_exports(tmp_path: Path) -> None:
+    for file in ("lib/libcupti.so", "include/cupti.h"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).touch()
+    paths = {
+        "PATH": str(Path(shutil.which("cmake") or "").parent),
+        "CUPTI_LIBRARY_DIR": f"{tmp_path}/lib",
+        "CUPTI_INCLUDE_DIR": f"{tmp_path}/include",
+    }
+
+    def found(text: str) -> str:
+        head = "set(CUPTI_LIB_NAME libcupti.so)\nset(CUDA_SOURCE_DIR /nonexistent)\n"
+        tail = 'message("${CUPTI_LIBRARY_PATH} ${CUPTI_INCLUDE_DIR}")\n'
+        return cmake_script(tmp_path, head + text + tail, **paths).strip()
+
+    changed = source_of("sm90-avx2").files[hook_runs.DEPENDENCIES]
+    assert found(changed) == f"{tmp_path}/lib/libcupti.so {tmp_path}/include"
+    assert "NOTFOUND" in found(hook_runs.SOURCE[hook_runs.DEPENDENCIES])
+
+
+@needs_nix
+def test_a_pytorch_whose_cupti_lines_moved_stops_the_build_at_once() -> None:
+    other = {**hook_runs.SOURCE, hook_runs.DEPENDENCIES: "# CUPTI is found elsewhere\n"}
+    ran = source_of("sm90-avx2", other)
+    assert not ran.is_complete
+    assert "extras/CUPTI/lib64 is not in cmake/Dependencies.cmake" in ran.output
+
+
+@needs_nix
+@needs_cmake
+@pytest.mark.parametrize(
+    ("variant", "own"), [("sm121-armv9", "121a"), ("sm103-avx2", "103a"), ("sm120-avx2", "120a")]
+)
+def test_cmake_adds_the_specific_code_of_the_variant(
+    tmp_path: Path, variant: str, own: str
+) -> None:
+    files = source_of(variant).files
+    text = files.get(hook_runs.CODEGEN, hook_runs.SOURCE[hook_runs.CODEGEN])
+    code = own[:-1]
+
+    def added(codes: str) -> set[str]:
+        asked = ";".join(f"-gencode;arch=compute_{c},code=sm_{c}" for c in codes.split())
+        script = (
+            f'set(_existing_arch_flags "{asked}")\nset(_flags "")\n'
+            f'foreach(_arch "90a" "100a" "103a" "120a" "121a")\n{text}endforeach()\n'
+            'message("${_flags}")\n'
+        )
+        path = str(Path(shutil.which("cmake") or "").parent)
+        flags = cmake_script(tmp_path, script, PATH=path)
+        return {part.rpartition("sm_")[2].strip() for part in flags.split(";") if "sm_" in part}
+
+    assert added(code) == ({own} if code != "120" else {"120a", "121a"})
+    assert added("90") == {"90a"}
+    assert added("100") == {"100a", "103a"}, "as before"
+
+
+@needs_nix
+def test_a_pytorch_without_the_condition_builds_and_says_so() -> None:
+    other = {**hook_runs.SOURCE, hook_runs.CODEGEN: "# rewritten\n"}
+    ran = source_of("sm121-armv9", other)
+    assert ran.is_complete
+    assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran.output
+    assert ran.files.get(hook_runs.CODEGEN, "# rewritten\n") == "# rewritten\n"
+
+
+@needs_nix
+@needs_nvcc
+@pytest.mark.parametrize("is_on", [False, True])
+def test_nvcc_compiles_host_code_for_the_isa_if_the_matrix_says_so(
+    rendered: Callable[[str], tuple[Matrix, Path]], tmp_path: Path, is_on: bool
+) -> None:
+    option = "cuda_host_flags = false"
+    value = "true" if is_on else "false  # default"
+    matrix, root = rendered(TEXT.replace(option, f"cuda_host_flags = {value}"))
+    variants = [v for v in matrix.variants if v.id == "sm90-avx512"]
+    (report,) = reports(Context(matrix, root, variants, trusted=True))
+    (tmp_path / "host.cu").write_text(
+        "#include <immintrin.h>\n#ifdef __AVX512F__\n__m512 isa(__m512 x) { return x; }\n#endif\n"
+        "__global__ void kernel() {}\n"
+    )
+    flags = report.runs[0].exported["CUDAFLAGS"].split()
+    subprocess.run(
+        ["nvcc", *flags, "-arch=sm_90", "-c", "host.cu", "-o", "host.o"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    symbols = subprocess.run(
+        ["nm", "-C", "host.o"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ("isa(" in symbols.stdout) == is_on
