@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from build_pytorch.base import process
+from build_pytorch.nix import store
 
 _SECONDS: Final = 10
 """Time limit of a batch of runs, which takes less than 0.2 s."""
@@ -61,7 +62,7 @@ find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
 )
-_PROGRAM: Final = re.compile(r"/nix/store/[\w.+-]+/bin/[\w.+-]+")
+_PROGRAM: Final = re.compile(rf"{re.escape(str(store.folder()))}/[\w.+-]+/bin/[\w.+-]+")
 _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 
 _HARNESS: Final = r"""

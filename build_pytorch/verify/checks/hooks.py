@@ -16,10 +16,13 @@ from msgspec import Struct
 from build_pytorch.base import process
 from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import GpuArchitecture, Variant
+from build_pytorch.nix import store
 from build_pytorch.verify import hook_runs, recipe_evaluation
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.hook_runs import FLAG, HookJob, HookRun, Machine
 from build_pytorch.verify.recipe_evaluation import Facts
+
+_STORE: Final = re.escape(str(store.folder()))
 
 _MACHINES: Final = (
     Machine(4, 48),
@@ -194,7 +197,7 @@ def _assignment(name: str, value: str | None) -> str:
 
 
 def _without_hashes(value: str | None) -> str | None:
-    return value and re.sub(r"/nix/store/\w{32}-", "/nix/store/", value)
+    return value and re.sub(rf"(?<={_STORE}/)\w{{32}}-", "", value)
 
 
 @CHECKS.add(
@@ -233,7 +236,7 @@ def _links(files: dict[str, str]) -> Iterator[Finding]:
     for name in ("cuda", "cub", "thrust", "nv"):
         path = f"/build/cccl-compat/cccl/{name}"
         found = files.pop(path, "(no link)")
-        if not re.fullmatch(rf"-> /nix/store/[^/]*cuda_cccl[^/]*/include/{name}", found):
+        if not re.fullmatch(rf"-> {_STORE}/[^/]*cuda_cccl[^/]*/include/{name}", found):
             yield Finding(f"{path}: {found}", f"-> the folder include/{name} of cuda_cccl")
 
 
