@@ -746,7 +746,7 @@ def test_a_description_may_come_through_a_pipe(project: Project) -> None:
         (["--gpu", "1" * 5000], f'--gpu: found "{"1" * 37}..."; allowed: a whole number'),
         (["--gpu", ""], "--gpu: found an empty value, as from a variable that is not set"),
         (["--machine", ""], "--machine: found an empty value, as from a variable that is not set"),
-        (["--root", "nowhere"], "--root nowhere: no such folder"),
+        (["--root", "nowhere"], "nowhere: no such folder; name an existing checkout"),
         (["--gpu", "9"], "--gpu: found 9; allowed: 0"),
         (["--release", "cuda13_1"], 'did you mean "cuda13_0"?'),
     ],
