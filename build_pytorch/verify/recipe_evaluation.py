@@ -283,8 +283,13 @@ def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]
 
 def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
+    broken = [r.id for r in evaluation.results.values() if not (r.ok or r.id == paths.RELEASE)]
     result = evaluation.results.get(paths.RELEASE)
-    yield paths.RELEASE, (context, result) if result else evaluation.reason or "no such file here"
+    if broken:  # its own finding says why; release.nix imports all recipes
+        yield paths.RELEASE, f"{broken[0]} does not evaluate"
+    else:
+        reason = evaluation.reason or "no such file here"
+        yield paths.RELEASE, (context, result) if result else reason
 
 
 def _generated(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]]:
