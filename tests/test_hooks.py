@@ -64,9 +64,10 @@ def test_a_run_shows_exported_variables_and_changed_files() -> None:
     }
 
 
-def test_programs_of_the_store_are_stand_ins() -> None:
-    ran = run(preBuild="/nix/store/abc-python3-3.13/bin/python3.13 setup.py build && export DONE=1")
-    assert ran.exported["DONE"] == "1"
+@pytest.mark.parametrize("store", ["/nix/store", "/srv/a-store"])
+def test_programs_of_a_store_are_stand_ins(store: str) -> None:
+    python = f"{store}/{'1a' * 16}-python3-3.13/bin/python3.13"
+    assert run(preBuild=f"{python} setup.py build && export DONE=1").exported["DONE"] == "1"
 
 
 @pytest.mark.parametrize(
