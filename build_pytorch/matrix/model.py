@@ -55,7 +55,7 @@ class Pin(_TomlTable, frozen=True, kw_only=True):
     python: ft.Version  #: version of python3Packages
     cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
     has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
-    source: ft.Text  #: where these facts are from
+    source: ft.Origin  #: where these facts are from
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
 
@@ -78,6 +78,8 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     version: ft.CudaVersion  #: version of CUDA
     package_set: ft.NixName  #: nixpkgs package set that provides it
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
@@ -287,6 +289,8 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
     @property
     def code(self) -> str:
