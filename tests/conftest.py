@@ -6,7 +6,6 @@ import atexit
 import compileall
 import functools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from one_release import first_release
 
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
@@ -33,34 +33,6 @@ WHOLE = (PROJECT / "matrix.toml").read_text()
 needs_nix = pytest.mark.skipif(
     shutil.which("nix-instantiate") is None, reason="Nix is not installed"
 )
-
-
-def first_release(text: str) -> str:
-    """A matrix with its first release only, and with what that one names."""
-    fleet = matrix_reader.parse(text)
-    first, *others = fleet.releases
-    own = fleet.of_release(first)
-    kept: dict[str, set[str | None]] = {
-        "pin": {fleet.releases[first].nixpkgs.pin},
-        "gpu": {variant.gpu_key for variant in own},
-        "cpu": {variant.cpu_key for variant in own},
-    }
-    used = {rule.id for variant in own for rule in variant.effects.rules}
-    kept["patch"] = {key for r in fleet.rules if r.id in used for key in r.effect.patches}
-    blocks = re.split(r"(?m)^(?=\[)", text)
-    rest = []
-    for block in blocks:
-        found = re.match(r"\[\[?(\w+)(?:\.(\w+))?", block)
-        kind, key = found.groups() if found else ("", "")
-        rule_id = re.search(r'(?m)^id = "(.*)"', block) if kind == "rule" else None
-        goes = (
-            (kind == "release" and key in others)
-            or (kind in kept and key not in kept[kind])
-            or (rule_id is not None and rule_id[1] not in used)
-        )
-        # The comment of the next section is at the end of this block.
-        rest.append("\n\n\n" + block.partition("\n\n\n")[2] if goes else block)
-    return re.sub(r"\n{4,}", "\n\n\n", "".join(rest))
 
 
 ONE = first_release(WHOLE)

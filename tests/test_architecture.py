@@ -271,7 +271,6 @@ OPENS_FILES: Final = {
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
-    "build_pytorch.cli.diagnose": "the log that the user names, of any size",
     "build_pytorch.cli.entry": "/dev/null",
     "build_pytorch.cli.phases": "the folder that --init names",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",

@@ -251,7 +251,7 @@ GPU_LINES = {
         'x.cu(1): catastrophic error: cannot open source file "cub/cub.cuh"',
         f"{CMAKE_ERROR}(message): Cannot find CUB.",
     ],
-    "codegen-condition": ["build-pytorch: cmake/Codegen.cmake has no condition for 103a"],
+    "no-specific-code": ["build-pytorch: cmake/Codegen.cmake has no condition for 103a"],
     "torch-feature-version": [
         "  12 | #if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
         "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",

@@ -17,6 +17,11 @@ BROKEN = ("sm120-avx512-magma", "sm120-avx", "sm121-armv9-nightly")
 PREFIX = "pytorch-python313-cuda13_0-"
 
 
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """The output without the line breaks that keep it within 80 columns."""
+    return " ".join(done.stdout.split())
+
+
 def names(root: Path) -> set[str]:
     return {path.name for path in (root / ".flox/pkgs").iterdir()}
 
@@ -64,7 +69,7 @@ def test_phase1_deletes_only_what_the_list_names(project: Project, legacy: Path)
     assert stranger.read_text() == "{ hello }: hello\n"
     assert nested.exists()
     assert done.stdout.count("unknown") >= 2
-    assert "my-own-package.nix: not in matrix.toml; left alone" in done.stdout
+    assert "my-own-package.nix: not in matrix.toml; left alone" in said(done)
     assert done.returncode == 0
 
 
@@ -87,8 +92,8 @@ def test_check_is_quiet_on_a_clean_tree_and_fails_when_something_would_change(
     before = project.snapshot()
     done = project.invoke("all", "--check")
     assert done.returncode == 1
-    assert "(nothing written)" in done.stdout
-    assert "Verification not run" in done.stdout
+    assert "(nothing written)" in said(done)
+    assert "Verification not run" in said(done)
     assert project.snapshot() == before
 
 
@@ -106,7 +111,7 @@ def test_diff_shows_what_changes(project: Project) -> None:
     project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
     done = project.invoke("phase2", "--dry-run", "--diff")
     assert done.stdout.count("+      Driver: NVIDIA 590.44.01 or newer") == 36
-    assert "--- a/.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix" in done.stdout
+    assert "--- a/.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix" in said(done)
 
 
 def test_json_is_one_document_on_stdout(project: Project) -> None:
@@ -134,7 +139,7 @@ def test_a_changed_matrix_rewrites_what_depends_on_it(project: Project) -> None:
     project.edit("matrix.toml", '"RTX 5090 to 5050"', '"RTX 5090"')
     done = project.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SM120 rewrite" in done.stdout
+    assert "SM120 rewrite" in said(done)
     # 4 recipes and 4 docs: README, notes, tables
     assert re.search(r"(?m)^Total: 8 rewrite, \d+ unchanged$", done.stdout)
     # An intact digest allows the rewrite, committed or not.
@@ -164,7 +169,7 @@ def test_a_recipe_edited_by_hand_is_refused_with_its_diff_and_the_others_are_don
 
     assert done.returncode == 1
     assert "refused" in done.stdout
-    assert "edited by hand; --force overwrites it" in done.stdout
+    assert "edited by hand; --force overwrites it" in said(done)
     assert "-    export MAX_JOBS=16\n+    export MAX_JOBS=32" in done.stdout
     assert edited.read_text() == text
     assert project.recipe("cuda13_0-sm80-avx2").exists()
@@ -179,7 +184,7 @@ def test_a_copy_of_another_recipe_is_refused(project: Project) -> None:
     shutil.copy(project.recipe("cuda13_0-sm90-avx2"), project.recipe("cuda13_0-sm80-avx2"))
     done = project.invoke("phase2")
     assert done.returncode == 1
-    assert "generated for another file and copied here" in done.stdout
+    assert "generated for another file and copied here" in said(done)
 
 
 def test_a_hand_written_recipe_where_a_variant_belongs_is_refused(project: Project) -> None:
@@ -187,8 +192,8 @@ def test_a_hand_written_recipe_where_a_variant_belongs_is_refused(project: Proje
     recipe.write_text("{ hello }: hello\n")
     done = project.invoke("phase2")
     assert done.returncode == 1
-    assert "written by hand; --force overwrites it" in done.stdout
-    assert "-{ hello }: hello" in done.stdout
+    assert "written by hand; --force overwrites it" in said(done)
+    assert "-{ hello }: hello" in said(done)
     assert recipe.read_text() == "{ hello }: hello\n"
     assert project.invoke("phase2", "--force").returncode == 0
     assert digest.is_intact(recipe.read_text())
@@ -215,7 +220,7 @@ def test_listed_files_with_uncommitted_changes_are_refused(
     done = project.invoke(phase, "--root", str(legacy))
 
     assert done.returncode == 1
-    assert "not committed in Git as it is" in done.stdout
+    assert "not committed in Git as it is" in said(done)
     assert "# not committed" in changed.read_text()
     assert "delete   " in done.stdout or "create" in done.stdout  # the others are done
     assert project.invoke(phase, "--root", str(legacy), "--force").returncode == 0
@@ -233,7 +238,7 @@ def test_listed_files_that_are_untracked_or_without_git_are_refused(
     env = {} if git else {"PATH": str(tools)}
     done = project.run("invoke", "phase1", "--root", str(legacy), env=env)
     assert done.returncode == 1
-    assert done.stdout.count("not committed in Git as it is; --force deletes it") == 3
+    assert said(done).count("not committed in Git as it is; --force deletes it") == 3
     assert len(names(legacy)) == 6
 
 
@@ -290,9 +295,7 @@ def findings(project: Project, severity: str) -> list[dict[str, str]]:
     return [finding for finding in document["findings"] if finding["severity"] == severity]
 
 
-@pytest.mark.parametrize(
-    "old", ["# Keeps the build", "# Digest of", "# pytorch-python313-cpu-avx2"]
-)
+@pytest.mark.parametrize("old", ["# CPU: AVX2", "# Digest of", "# pytorch-python313-cpu-avx2"])
 def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", old, f"{old} or so")
     text = project.recipe("cpu-avx2").read_text()
@@ -301,12 +304,12 @@ def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
     for argv in (["all"], ["phase4", "--force"]):
         done = project.invoke(*argv)
         assert done.returncode == 0, done.stdout
-        assert "written by hand: for the small machine" in done.stdout
+        assert "written by hand: for the small machine" in said(done)
         assert project.recipe("cpu-avx2").read_text() == text
     assert findings(project, "error") == []
     (note,) = findings(project, "note")
     assert (note["check"], note["found"]) == ("generated-recipes", "a text written by hand")
-    assert "1 note" in project.invoke("verify").stdout
+    assert "1 note" in said(project.invoke("verify", "-v"))
 
 
 @needs_nix
@@ -323,6 +326,7 @@ def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Proje
     project.edit(".flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix", '"9.0"', '"8.9"')
     name = "pytorch-python313-cuda13_0-sm90-avx2.nix"
     manual(project, name)
+    assert project.invoke("phase5").returncode == 0, "release.nix imports it as it is"
     failing = {finding["check"] for finding in findings(project, "error")}
     assert "gpu-arch" in failing
     project.edit(
@@ -330,11 +334,13 @@ def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Proje
     )
     with (project.root / "matrix.toml").open("a") as matrix:
         matrix.writelines(f'{check} = "tried on an L40"\n' for check in failing)
+    assert project.invoke("phase5").returncode == 0
     assert findings(project, "error") == []
     waived = [note for note in findings(project, "note") if "waived" in note["found"]]
     assert {note["check"] for note in waived} == failing
     assert all("(waived: tried on an L40)" in note["found"] for note in waived)
-    assert project.invoke("verify").stdout.count("(waived: tried on an L40)") == len(waived)
+    shown = said(project.invoke("verify"))
+    assert shown.count("(waived: tried on an L40)") == len(waived)
     assert project.invoke("verify", "--github").stdout.count("::notice ") == len(waived) + 1
 
 
@@ -405,7 +411,7 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
     gone = before - names(project.root)
     assert len(gone) == 9
     assert all(name.endswith("-avx512vnni.nix") for name in gone)
-    assert "generated for a variant that is no longer in matrix.toml" in done.stdout
+    assert "generated for a variant that is no longer in matrix.toml" in said(done)
     assert edited.exists()
     assert copied.exists()
     edited.unlink()
@@ -416,13 +422,10 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
 
 def test_nothing_is_said_about_clean_up_files_that_nobody_has(project: Project) -> None:
     done = project.invoke("all", "--json")
-    first, *_ = json.loads(done.stdout)["phases"]
+    first, *others = json.loads(done.stdout)["phases"]
     assert first["changes"] == []
-    done = project.invoke("all")
-    assert "avx512-magma" not in done.stdout
-    assert re.search(r"(?m)^Total: 54 unchanged$", done.stdout), (
-        "44 recipes and 10 pages, each once"
-    )
+    paths = [change["path"] for phase in others for change in phase["changes"]]
+    assert len(paths) == len(set(paths)), "each file once"
 
 
 # --- a new checkout ---
@@ -458,7 +461,7 @@ def test_init_keeps_what_a_new_repository_has_and_can_be_repeated(
         done = project.invoke("all", "--init", "--root", str(new))
         assert done.returncode == 0, done.stdout + done.stderr
     assert (new / "README.md").read_text() == "# Mine\n"
-    assert "kept       README.md: 1 file" in done.stdout
+    assert "kept       README.md: 1 file" in said(done)
 
 
 @pytest.mark.parametrize("place", ["matrix.toml", "tasks.py", "build_pytorch/base/files.py"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from build_pytorch.generate import recipes
 from build_pytorch.matrix import compatibility, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
+from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.verify import verification
 
 RULE = """
@@ -323,6 +325,16 @@ def test_a_setting_changes_the_variants_that_it_names(tmp_path: Path) -> None:
 )
 def test_a_setting_of_nothing_is_an_error(old: str, new: str, says: str) -> None:
     assert says in error_of(WHOLE + SETTING.replace(old, new))
+
+
+# --- the age of facts ---
+
+
+def test_facts_that_were_checked_more_than_a_year_ago_are_listed(all_releases: Matrix) -> None:
+    assert list(old_facts(all_releases, dt.date(2027, 11, 21))) == []
+    old = dict(old_facts(all_releases, dt.date(2027, 11, 22)))
+    names = ("pin.early_2026", "gpu.sm61", "release.cuda12_8.cuda", "rule[0]")
+    assert {old[name] for name in names} == {"2026-11-21"}
 
 
 # --- several GPU architectures in one build ---

@@ -289,7 +289,7 @@ def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(
     assert done.returncode == 0
     assert "has no sha256" not in done.stdout
     shown = " ".join(verify(project, "--only", "text", "--strict", "-v").stdout.split())
-    assert shown.count("release.cuda13_0.nixpkgs has no sha256") == 1
+    assert shown.count("pin.early_2026 has no sha256") == 1
     assert "`invoke prefetch --only nixpkgs` adds the hash" in shown
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
@@ -76,9 +76,9 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
 def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
     """Plan to delete the pages of releases that the matrix no longer has, unless edited by hand."""
-    found = sorted((tree.root / paths.RELEASE_PAGES).glob("*.md"))
+    found = files.walk_below(tree.root, paths.RELEASE_PAGES)
     changes: list[Change] = []
-    for name in (path.relative_to(tree.root).as_posix() for path in found):
+    for name in sorted(found):
         if name in texts:
             continue
         change = plan_delete(tree, name, "no such release")

@@ -43,6 +43,7 @@ Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Fl
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
 Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
+Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source of a fact")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]
@@ -81,7 +82,8 @@ _WORDS: Final = "[A-Za-z0-9][A-Za-z0-9_.+=/:-]*"
 Setting = Annotated[str, like(_WORDS, "a value of letters, digits and _.+=/:- without spaces")]
 _BOUND: Final = r"(==|<=|>=|<|>)[0-9]{1,4}(\.[0-9]{1,4}){0,2}"
 Range = Annotated[str, like(f"{_BOUND}(, ?{_BOUND})*", "bounds of a version such as >=12.8, <13.0")]
-Date = Annotated[str, like("20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a date such as 2026-02-17")]
+_DATE: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+Date = Annotated[str, like(_DATE, "a date such as 2026-02-17")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
 _FEATURE: Final = "[a-z0-9][a-z0-9_.-]*"
 SystemFeature = Annotated[str, like(_FEATURE, "a system feature such as gccarch-x86-64-v3")]

@@ -143,13 +143,15 @@ def _named(variants: list[Variant]) -> Iterator[Variant]:
 def _variants(spec: MatrixFile) -> Iterator[Variant]:
     """Yield every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
     for name, release in spec.release.items():
+        pin = spec.pin[release.nixpkgs.pin]
+        own = [rule for rule in spec.rule if rules.may_hold(rule.when, release, pin)]
         for group in release.group:
             for gpu_key in group.gpu or (None,):
                 for cpu_key in group.cpu:
                     variant = Variant(
                         release_name=name,
                         release=release,
-                        pin=spec.pin[release.nixpkgs.pin],
+                        pin=pin,
                         group=group,
                         gpu_key=gpu_key,
                         gpu=spec.gpu[gpu_key] if gpu_key else None,
@@ -157,5 +159,5 @@ def _variants(spec: MatrixFile) -> Iterator[Variant]:
                         cpu=spec.cpu[cpu_key],
                         is_qualified=len(spec.release) > 1,
                     )
-                    effects = rules.effects(variant, spec.rule, spec.patch)
+                    effects = rules.effects(variant, own, spec.patch)
                     yield msgspec.structs.replace(variant, effects=effects)

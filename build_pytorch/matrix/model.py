@@ -55,7 +55,7 @@ class Pin(_TomlTable, frozen=True, kw_only=True):
     python: ft.Version  #: version of python3Packages
     cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
     has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
-    source: ft.Text  #: where these facts are from
+    source: ft.Origin  #: where these facts are from
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
 
@@ -78,6 +78,8 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     version: ft.CudaVersion  #: version of CUDA
     package_set: ft.NixName  #: nixpkgs package set that provides it
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
@@ -266,6 +268,11 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     cleanup: tuple[Cleanup, ...] = ()
     manual: tuple[Manual, ...] = ()
 
+    @property
+    def environment(self) -> str:
+        """The folder of the Flox environment with the recipes, below the root; "." is the root."""
+        return self.folder.removesuffix(".flox/pkgs").rstrip("/") or "."
+
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     """A GPU architecture, or several in one build for machines with different GPUs.
@@ -282,6 +289,8 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
     @property
     def code(self) -> str:
@@ -425,7 +434,9 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
-        return tuple(fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        base = self.gpu and self.gpu.codegen_base
+        fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        return tuple(fix for fix in fixes if base or fix != "codegen-condition")
 
     @property
     def python_set(self) -> str:

@@ -16,6 +16,8 @@ from build_pytorch.matrix.model import (
     Effect,
     Effects,
     Patch,
+    Pin,
+    Release,
     Rule,
     Variant,
     VariantSetting,
@@ -39,28 +41,30 @@ def in_range(version: str, bounds: str) -> bool:
     return all(compare(value, limit) for compare, limit in _limits(bounds))
 
 
+def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
+    """Return whether those parts of a condition hold that a release decides."""
+    torch, cuda = release.torch, release.cuda
+    return (
+        (not condition.pin or release.nixpkgs.pin in condition.pin)
+        and (not condition.pin_has or not {*condition.pin_has}.isdisjoint(pin.has))
+        and condition.torch_source in {None, torch.source}
+        and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
+        and (not condition.torch or in_range(torch.version, condition.torch))
+    )
+
+
 def holds(condition: Condition, variant: Variant) -> bool:
     """Return whether all parts of a condition hold for a variant."""
-    release, pin, gpu = variant.release, variant.pin, variant.gpu
-    cuda = release.cuda or None
-    torch = release.torch
-    lists = (
-        (condition.kind, (variant.group.kind,)),
-        (condition.platform, (variant.cpu.platform,)),
-        (condition.gpu, (variant.gpu_key,)),
-        (condition.cpu, (variant.cpu_key,)),
-        (condition.pin, (release.nixpkgs.pin,)),
-        (condition.pin_has, pin.has),
-        ((condition.torch_source,) if condition.torch_source else (), (torch.source,)),
+    capabilities = variant.gpu.capabilities if variant.gpu else ()
+    wanted = condition.capability
+    return (
+        (not condition.kind or variant.kind in condition.kind)
+        and (not condition.platform or variant.cpu.platform in condition.platform)
+        and (not condition.gpu or variant.gpu_key in condition.gpu)
+        and (not condition.cpu or variant.cpu_key in condition.cpu)
+        and (not wanted or any(in_range(capability, wanted) for capability in capabilities))
+        and may_hold(condition, variant.release, variant.pin)
     )
-    if not all(not wanted or set(wanted) & set(found) for wanted, found in lists):
-        return False
-    ranges = (
-        (condition.capability, gpu.capabilities if gpu else ()),
-        (condition.cuda, (cuda.version,) if cuda else ()),
-        (condition.torch, (torch.version,)),
-    )
-    return all(not b or any(in_range(version, b) for version in found) for b, found in ranges)
 
 
 def is_ended(rule: Rule, variant: Variant) -> bool:
@@ -115,17 +119,21 @@ class RuleProblem(Struct, frozen=True):
 
 def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[RuleProblem]:
     """Yield rules that never apply, rules that are no longer needed, and contradicting rules."""
+    combinations = {tuple(r.id for r in v.effects.rules): v for v in variants}
+    applied = {name for names in combinations for name in names}
     for rule in rules:
+        if rule.id in applied:
+            continue
         matching = [variant for variant in variants if holds(rule.when, variant)]
         if not matching:
             yield RuleProblem(rule, f"{rule.id} applies to no variant", "a condition that holds")
         elif all(is_ended(rule, variant) for variant in matching):
             found = f"{rule.id}: its `until` holds for all {len(matching)} variants of its `when`"
             yield RuleProblem(rule, found, "no rule that is no longer needed")
-        elif all(any(w.rule == rule.id for w in variant.effects.off) for variant in matching):
+        else:
             yield RuleProblem(rule, f"{rule.id} is switched off everywhere", "a rule in use")
     seen: set[tuple[str, str]] = set()
-    for variant in variants:
+    for variant in combinations.values():
         for first, second, name in _contradictions(variant):
             if (pair := (first.id, second.id)) not in seen:
                 seen.add(pair)

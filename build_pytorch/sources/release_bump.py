@@ -123,13 +123,15 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
 
 
 def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trail, Value]]:
-    """Yield the CUDA of a release, and its package set if the pin is not known to have it."""
-    at, key = ("release", name, "cuda"), matrix.releases[name].nixpkgs.pin
-    known = [each for each, found in matrix.pins[key].cuda.items() if found == version]
-    package_set = (known or [f"cudaPackages_{underscored(version)}"])[-1]
+    """Yield the CUDA of a release. A package set named by the major version is that of the pin."""
+    release = matrix.releases[name]
+    at, key = ("release", name, "cuda"), release.nixpkgs.pin
+    is_exact = release.cuda is not None and release.cuda.package_set.count("_") > 1
+    suffix = underscored(version) if is_exact else version.split(".", maxsplit=1)[0]
+    package_set = f"cudaPackages_{suffix}"
     yield (*at, "version"), version
     yield (*at, "package_set"), package_set
-    if not known:
+    if matrix.pins[key].cuda.get(package_set) != version:
         yield ("pin", key, "cuda", package_set), version
 
 

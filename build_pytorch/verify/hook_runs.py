@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import LinkError
-from build_pytorch.nix import store
 
 _SECONDS: Final = 60
 """Time limit of a batch of runs, which takes 0.2 s. A single hook has 2 s of CPU time."""
@@ -70,9 +69,8 @@ find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
 _FILE: Final = re.compile(
     r"(?<![\w./${}<>-])((?:[\w+-][\w.+-]*/)*[\w+-][\w.+-]*\.(?:cmake|txt|py|cpp|h|cu|toml|in))\b"
 )
-STORE: Final = re.escape(str(store.folder()))
-"""The folder of the Nix store, for patterns."""
-_PROGRAM: Final = re.compile(rf"{STORE}/[\w.+-]+/bin/[\w.+-]+")
+_PROGRAM: Final = re.compile(r"(?:/[\w.+-]+)+/[0-9a-z]{32}-[\w.+-]+/bin/[\w.+-]+")
+"""A program in a store, wherever the store is."""
 _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 
 _HARNESS: Final = r"""

@@ -12,7 +12,7 @@ from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
-_HASHES: Final = re.compile(r"(?<=/nix/store/)\w{32}-")
+_HASHES: Final = re.compile(r"(?<=/)[0-9a-z]{32}-")
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
     r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
