@@ -224,7 +224,7 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
         for reason, number in Counter(change.reason for change in unchanged).items():
             path = next(change.path for change in unchanged if change.reason == reason)
             rows.append((Action.UNCHANGED, path if number == 1 else f"{number} files", reason))
-        label = f"{group:<6}" if group else ""
+        label = f"{group:<5} " if group else ""
         for action, what, reason in rows:
             head = f"  {label}{action:<9}  "
             gap = " " if len(f"{head}{what}: {reason}") <= WIDTH else "\n    "

@@ -85,13 +85,34 @@ class PrefetchOptions(CommandOptions, frozen=True):
     root: _OwnRoot = paths.PROJECT
 
 
+class AddOptions(CommandOptions, frozen=True):
+    """Options of `add`."""
+
+    what: Annotated[
+        _Words, "WHAT", "sm75, cpu avx, a variant such as sm90-armv9, or release NAME"
+    ] = ()
+    for_machine: Annotated[
+        Path | None, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"
+    ] = None
+    release: Annotated[str, "NAME", "the release that gets the variants, if several can"] = ""
+    like: Annotated[str, "NAME", "release: the one whose values it has where none are given"] = ""
+    torch: Annotated[str, "VERSION", "release: its PyTorch"] = ""
+    cuda: Annotated[str, "VERSION", "release: its CUDA"] = ""
+    python: Annotated[str, "VERSION", "release: its Python"] = ""
+    nixpkgs: Annotated[str, "PIN", "release: key of a pin, or a revision of 40 hex digits"] = ""
+    dry_run: Annotated[bool, "do everything except writing"] = False
+    root: _OwnRoot = paths.PROJECT
+
+
 class BumpOptions(CommandOptions, frozen=True):
     """Options of `bump`."""
 
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
+    python: Annotated[str, "VERSION", "Python version to move to, such as 3.12"] = ""
     release: Annotated[str, "NAME", "the release, if matrix.toml has several"] = ""
+    as_: Annotated[str, "NAME", "make a new release of this name beside the old one"] = ""
     pre: Annotated[bool, "accept a pre-release"] = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
@@ -254,8 +275,13 @@ COMMANDS: Final = {
         Command("all", "Run the five phases, then verify.", PhaseOptions, "phases:all_phases"),
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
+        Command("add", "Add a GPU, an ISA, a variant or a release to matrix.toml.", AddOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
-        Command("outdated", "List newer versions of PyTorch and nixpkgs, and old facts.", OutdatedOptions),
+        Command(
+            "outdated",
+            "List newer versions of PyTorch and nixpkgs, and old facts.",
+            OutdatedOptions,
+        ),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),

@@ -39,8 +39,8 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
 
     A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
-    `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`
-    and `log` take words without an option name.
+    `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`,
+    `log` and `what` take words without an option name.
     """
 
 
@@ -76,7 +76,7 @@ class OptionSpec(Struct, frozen=True):
     @property
     def is_positional(self) -> bool:
         """Whether values are given without the option's name."""
-        return self.field in {"variants", "log"}
+        return self.field in {"variants", "log", "what"}
 
     @property
     def usage(self) -> str:
@@ -95,7 +95,7 @@ def option_specs(options: type[CommandOptions]) -> tuple[OptionSpec, ...]:
         kind, notes = field.type.__origin__, field.type.__metadata__
         limits = next((note for note in notes if isinstance(note, Meta)), Meta())
         *metavar, text = (note for note in notes if isinstance(note, str))
-        name = field.encode_name
+        name = field.encode_name.removesuffix("-")  # of `as_`, as `as` is a word of Python
         if get_origin(kind) is UnionType:
             (kind,) = (part for part in get_args(kind) if part is not NoneType)
         given: Literal["flag", "values", "value"] = "flag" if kind is bool else "value"

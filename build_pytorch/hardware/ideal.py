@@ -17,7 +17,8 @@ from build_pytorch.hardware import explain
 from build_pytorch.hardware.resolver import Recommendation, Resolver, preference
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware, rules
-from build_pytorch.matrix.compatibility import fit, missing_cpu_flags, runs_on
+from build_pytorch.matrix.compatibility import compiles, fit, missing_cpu_flags, runs_on
+from build_pytorch.matrix.matrix_additions import combined
 from build_pytorch.matrix.model import (
     CpuIsa,
     CudaToolkit,
@@ -158,7 +159,7 @@ class _Space:
         }
         for name, release in releases.items():
             for gpu_key, gpu in gpus.items():
-                if gpu and not (release.cuda and _compiles(release.cuda, gpu)):
+                if gpu and not compiles(release.cuda, gpu):
                     continue
                 for cpu_key, cpu in isas.items():
                     yield _variant(self.matrix, (name, release), (gpu_key, gpu), (cpu_key, cpu))
@@ -185,7 +186,7 @@ class _Space:
         existing = self.existing.get(variant.id)
         command = f"invoke add {variant.id}"
         if variant.release_name not in self.matrix.releases:
-            like = next(iter(self.matrix.releases))
+            like = newest(self.matrix)
             cuda = variant.release.cuda.version if variant.release.cuda else ""
             command = f"invoke add release {variant.release_name} --like {like} --cuda {cuda}"
         return MachineChoice(
@@ -227,7 +228,7 @@ class _Space:
             cuda = release.cuda
             if Version(release.torch.version) <= ours or cuda is None:
                 continue
-            if variant.gpu and not _compiles(cuda, variant.gpu):
+            if variant.gpu and not compiles(cuda, variant.gpu):
                 arch = variant.gpu.arch_list
                 yield f"not {name}: CUDA {cuda.version} does not compile for {arch}"
                 continue
@@ -248,7 +249,7 @@ class _Space:
             known = known_hardware.load().gpu.get(f"sm{digits(gpu.capability)}")
             why = f": {known.unsupported}" if known and known.unsupported else ""
             return f"nothing runs on {gpu.name}, capability {gpu.capability}{why}"
-        compiled = [it for it in windows if any(_compiles(cuda, it) for cuda in cudas)]
+        compiled = [it for it in windows if any(compiles(cuda, it) for cuda in cudas)]
         if not compiled:
             return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability})"
         for variant in self._variants(self.releases, fitting):
@@ -286,12 +287,6 @@ def _variant(
     )
 
 
-def _compiles(cuda: CudaToolkit, gpu: GpuArchitecture) -> bool:
-    """Return whether a CUDA compiles for an architecture."""
-    version = numbers(cuda.version)
-    return numbers(gpu.first_cuda) <= version <= numbers(gpu.last_cuda or cuda.version)
-
-
 def _several(
     capabilities: Sequence[str], gpus: Mapping[str, GpuArchitecture]
 ) -> Iterator[tuple[str | None, GpuArchitecture | None]]:
@@ -313,25 +308,11 @@ def several_key(capabilities: Sequence[str]) -> str:
     return f"sm{'_'.join(digits(each) for each in capabilities)}"
 
 
-def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:
-    """Return one architecture with the code of several, in ascending order of the capability."""
-    first, *others = parts
-    hosts = {
-        platform: tuple(dict.fromkeys(name for part in parts for name in part.hosts[platform]))
-        for platform in first.hosts
-        if all(platform in part.hosts for part in others)
-    }
-    last = [part.last_cuda for part in parts if part.last_cuda]
-    drivers = [part.driver for part in parts if part.driver]
-    return GpuArchitecture(
-        capability=first.capability,
-        also=tuple(part.capability for part in others),
-        family=" and ".join(dict.fromkeys(part.family for part in parts)),
-        hosts=hosts,
-        first_cuda=max((part.first_cuda for part in parts), key=numbers),
-        last_cuda=min(last, key=numbers) if last else None,
-        driver=max(drivers, key=numbers) if drivers else None,
-    )
+def newest(matrix: Matrix) -> str:
+    """Return the first release with CUDA of the newest PyTorch, or the first one without any."""
+    releases = matrix.releases
+    with_cuda = [name for name, release in releases.items() if release.cuda] or list(releases)
+    return max(with_cuda, key=lambda name: Version(releases[name].torch.version))
 
 
 def _other_releases(
@@ -339,10 +320,10 @@ def _other_releases(
 ) -> Iterator[tuple[str, Release]]:
     """Yield releases on versions of CUDA that no release of the matrix has."""
     have = {release.cuda.version for release in matrix.releases.values() if release.cuda}
-    base = max(matrix.releases.values(), key=lambda release: Version(release.torch.version))
+    base = matrix.releases[newest(matrix)]
     for version, facts in known.cuda.items():
         name = f"cuda{underscored(version)}"
-        if version not in have and name not in matrix.releases:
+        if base.cuda and version not in have and name not in matrix.releases:
             package_set = f"cudaPackages_{underscored(version)}"
             cuda = CudaToolkit(version=version, package_set=package_set, driver=facts.driver)
             yield name, msgspec.structs.replace(base, cuda=cuda)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Literal
 
-from build_pytorch.matrix.model import CpuIsa, GpuArchitecture
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix.model import CpuIsa, CudaToolkit, GpuArchitecture
 
 TEGRA: Final = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
 """Capabilities of Jetson and DRIVE GPUs (Thor: 10.1 before CUDA 13, then 11.0). GB10 is none.
@@ -47,6 +48,14 @@ def fit(gpu: GpuArchitecture, device: str) -> Literal["exact", "compatible"] | N
         return "exact"
     from_ptx = gpu.ptx and _parts(device) > _parts(gpu.capabilities[-1])
     return "compatible" if "compatible" in found or from_ptx else None
+
+
+def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:
+    """Return whether a CUDA compiles for an architecture; none does not."""
+    if cuda is None:
+        return False
+    version = numbers(cuda.version)
+    return numbers(gpu.first_cuda) <= version <= numbers(gpu.last_cuda or cuda.version)
 
 
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +14,12 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
-_OURS: Final = frozenset({"names", "isas", "unsupported", "source", "checked", "unconfirmed"})
-"""Keys of GPUs and ISAs that matrix.toml does not have."""
+_OURS: Final = {
+    "gpu": frozenset({"names", "isas", "unsupported", "unconfirmed"}),
+    "cpu": frozenset({"source", "checked"}),
+    "pin": frozenset[str](),
+}
+"""Keys that matrix.toml does not have."""
 _VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
@@ -31,8 +34,6 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """The ISAs of the hosts of that time; empty: all."""
     unsupported: ft.Text = ""
     """Why no build can use it; empty if one can."""
-    source: ft.Url
-    checked: ft.Date
     unconfirmed: ft.Text | None = None
 
 
@@ -41,7 +42,6 @@ class KnownIsa(CpuIsa, frozen=True, kw_only=True):
 
     source: ft.Url
     checked: ft.Date
-    unconfirmed: ft.Text | None = None
 
 
 class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class KnownCuda(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: ft.DriverVersion
     bundled: ft.DriverVersion | None = None
-    source: ft.Url
+    source: ft.Origin
     checked: ft.Date
 
 
@@ -92,8 +92,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def table(self, kind: str, key: str) -> dict[str, Any]:
         """Return a GPU, ISA or pin as a table of matrix.toml."""
-        ours = frozenset() if kind == "pin" else _OURS
-        return {name: value for name, value in self.raw[kind][key].items() if name not in ours}
+        table = self.raw[kind][key].items()
+        return {name: value for name, value in table if name not in _OURS[kind]}
 
 
 @functools.cache
@@ -101,18 +101,3 @@ def load() -> KnownHardware:
     """Read the facts that come with the program."""
     raw = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
-
-
-class DatedFact(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a fact is from, and when somebody last compared it with its source."""
-
-    what: str
-    checked: str
-    source: str
-
-
-def dated(known: KnownHardware) -> Iterator[DatedFact]:
-    """Yield the facts that have a date."""
-    for kind in ("gpu", "cpu", "cuda"):
-        for key, fact in getattr(known, kind).items():
-            yield DatedFact(what=f"{kind}.{key}", checked=fact.checked, source=fact.source)

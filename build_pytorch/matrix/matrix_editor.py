@@ -1,10 +1,11 @@
-"""The only writer of matrix.toml: replaces single values and keeps the rest byte for byte."""
+"""The only writer of matrix.toml: replaces values, adds tables, keeps the rest byte for byte."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tomlkit
 
@@ -12,8 +13,11 @@ from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.toml_lines import TomlLines
 
 Value = str | list[str]
+_WIDTH: Final = 100
+"""Maximum length of a line with a list; a longer list has a line for each element."""
 
 
 def edited(text: str, values: Mapping[Trail, Value]) -> str:
@@ -35,6 +39,88 @@ def edited(text: str, values: Mapping[Trail, Value]) -> str:
     result = tomlkit.dumps(document)
     matrix_reader.parse(result)
     return result
+
+
+def with_element(text: str, trail: Trail, position: int, value: Any) -> str:  # noqa: ANN401
+    """Return the text with a value, or a table in one line, inserted into a list.
+
+    Raises KeyError and TypeError for a list that does not exist.
+    """
+    document: Any = tomlkit.parse(text)
+    found = document
+    for step in trail:
+        found = found[step]
+    found.insert(position, _inline_table(value) if isinstance(value, dict) else value)
+    return tomlkit.dumps(document)
+
+
+def has(text: str, trail: Trail) -> bool:
+    """Return whether the text itself sets a value or a table."""
+    return TomlLines(text).span(trail) is not None
+
+
+def is_header(text: str, trail: Trail) -> bool:
+    """Return whether a table has a header of its own, such as [gpu.sm90]."""
+    found = TomlLines(text).span(trail)
+    return found is not None and text.startswith("[", found[0])
+
+
+def with_table(
+    text: str, header: Trail, values: Mapping[str, Any], place: Trail, *, before: bool = False
+) -> str:
+    """Return the text with a table after the table `place`, or before it, or else at the end.
+
+    It is written as `place` is: below a header, or in one line of the table above. A number at the
+    end of `header` makes it an element of an array of tables.
+    """
+    found = TomlLines(text).span(place)
+    *parents, last = header
+    if found and not isinstance(last, int) and not text.startswith("[", found[0]):
+        block = f"{_key(str(last))} = {_value(dict(values))}\n"
+        gap = ""
+    else:
+        names = ".".join(_key(str(step)) for step in (parents if last == 0 else header))
+        title = f"[[{names}]]" if last == 0 else f"[{names}]"
+        block = "\n".join((title, *_lines(values))) + "\n"
+        gap = "\n"
+    if found is None:
+        return f"{text.rstrip()}\n\n{block}"
+    if before:
+        return f"{text[: found[0]]}{block}{gap}{text[found[0] :]}"
+    end = found[1]
+    return f"{text[:end]}\n{gap}{block}{text[end:].removeprefix(chr(10))}"
+
+
+def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the lines of a table; the keys of tables in it are dotted."""
+    for key, value in values.items():
+        name = f"{prefix}{_key(key)}"
+        if isinstance(value, dict):
+            yield from _lines(value, f"{name}.")
+            continue
+        line = f"{name} = {_value(value)}"
+        if len(line) <= _WIDTH or not isinstance(value, list | tuple):
+            yield line
+        else:
+            yield from (f"{name} = [", *(f"  {_value(each)}," for each in value), "]")
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any value of a matrix
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_key(key)} = {_value(each)}' for key, each in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+
+
+def _inline_table(values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of tomlkit, which has no types
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table
 
 
 def change(path: Path, old: str, new: str) -> Change:

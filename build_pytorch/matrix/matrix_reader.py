@@ -86,6 +86,17 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
     )
 
 
+def own_values(text: str, release: str) -> dict[str, Any]:
+    """Return the values of a release in the text of a matrix, without inherited ones."""
+    values: dict[str, Any] = tomllib.loads(text)["release"][release]
+    return values
+
+
+def inherits(text: str, release: str) -> str:
+    """Return the release whose values a release has, or an empty text."""
+    return str(own_values(text, release).get("like", ""))
+
+
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
     text = text.replace("\r\n", "\n")  # as tomllib does, whose positions are compared with it
     if deep := excess(text):

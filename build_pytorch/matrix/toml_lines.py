@@ -34,9 +34,10 @@ class TomlLines:
     def __init__(self, text: str) -> None:
         self._lines: dict[Trail, int] = {(): 1}
         self._statements: list[tuple[int, int, Trail]] = []
+        self._ends: list[int] = []
         last: dict[Trail, int] = {}  # array of tables -> index of its last table
         table: Trail = ()
-        for start, line, statement in _statements(text):
+        for start, end_, line, statement in _statements(text):
             keys = _keys(statement.lstrip("["))
             if statement.startswith("[") and keys:
                 parent: Trail = ()
@@ -52,6 +53,7 @@ class TomlLines:
             else:
                 trail = (*table, *keys)
             self._statements.append((start, line, trail))
+            self._ends.append(end_)
             for end in range(len(trail), 0, -1):
                 self._lines.setdefault(trail[:end], line)
 
@@ -60,6 +62,15 @@ class TomlLines:
         while trail not in self._lines:
             trail = trail[:-1]
         return self._lines[trail]
+
+    def span(self, trail: Trail) -> tuple[int, int] | None:
+        """Return the offsets of the first statement of a value or table and after its last one."""
+        found = [
+            (start, end)
+            for (start, _, path), end in zip(self._statements, self._ends, strict=True)
+            if path[: len(trail)] == trail
+        ]
+        return (found[0][0], found[-1][1]) if found else None
 
     def at(self, offset: int) -> tuple[int, Trail]:
         """Return the line and the path of the statement that holds an offset, or is before it."""
@@ -105,8 +116,8 @@ def loose_quote(text: str) -> int:
     return end
 
 
-def _statements(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield each table header and each key with its value: offset, line and text."""
+def _statements(text: str) -> Iterator[tuple[int, int, int, str]]:
+    """Yield each table header and each key with its value: offsets, first line and text."""
     depth, start, line = 0, 0, 1
     for token in _TOKEN.finditer(f"{text}\n"):
         if token[0] in {"[", "{"}:
@@ -116,11 +127,11 @@ def _statements(text: str) -> Iterator[tuple[int, int, str]]:
         elif token[0] == "\n" and not depth:
             statement = text[start : token.start()]
             if statement.strip() and not statement.lstrip().startswith("#"):
-                yield start, line, statement.strip()
+                yield start, token.start(), line, statement.strip()
             line += statement.count("\n") + 1
             start = token.end()
     if rest := text[start:].strip():  # brackets that are not closed
-        yield start, line, rest
+        yield start, len(text), line, rest
 
 
 def _keys(statement: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Facts of matrix.toml that were compared with their source long ago."""
+"""Facts of matrix.toml, and known ones, that were compared with their source long ago."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.matrix_errors import dotted
 from build_pytorch.matrix.model import Matrix, Trail
 
@@ -13,7 +14,10 @@ _OLDEST: Final = dt.timedelta(days=365)
 
 
 def old_facts(matrix: Matrix, today: dt.date) -> Iterator[tuple[str, str]]:
-    """Yield the tables whose `checked` is more than a year ago, each with that date."""
+    """Yield the tables whose `checked` is more than a year ago, each with that date.
+
+    Those of matrix.toml, and those of known_hardware.toml that it does not have.
+    """
     dates: dict[Trail, str | None] = {("pin", key): pin.checked for key, pin in matrix.pins.items()}
     dates |= {("gpu", key): gpu.checked for key, gpu in matrix.gpus.items()}
     dates |= {
@@ -22,6 +26,10 @@ def old_facts(matrix: Matrix, today: dt.date) -> Iterator[tuple[str, str]]:
         if release.cuda
     }
     dates |= {("rule", index): rule.checked for index, rule in enumerate(matrix.rules)}
+    known = known_hardware.load()
+    for kind in ("gpu", "cpu", "cuda"):
+        for key, fact in getattr(known, kind).items():
+            dates.setdefault((kind, key), fact.checked)
     limit = (today - _OLDEST).isoformat()
     for trail, checked in dates.items():
         if checked and checked < limit:

@@ -19,7 +19,7 @@ from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe
-from build_pytorch.matrix import field_types, matrix_editor, matrix_errors
+from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
 from build_pytorch.nix import quoting, store
@@ -36,6 +36,23 @@ class BumpTarget(Struct, frozen=True, kw_only=True):
     torch: field_types.Version | None = None
     nixpkgs: field_types.Rev40 | None = None
     cuda: field_types.CudaVersion | None = None
+    python: field_types.Version | None = None
+
+
+def checked(name: str, version: str) -> str:
+    """Return a version that is well-formed, or empty. Raises BuildPytorchError as `target_of`."""
+    if version:
+        target_of(**{name: version})
+    return version
+
+
+def new_name(name: str) -> str:
+    """Return the key of a new release. Raises BuildPytorchError for a malformed one."""
+    try:
+        return msgspec.convert(name, field_types.Key)
+    except msgspec.ValidationError:
+        what = f'found "{name[:60]}"; allowed: a-z, 0-9 and _ (a dot breaks Flox)'
+        raise BuildPytorchError(f"name of the release: {what}") from None
 
 
 def target_of(**versions: str) -> BumpTarget:
@@ -45,7 +62,7 @@ def target_of(**versions: str) -> BumpTarget:
     """
     given = {name: version for name, version in versions.items() if version}
     if not given:
-        options = "--torch VERSION, --nixpkgs REV or --cuda VERSION"
+        options = "--torch VERSION, --nixpkgs REV, --cuda VERSION or --python VERSION"
         raise BuildPytorchError(f"nothing to do; give {options}")
     try:
         return msgspec.convert(given, BumpTarget)
@@ -71,7 +88,7 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
     A pre-release is refused unless `pre` is set.
     """
     github, owner, repo = GitHub(), release.torch.owner, release.torch.repo
-    if target.torch:
+    if target.torch and not release.torch.is_of_pin:
         tag = f"v{target.torch}"
         if Version(target.torch).is_prerelease and not pre:
             raise BuildPytorchError(f"{tag} is a pre-release; --pre accepts it")
@@ -95,31 +112,58 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
     """
     at: Trail = ("release", name)
     release = matrix.releases[name]
-    names, notes = release.names, release.notes
     if target.torch:
         if release.torch.is_of_pin:
             what = f"--torch: release {name} has the torch of its pin"
-            raise BuildPytorchError(f"{what}; move it with --nixpkgs, or give it a source")
-        old, new = minor_version(release.torch.version), minor_version(target.torch)
+            fix = "make a release beside it with --as NAME, or move it with --nixpkgs"
+            raise BuildPytorchError(f"{what}; {fix}")
         yield (*at, "torch", "version"), target.torch
         yield (*at, "torch", "rev"), f"v{target.torch}"
-        yield (*at, "names", "pname"), names.pname.replace(digits(old), digits(new))
-        notes = notes and notes.replace(old, new)
     if target.nixpkgs:
         yield from _pin_values(matrix, name, target.nixpkgs)
     if target.cuda:
         if release.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
-        old, new = release.cuda.version, target.cuda
-        yield from _cuda_values(matrix, name, new)
-        old_name, new_name = f"cuda{underscored(old)}", f"cuda{underscored(new)}"
-        yield (*at, "names", "gpu"), names.gpu.replace(old_name, new_name)
-        for index, entry in enumerate(release.cleanup):
-            if entry.action != "delete" and old_name in entry.file:
-                yield (*at, "cleanup", index, "file"), entry.file.replace(old_name, new_name)
-        notes = notes and notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
+        yield from _cuda_values(matrix, name, target.cuda)
+    if target.python:
+        yield (*at, "python", "version"), target.python
+    for field, value in _names(release, target):
+        yield (*at, "names", field), value
+    notes = _notes(release, target)
     if notes and notes != release.notes:
         yield (*at, "notes"), notes
+
+
+def _notes(release: Release, target: BumpTarget) -> str | None:
+    """Return the page of build notes, whose name may contain versions."""
+    notes, cuda = release.notes, release.cuda
+    if notes and target.torch:
+        old, new = minor_version(release.torch.version), minor_version(target.torch)
+        notes = notes.replace(old, new)
+    if notes and target.cuda and cuda:
+        old, new = (version.split(".")[0] for version in (cuda.version, target.cuda))
+        notes = notes.replace(f"cuda{old}", f"cuda{new}")
+    return notes
+
+
+def _names(release: Release, target: BumpTarget) -> Iterator[tuple[str, str]]:
+    """Yield the parts of the names that contain versions which change."""
+    pairs = []
+    if target.torch:
+        old, new = minor_version(release.torch.version), minor_version(target.torch)
+        pairs.append(("pname", digits(old), digits(new)))
+    if target.cuda and release.cuda:
+        was, now = underscored(release.cuda.version), underscored(target.cuda)
+        pairs.append(("gpu", f"cuda{was}", f"cuda{now}"))
+    if target.python:
+        was, now = digits(release.python.version), digits(target.python)
+        pairs += [(field, f"python{was}", f"python{now}") for field in ("gpu", "cpu", "mps")]
+    names: dict[str, str] = msgspec.to_builtins(release.names)
+    for field, was, now in pairs:
+        value = names[field].replace(was, now)
+        if value != names[field]:
+            names[field] = value
+            yield field, value
 
 
 def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trail, Value]]:
@@ -131,6 +175,12 @@ def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trai
     package_set = f"cudaPackages_{suffix}"
     yield (*at, "version"), version
     yield (*at, "package_set"), package_set
+    release = matrix.releases[name]
+    old_name = f"cuda{underscored(release.cuda.version if release.cuda else '')}"
+    for index, entry in enumerate(release.cleanup):
+        if entry.action != "delete" and old_name in entry.file:
+            file = entry.file.replace(old_name, f"cuda{underscored(version)}")
+            yield ("release", name, "cleanup", index, "file"), file
     if matrix.pins[key].cuda.get(package_set) != version:
         yield ("pin", key, "cuda", package_set), version
 
@@ -152,8 +202,16 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
     """Fetch the sources of a release that changed, one by one. Raises ToolError."""
     before = {(source.release, source.name, source.request) for source in sources(old)}
     for source in sources(new):
-        if source.release == name and (name, source.name, source.request) not in before:
+        is_new = source.release == name and (name, source.name, source.request) not in before
+        if is_new and source.recorded != source.taken_for:
             yield fetch(source, minutes)
+
+
+def is_assumed(old: Matrix, new: Matrix, name: str) -> bool:
+    """Return whether nobody has written down what the pin of a release contains."""
+    key = new.releases[name].nixpkgs.pin
+    pins = {**known_hardware.load().pin, **old.pins}
+    return pins.get(key) != new.pins[key]
 
 
 def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[str]:
@@ -207,8 +265,11 @@ def _versions(wanted: Mapping[str, str]) -> str:
     return " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
 
 
-def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
-    """Plan the matrix, recipes and docs; files that get another name are deleted."""
+def plan(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
+    """Plan the matrix, recipes and docs; files that get another name are deleted.
+
+    `name` is the release whose page of build notes may have another name.
+    """
     tree = Tree(root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
@@ -221,7 +282,7 @@ def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
             reason = "has another name now" if is_ours else "edited by hand, and has another name"
             changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
-    page, moved = old.releases[name].notes, new.releases[name].notes
+    page, moved = (m.releases[name].notes if name in m.releases else None for m in (old, new))
     if page and moved and page != moved:
         planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
         planned += docs.moved(texts, tree, page, moved)

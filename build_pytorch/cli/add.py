@@ -1,0 +1,95 @@
+"""`invoke add`: add a GPU architecture, an ISA, a variant or a release to matrix.toml."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from build_pytorch.base import paths
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.cli.commands import AddOptions
+from build_pytorch.cli.matrix_change import carry_out
+from build_pytorch.hardware import ideal, saved_machines
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.matrix_additions import Draft, ReleaseWish
+from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.sources import release_bump
+
+_FORMS = "sm75, cpu avx, sm90-armv9, release NAME --like OTHER, or --for-machine FILE"
+
+
+def run(options: AddOptions) -> int:
+    """Add, render and verify in memory; then write everything at once.
+
+    Returns the exit code. Raises BuildPytorchError, with nothing written, for wrong arguments.
+    """
+    screen = Screen(sys.stdout)
+    old = matrix_reader.load(options.root / paths.MATRIX.name)
+    draft = Draft(old)
+    _add(draft, options, screen)
+    new = draft.matrix
+    if new.text == old.text:
+        screen.line("nothing to do: matrix.toml has it")
+        return EXIT_OK
+    before = {variant.path for variant in old.variants}
+    added = [variant.id for variant in new.variants if variant.path not in before]
+    planned = release_bump.plan(old, new, options.root)
+    todo = list(draft.todo)
+    if added:
+        todo.append(f"build one of the new variants before the others: {listed(added)}")
+    else:
+        todo.append("no group names it yet; `invoke add` with a variant such as sm90-armv9 does")
+    return carry_out(screen, options.root, old, new, planned, dry_run=options.dry_run, todo=todo)
+
+
+def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
+    """Add what the words and options name. Raises BuildPytorchError."""
+    words = list(options.what)
+    wish = ReleaseWish(
+        torch=release_bump.checked("torch", options.torch),
+        cuda=release_bump.checked("cuda", options.cuda),
+        python=release_bump.checked("python", options.python),
+        nixpkgs=options.nixpkgs,
+    )
+    if options.for_machine:
+        if words:
+            raise BuildPytorchError("--for-machine: takes no names beside it")
+        _for_machine(draft, options.for_machine, options.release, screen)
+    elif words[:1] == ["release"]:
+        if len(words) != 2 or not options.like:  # noqa: PLR2004 - the word and a name
+            raise BuildPytorchError("write: invoke add release NAME --like OTHER")
+        draft.add_release(release_bump.new_name(words[1]), options.like, wish)
+    elif options.like or wish != ReleaseWish():
+        raise BuildPytorchError("--like, --torch, --cuda, --python, --nixpkgs: only with `release`")
+    else:
+        is_isa = words[:1] == ["cpu"]
+        names = words[1:] if is_isa else words
+        if not names:
+            raise BuildPytorchError(f"nothing to add; write {_FORMS}")
+        for name in names:
+            if is_isa:
+                draft.ensure_isa(name)  # first: its error says that an ISA is meant
+            draft.add(name, options.release)
+
+
+def _for_machine(draft: Draft, path: Path, release: str, screen: Screen) -> None:
+    """Add the variant that a machine should have."""
+    matrix = draft.matrix
+    machine = saved_machines.load(path)
+    wanted = ideal.ideal(matrix, machine, machine.gpus, release or None)
+    if wanted is None:
+        raise BuildPytorchError(
+            f"{path}: no known CPU ISA fits this machine; `invoke recommend` has the reasons"
+        )
+    variant = wanted.variant
+    screen.fold("", f"{variant.id}: {wanted.reason}", indent=2)
+    if wanted.is_in_matrix:
+        return
+    if variant.release_name not in matrix.releases:
+        cuda = variant.release.cuda.version if variant.release.cuda else ""
+        like = ideal.newest(matrix)
+        groups = (draft.group_of(variant),)
+        draft.add_release(variant.release_name, like, ReleaseWish(cuda=cuda), groups)
+    else:
+        draft.add(f"{variant.release_name}/{variant.short_id}")
