@@ -9,6 +9,7 @@ from typing import Final
 from build_pytorch.base.versions import numbers
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import TEGRA
 from build_pytorch.matrix.model import Variant
 
 _VGPU: Final = re.compile(r"-\d+(?:-\d+)?(?P<series>Q|C|CME|B|A)\Z")
@@ -33,14 +34,14 @@ def remarks(
     for name in machine.other_gpus:
         vendor = known.other_vendor(name)
         yield f"{name}: {known.other[vendor].says if vendor else 'no recipe uses it'}"
-    for gpu in gpus:
+    for gpu in {(it.name, it.capability): it for it in gpus}.values():
         yield from _of_gpu(gpu)
     if machine.is_wsl:
         yield (
             "WSL2: the driver is that of Windows; install no Linux driver in WSL. CUDA "
             f"{machine.cuda or 'of its nvidia-smi'} decides, not the number of the driver"
         )
-    else:
+    elif not any(gpu.capability in TEGRA for gpu in gpus):  # its drivers have other numbers
         yield from _of_driver(machine.driver or "", variants)
     if machine.platform == "aarch64-linux" and machine.cpu.vendor == _APPLE:
         yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (mps)"

@@ -86,9 +86,14 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
     )
 
 
+def tables(text: str) -> dict[str, Any]:
+    """Return the tables of a valid matrix as they are written, without inherited values."""
+    return tomllib.loads(text)
+
+
 def own_values(text: str, release: str) -> dict[str, Any]:
     """Return the values of a release in the text of a matrix, without inherited ones."""
-    values: dict[str, Any] = tomllib.loads(text)["release"][release]
+    values: dict[str, Any] = tables(text)["release"][release]
     return values
 
 

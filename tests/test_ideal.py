@@ -1,0 +1,325 @@
+"""The build that a machine should have, whatever the matrix has: what an expert would answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from conftest import WHOLE, Project, error_line
+from test_recommend import ALL_MACHINES, MACHINES, machine
+
+from build_pytorch.hardware import ideal, resolver
+from build_pytorch.hardware.ideal import MachineChoice
+from build_pytorch.hardware.remarks import remarks
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.compatibility import fit
+from build_pytorch.matrix.model import Matrix
+
+FLEET = matrix_reader.parse(WHOLE)
+KNOWN = known_hardware.load()
+
+
+def wanted(here: Machine, fleet: Matrix = FLEET) -> MachineChoice | None:
+    return ideal.ideal(fleet, here, here.gpus)
+
+
+def best(here: Machine, fleet: Matrix = FLEET) -> str | None:
+    found = ideal.best(resolver.recommend(fleet, here))
+    return found and found.variant.id
+
+
+class Answer(NamedTuple):
+    best: str | None
+    """In the matrix."""
+    ideal: str | None
+    says: str = ""
+    """Part of the reason, or of a remark."""
+
+
+MACHINES_AND_ANSWERS = {
+    "a100-and-rtx3090": Answer("cuda13_0/sm80-avx2", "cuda13_0/sm80-avx2", "on all GPUs"),
+    "a100-mig": Answer("cuda13_0/sm80-avx2", "cuda13_0/sm80-avx2", "MIG instance"),
+    "a100-vgpu": Answer("cuda12_8/sm80-avx2", "cuda12_8/sm80-avx2", "is a vGPU"),
+    "a100-zen3": Answer("cuda13_0/sm80-avx2", "cuda13_0/sm80-avx2"),
+    "a100-zen3-old-driver": Answer(
+        "cuda12_8/sm80-avx2", "cuda12_8/sm80-avx2", "not cuda13_0: CUDA 13.0 needs driver"
+    ),
+    "a64fx": Answer(None, None),
+    "altra-a100": Answer("cuda12_8/sm80-armv8_2", "cuda13_0/sm80-armv8_2"),
+    "apple-vm": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2", "has no Metal"),
+    "container-without-gpus": Answer("cuda13_0/cpu-avx512bf16", "cuda13_0/cpu-avx512bf16"),
+    "dgx-spark": Answer("cuda13_0/sm121-armv9", "cuda13_0/sm121-armv9"),
+    "gb200": Answer("cuda12_8/sm100-armv9", "cuda13_0/sm100-armv9"),
+    "gb300": Answer("cuda12_8/sm100-armv9", "cuda13_0/sm103-armv9"),
+    "gh200": Answer("cuda12_8/sm90-armv9", "cuda13_0/sm90-armv9"),
+    "grace-without-gpu": Answer("cuda12_8/cpu-armv9", "cuda13_0/cpu-armv9", "no GPU"),
+    "graviton2": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2"),
+    "graviton3": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2"),
+    "graviton4": Answer("cuda12_8/cpu-armv9", "cuda13_0/cpu-armv9"),
+    "gtx1080-and-rtx3090": Answer(
+        "cuda13_0/sm86-avx2", "cuda12_8/sm61_86-avx2", "rule no-cudnn-below-7-5 holds for all GPUs"
+    ),
+    "gtx1080-ivy-bridge": Answer("cuda12_8/sm61-avx", "cuda12_8/sm61-avx", "580 is the last"),
+    "h100-sapphire-rapids": Answer("cuda13_0/sm90-avx512bf16", "cuda13_0/sm90-avx512bf16"),
+    "h200-recorded": Answer("cuda13_0/sm90-avx512bf16", "cuda13_0/sm90-avx512bf16"),
+    "ice-lake": Answer("cuda13_0/cpu-avx512vnni", "cuda13_0/cpu-avx512vnni"),
+    "ivy-bridge": Answer(None, "cuda13_0/cpu-avx"),
+    "jetson-orin": Answer(
+        "cuda12_8/cpu-armv8_2",
+        "cuda13_0/cpu-armv8_2",
+        "nothing runs on Orin (nvgpu), capability 8.7",
+    ),
+    "jetson-thor": Answer("cuda13_0/sm110-armv9", "cuda13_0/sm110-armv9"),
+    "laptop-without-gpu": Answer("cuda13_0/cpu-avx2", "cuda13_0/cpu-avx2"),
+    "macbook": Answer(None, "cuda13_0/darwin-mps", "Metal is the GPU of macOS"),
+    "p40-broadwell": Answer(
+        "cuda12_8/sm61-avx2",
+        "cuda12_8/sm61-avx2",
+        "not cuda13_0: CUDA 13.0 does not compile for 6.1",
+    ),
+    "rtx3090-and-rtx4090": Answer(
+        "cuda13_0/sm86-avx512bf16", "cuda13_0/sm86-avx512bf16", "runs on all GPUs: 8.9 and 8.6"
+    ),
+    "rtx3090-and-rtx5090": Answer(
+        "cuda13_0/sm120-avx512bf16", "cuda13_0/sm86_120-avx512bf16", "code for 8.6;12.0"
+    ),
+    "rtx4090-driver-550": Answer(
+        "cuda12_8/sm89-avx512bf16", "cuda12_8/sm89-avx512bf16", "torch.compile"
+    ),
+    "rtx5090-zen4": Answer("cuda13_0/sm120-avx512bf16", "cuda13_0/sm120-avx512bf16"),
+    "rx7900xtx-zen4": Answer(
+        "cuda13_0/cpu-avx512bf16", "cuda13_0/cpu-avx512bf16", "1002:744c: ROCm is not covered"
+    ),
+    "t4-cascade-lake": Answer("cuda12_8/sm75-avx512vnni", "cuda13_0/sm75-avx512vnni"),
+    "t4g-graviton2": Answer("cuda12_8/sm75-armv8_2", "cuda12_8/sm75-armv8_2"),
+    "v100-broadwell": Answer("cuda13_0/cpu-avx2", "cuda12_8/sm70-avx2"),
+    "wsl2-rtx4070": Answer("cuda12_8/sm89-avx2", "cuda12_8/sm89-avx2", "install no Linux driver"),
+}
+
+
+def test_every_saved_machine_has_an_answer() -> None:
+    assert set(MACHINES_AND_ANSWERS) == ALL_MACHINES
+
+
+@pytest.mark.parametrize("name", MACHINES_AND_ANSWERS)
+def test_a_machine_gets_the_answer_of_an_expert(name: str) -> None:
+    here, expected = machine(name), MACHINES_AND_ANSWERS[name]
+    found = wanted(here)
+    assert best(here) == expected.best
+    assert (found and found.variant.id) == expected.ideal
+    variants = [found.variant] if found else []
+    texts = [found.reason if found else "", *remarks(here, here.gpus, variants)]
+    assert expected.says in "\n".join(texts)
+
+
+@pytest.mark.parametrize("name", MACHINES_AND_ANSWERS)
+def test_what_the_matrix_lacks_is_one_command_away(name: str) -> None:
+    found = wanted(machine(name))
+    if found is not None:
+        is_there = found.variant.id in {variant.id for variant in FLEET.variants}
+        assert found.is_in_matrix is is_there
+        assert found.command == ("" if is_there else f"invoke add {found.variant.id}")
+
+
+def test_gpus_that_no_build_serves_are_named_and_the_others_are_used() -> None:
+    """A K80 beside a 3090: no CUDA 12 compiles for 3.7."""
+    here = machine("a100-and-rtx3090")
+    old = MachineGpu(index=1, name="Tesla K80", capability="3.7")
+    found = wanted(msgspec.structs.replace(here, gpus=(here.gpus[0], old)))
+    assert found is not None
+    assert found.variant.id == "cuda13_0/sm80-avx2"
+    assert [gpu.index for gpu in found.unused] == [1]
+    assert "GPU 1 stays unused: nothing runs on Tesla K80" in found.reason
+
+
+def test_three_gpus_get_the_fewest_architectures_that_serve_all() -> None:
+    here = machine("rtx3090-and-rtx5090")
+    ada = MachineGpu(index=2, name="NVIDIA L40S", capability="8.9")
+    found = wanted(msgspec.structs.replace(here, gpus=(*here.gpus, ada)))
+    assert found is not None
+    assert found.variant.gpu is not None
+    assert found.variant.gpu.arch_list == "8.6;12.0"
+    assert all(fit(found.variant.gpu, capability) for capability in ("8.6", "8.9", "12.0"))
+
+
+def test_a_driver_that_is_too_old_for_any_cuda_means_no_gpu_and_what_an_update_gives() -> None:
+    here = msgspec.structs.replace(machine("a100-zen3"), driver="470.256.02", cuda="11.4")
+    found = wanted(here)
+    assert found is not None
+    assert found.variant.id == "cuda13_0/cpu-avx2"
+    assert found.after_driver_update == "cuda13_0/sm80-avx2"
+
+
+def test_without_a_release_for_the_driver_a_release_is_proposed(fleet: Matrix) -> None:
+    """`fleet` has CUDA 13.0 only."""
+    found = wanted(machine("rtx4090-driver-550"), fleet)
+    assert found is not None
+    assert found.variant.id == "cuda12_8/sm89-avx512bf16"
+    assert found.command == "invoke add release cuda12_8 --like cuda13_0 --cuda 12.8"
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "expected"),
+    [
+        ("560.94", "12.6", "cuda12_8/sm89-avx2"),
+        ("581.29", "13.0", "cuda13_0/sm89-avx2"),
+        ("580.88", "12.9", "cuda12_8/sm89-avx2"),  # whatever the number
+        ("472.12", "11.4", "cuda13_0/cpu-avx2"),
+    ],
+)
+def test_in_wsl_the_cuda_of_the_windows_driver_decides(
+    driver: str, cuda: str, expected: str
+) -> None:
+    here = msgspec.structs.replace(machine("wsl2-rtx4070"), driver=driver, cuda=cuda)
+    assert best(here) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("GRID T4-16Q", "is a vGPU: its driver belongs to"),
+        ("NVIDIA A100-1-5C", "is a vGPU: its driver belongs to"),
+        ("NVIDIA A16-4B", "have no CUDA"),
+        ("NVIDIA A100 80GB PCIe MIG 1g.10gb", "is a MIG instance"),
+        ("NVIDIA A100-SXM4-40GB", ""),
+        ("Tesla V100-SXM2-32GB", ""),
+    ],
+)
+def test_a_shared_gpu_is_recognised_by_its_name(name: str, says: str) -> None:
+    gpu = MachineGpu(index=0, name=name, capability="8.0")
+    found = list(remarks(Machine(platform="x86_64-linux", cpu=Processor(flags="")), [gpu]))
+    assert says in "".join(found)
+    assert bool(found) is bool(says)
+
+
+# --- known facts ---
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu", "pin"])
+def test_known_facts_are_those_of_the_matrices(kind: str) -> None:
+    """known_hardware.toml, matrix.toml and the example repeat facts; they must not differ."""
+    example = (MACHINES.parents[1] / "examples/all-lines/matrix.toml").read_text()
+    for text in (WHOLE, example):
+        tables = matrix_reader.tables(text)[kind]
+        for key, table in tables.items():
+            assert KNOWN.table(kind, key) == table, f"{kind}.{key}"
+
+
+def test_known_rules_are_those_of_the_matrices() -> None:
+    example = (MACHINES.parents[1] / "examples/all-lines/matrix.toml").read_text()
+    known = {rule["id"]: rule for rule in KNOWN.raw["rule"]}
+    for text in (WHOLE, example):
+        for rule in matrix_reader.tables(text)["rule"]:
+            if rule["id"] in known:
+                assert known[rule["id"]] == rule
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce RTX 4090", "8.9"),
+        ("rtx 4090 laptop gpu", "8.9"),
+        ("NVIDIA A100-SXM4-40GB", "8.0"),
+        ("NVIDIA RTX 6000 Ada Generation", "8.9"),
+        ("Quadro RTX 6000", "7.5"),
+        ("NVIDIA RTX A6000", "8.6"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0"),
+        ("NVIDIA GeForce RTX 2050", "8.6"),
+        ("NVIDIA GeForce RTX 2080 Ti", "7.5"),
+        ("NVIDIA GH200 480GB", "9.0"),
+        ("NVIDIA L40S", "8.9"),
+        ("Tesla P100-PCIE-16GB", "6.0"),
+        ("Tesla P40", "6.1"),
+        ("NVIDIA TITAN V", "7.0"),
+        ("NVIDIA TITAN RTX", "7.5"),
+        ("GRID T4-16Q", "7.5"),
+        ("NVIDIA GB10", "12.1"),
+        ("Orin (nvgpu)", "8.7"),
+    ],
+)
+def test_a_product_is_known_by_its_name(name: str, capability: str) -> None:
+    found = KNOWN.gpu_named(name)
+    assert found is not None
+    assert found[1].capability == capability
+
+
+@pytest.mark.parametrize(
+    "name", ["", "RTX", "RTX 9999", "4090", "A1000000", "nvidia", "x" * 10_000]
+)
+def test_other_names_are_unknown(name: str) -> None:
+    assert KNOWN.gpu_named(name) is None
+    assert KNOWN.other_vendor(name) == ""
+
+
+@pytest.mark.parametrize("name", ["RX 7900 XTX", "AMD Radeon RX 7900 XTX", "MI300X", "Radeon VII"])
+def test_amd_is_known_by_its_names(name: str) -> None:
+    assert KNOWN.other_vendor(name) == "AMD"
+
+
+# --- the command ---
+
+
+def asked(project: Project, *argv: str) -> dict[str, Any]:
+    done = project.invoke("recommend", *argv, "--json")
+    assert done.stderr == ""
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == document["exit_code"]
+    return document
+
+
+def test_json_has_the_best_and_the_ideal_build(whole_project: Project) -> None:
+    document = asked(whole_project, "--machine", str(MACHINES / "gh200.json"))
+    assert document["best"]["variant"] == "cuda12_8/sm90-armv9"
+    assert document["best"]["in_matrix"] is True
+    found = document["ideal"]
+    keys = ("release", "kind", "gpu", "arch", "isa", "host", "in_matrix", "command")
+    assert [found[key] for key in keys] == [
+        "cuda13_0",
+        "gpu",
+        "sm90",
+        "9.0",
+        "armv9",
+        "aarch64-linux",
+        False,
+        "invoke add cuda13_0/sm90-armv9",
+    ]
+    assert "code for 9.0, exactly 9.0" in found["reason"]
+
+
+def test_a_machine_may_be_described_by_options(whole_project: Project) -> None:
+    given = ("--gpu", "RTX 4090", "--cpu", "avx2", "--driver", "550")
+    document = asked(whole_project, *given)
+    assert document["best"]["variant"] == "cuda12_8/sm89-avx2"
+    assert document["ideal"]["after_driver_update"] == "cuda13_0/sm89-avx2"
+    several = asked(whole_project, "--gpu", "8.6", "--gpu", "RTX 5090", "--cpu", "avx512")
+    assert several["ideal"]["arch"] == "8.6;12.0"
+    amd = asked(whole_project, "--gpu", "Radeon RX 7900 XTX", "--cpu", "avx2")
+    assert amd["best"]["variant"] == "cuda13_0/cpu-avx2"
+    assert amd["remarks"] == ["Radeon RX 7900 XTX: ROCm is not covered: the recipes are for CUDA"]
+
+
+def test_options_replace_facts_of_a_description(whole_project: Project) -> None:
+    path = str(MACHINES / "a100-zen3.json")
+    assert asked(whole_project, "--machine", path)["best"]["release"] == "cuda13_0"
+    older = asked(whole_project, "--machine", path, "--driver", "550.54.14")
+    assert older["best"]["release"] == "cuda12_8"
+
+
+@pytest.mark.parametrize(
+    ("driver", "release"), [("525", "cuda12_8"), ("580", "cuda13_0"), ("600", "cuda13_0")]
+)
+def test_a_branch_alone_is_a_driver_of_it(
+    whole_project: Project, driver: str, release: str
+) -> None:
+    document = asked(whole_project, "--gpu", "A100", "--cpu", "avx2", "--driver", driver)
+    assert document["best"]["release"] == release
+
+
+def test_an_unknown_gpu_is_one_line(whole_project: Project) -> None:
+    done = whole_project.invoke("recommend", "--gpu", "RTX 9999\x1b[2J", "--cpu", "avx2")
+    assert done.returncode == 2
+    assert "an unknown GPU; give its compute capability, such as 8.9" in error_line(done)
+    assert "\x1b" not in done.stderr
