@@ -239,7 +239,11 @@ COMMANDS: Final = {
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
-        Command("outdated", "List newer versions of PyTorch and nixpkgs, and old facts.", OutdatedOptions),
+        Command(
+            "outdated",
+            "List newer versions of PyTorch and nixpkgs, and old facts.",
+            OutdatedOptions,
+        ),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
