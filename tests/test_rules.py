@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, needs_nix
+from conftest import PROJECT, WHOLE, Project, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
@@ -450,6 +451,15 @@ def test_sessions_have_the_id_and_the_release_as_a_tag(all_releases: Matrix) -> 
     sessions = {name: tags for _, name, tags in session_ids(all_releases)}
     assert len(sessions) == 101
     assert sessions["cuda12_8/sm61-avx"] == ["sm61", "avx", "cuda12_8", "gpu"]
+
+
+def test_ci_jobs_name_their_release(whole: Project) -> None:
+    jobs = json.loads(whole.invoke("ci-matrix", "--size", "50").stdout)["include"]
+    names = [job["name"] for job in jobs]
+    assert len(set(names)) == len(names) == 8
+    assert names[0] == "cuda13_0 GPU x86 1/1"
+    one = json.loads(whole.invoke("ci-matrix", "--release", "cuda12_8").stdout)["include"]
+    assert {job["release"] for job in one} == {"cuda12_8"}
 
 
 # --- two releases in one folder ---
