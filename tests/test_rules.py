@@ -12,10 +12,11 @@ from conftest import PROJECT, WHOLE, Project, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import compatibility, matrix_reader, rules
+from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.sources.fact_age import old_facts
+from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import verification
 
 RULE = """
@@ -247,6 +248,27 @@ def test_a_release_like_another_has_its_values_and_its_own_names() -> None:
     assert matrix.releases["other"].notes is None
     text = recipes.render(matrix)[ours[0].path]
     assert "(nixpkgs_pinned.python312Packages.torch.override {" in text
+
+
+def test_an_edit_of_an_inherited_value_belongs_to_the_release_alone() -> None:
+    text = WHOLE + LIKE.format(more=OTHER_NAMES)
+    new = matrix_editor.edited(text, {("release", "other", "python", "version"): "3.12"})
+    assert new == f'{text.rstrip()}\n\n[release.other.python]\nversion = "3.12"\n'
+    versions = {
+        name: release.python.version for name, release in matrix_reader.parse(new).releases.items()
+    }
+    assert versions == {"cuda13_0": "3.13", "cuda12_8": "3.13", "other": "3.12"}
+
+
+def test_an_inherited_source_is_one_source() -> None:
+    like = '\n[release.copy]\nlike = "cuda13_0"\ncatalog = "copy"\nfolder = "copy/.flox/pkgs"\n'
+    found = [(s.name, s.trail) for s in sources(matrix_reader.parse(WHOLE + like))]
+    assert found == [
+        ("torch", ("release", "cuda13_0", "torch", "hash")),
+        ("nixpkgs", ("pin", "early_2026", "sha256")),
+        ("nixpkgs", ("pin", "autumn_2025", "sha256")),
+        ("patch", ("patch", "magma_clock_rate", "hash")),
+    ]
 
 
 def test_arrays_are_replaced_not_added() -> None:
