@@ -20,6 +20,7 @@ from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.backends.remote_backend import RemoteBackend
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.derivations import Derivation
+from build_pytorch.nix.nix_evaluation import shared_import
 from build_pytorch.nix.store import NixSettings
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
@@ -466,6 +467,9 @@ def test_release_nix_has_the_derivations_of_the_recipes(world: World) -> None:
     assert len(names) == 36
 
 
-def test_release_nix_imports_nixpkgs_once_for_each_kind(world: World) -> None:
+def test_release_nix_has_each_import_of_nixpkgs_once(world: World) -> None:
+    recipes = [path.read_text() for path in world.project.pkgs.glob("*.nix")]
+    imports = {shared_import(recipe) for recipe in recipes}
+    assert len(imports) == 5, "GPU x86, GPU ARM, SM110 on both, CPU-only"
     text = (world.root / "release.nix").read_text()
-    assert text.count("import (builtins.fetchTarball") == 3
+    assert text.count("import (builtins.fetchTarball") == len(imports)

@@ -28,7 +28,7 @@ def wanted(here: Machine, fleet: Matrix = FLEET) -> MachineChoice | None:
 
 def best(here: Machine, fleet: Matrix = FLEET) -> str | None:
     found = ideal.best(resolver.recommend(fleet, here))
-    return found and found.variant.id
+    return found.variant.id if found else None
 
 
 class Answer(NamedTuple):
@@ -205,7 +205,9 @@ def test_known_facts_are_those_of_the_matrices(kind: str) -> None:
     for text in (WHOLE, example):
         tables = matrix_reader.tables(text)[kind]
         for key, table in tables.items():
-            assert KNOWN.table(kind, key) == table, f"{kind}.{key}"
+            known = KNOWN.table(kind, key)
+            assert {name: known[name] for name in table} == table, f"{kind}.{key}"
+            assert known.keys() - table.keys() <= {"source", "checked"}
 
 
 def test_known_rules_are_those_of_the_matrices() -> None:
@@ -270,8 +272,8 @@ def asked(project: Project, *argv: str) -> dict[str, Any]:
     return document
 
 
-def test_json_has_the_best_and_the_ideal_build(whole_project: Project) -> None:
-    document = asked(whole_project, "--machine", str(MACHINES / "gh200.json"))
+def test_json_has_the_best_and_the_ideal_build(whole: Project) -> None:
+    document = asked(whole, "--machine", str(MACHINES / "gh200.json"))
     assert document["best"]["variant"] == "cuda12_8/sm90-armv9"
     assert document["best"]["in_matrix"] is True
     found = document["ideal"]
@@ -289,37 +291,35 @@ def test_json_has_the_best_and_the_ideal_build(whole_project: Project) -> None:
     assert "code for 9.0, exactly 9.0" in found["reason"]
 
 
-def test_a_machine_may_be_described_by_options(whole_project: Project) -> None:
+def test_a_machine_may_be_described_by_options(whole: Project) -> None:
     given = ("--gpu", "RTX 4090", "--cpu", "avx2", "--driver", "550")
-    document = asked(whole_project, *given)
+    document = asked(whole, *given)
     assert document["best"]["variant"] == "cuda12_8/sm89-avx2"
     assert document["ideal"]["after_driver_update"] == "cuda13_0/sm89-avx2"
-    several = asked(whole_project, "--gpu", "8.6", "--gpu", "RTX 5090", "--cpu", "avx512")
+    several = asked(whole, "--gpu", "8.6", "--gpu", "RTX 5090", "--cpu", "avx512")
     assert several["ideal"]["arch"] == "8.6;12.0"
-    amd = asked(whole_project, "--gpu", "Radeon RX 7900 XTX", "--cpu", "avx2")
+    amd = asked(whole, "--gpu", "Radeon RX 7900 XTX", "--cpu", "avx2")
     assert amd["best"]["variant"] == "cuda13_0/cpu-avx2"
     assert amd["remarks"] == ["Radeon RX 7900 XTX: ROCm is not covered: the recipes are for CUDA"]
 
 
-def test_options_replace_facts_of_a_description(whole_project: Project) -> None:
+def test_options_replace_facts_of_a_description(whole: Project) -> None:
     path = str(MACHINES / "a100-zen3.json")
-    assert asked(whole_project, "--machine", path)["best"]["release"] == "cuda13_0"
-    older = asked(whole_project, "--machine", path, "--driver", "550.54.14")
+    assert asked(whole, "--machine", path)["best"]["release"] == "cuda13_0"
+    older = asked(whole, "--machine", path, "--driver", "550.54.14")
     assert older["best"]["release"] == "cuda12_8"
 
 
 @pytest.mark.parametrize(
     ("driver", "release"), [("525", "cuda12_8"), ("580", "cuda13_0"), ("600", "cuda13_0")]
 )
-def test_a_branch_alone_is_a_driver_of_it(
-    whole_project: Project, driver: str, release: str
-) -> None:
-    document = asked(whole_project, "--gpu", "A100", "--cpu", "avx2", "--driver", driver)
+def test_a_branch_alone_is_a_driver_of_it(whole: Project, driver: str, release: str) -> None:
+    document = asked(whole, "--gpu", "A100", "--cpu", "avx2", "--driver", driver)
     assert document["best"]["release"] == release
 
 
-def test_an_unknown_gpu_is_one_line(whole_project: Project) -> None:
-    done = whole_project.invoke("recommend", "--gpu", "RTX 9999\x1b[2J", "--cpu", "avx2")
+def test_an_unknown_gpu_is_one_line(whole: Project) -> None:
+    done = whole.invoke("recommend", "--gpu", "RTX 9999\x1b[2J", "--cpu", "avx2")
     assert done.returncode == 2
     assert "an unknown GPU; give its compute capability, such as 8.9" in error_line(done)
     assert "\x1b" not in done.stderr

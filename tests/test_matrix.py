@@ -543,6 +543,16 @@ def test_the_schema_is_valid_takes_the_matrix_and_refuses_a_misspelled_key() -> 
     assert len(list(validator(schema).iter_errors(document))) == 1
 
 
+@pytest.mark.parametrize("path", ["matrix.toml", "examples/all-lines/matrix.toml"])
+def test_the_schema_takes_inherited_releases_and_placeholders(path: str) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    text = (PROJECT / path).read_text()
+    assert list(validator.iter_errors(tomllib.loads(text))) == []
+    wrong = tomllib.loads(text.replace("{torch}", "{trch}"))
+    assert list(validator.iter_errors(wrong)) != []
+
+
 def test_the_first_line_points_editors_at_the_schema() -> None:
     first = TEXT.partition("\n")[0]
     assert first == "#:schema docs/reference/matrix.schema.json"

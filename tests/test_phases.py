@@ -461,7 +461,7 @@ def test_init_keeps_what_a_new_repository_has_and_can_be_repeated(
         done = project.invoke("all", "--init", "--root", str(new))
         assert done.returncode == 0, done.stdout + done.stderr
     assert (new / "README.md").read_text() == "# Mine\n"
-    assert "kept       README.md: 1 file" in said(done)
+    assert "kept README.md: 1 file" in said(done)
 
 
 @pytest.mark.parametrize("place", ["matrix.toml", "tasks.py", "build_pytorch/base/files.py"])

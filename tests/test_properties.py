@@ -176,7 +176,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(rendering, "MEMORY", tmp_path / "rendered.json")
+    monkeypatch.setattr(rendering, "CHECKOUT", tmp_path)
     yield
     rendering.texts.cache_clear()
 

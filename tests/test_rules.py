@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, needs_nix
+from conftest import PROJECT, WHOLE, Project, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import compatibility, matrix_reader, rules
+from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.sources.fact_age import old_facts
+from build_pytorch.sources.source_list import sources
 from build_pytorch.verify import verification
 
 RULE = """
@@ -248,6 +250,27 @@ def test_a_release_like_another_has_its_values_and_its_own_names() -> None:
     assert "(nixpkgs_pinned.python312Packages.torch.override {" in text
 
 
+def test_an_edit_of_an_inherited_value_belongs_to_the_release_alone() -> None:
+    text = WHOLE + LIKE.format(more=OTHER_NAMES)
+    new = matrix_editor.edited(text, {("release", "other", "python", "version"): "3.12"})
+    assert new == f'{text.rstrip()}\n\n[release.other.python]\nversion = "3.12"\n'
+    versions = {
+        name: release.python.version for name, release in matrix_reader.parse(new).releases.items()
+    }
+    assert versions == {"cuda13_0": "3.13", "cuda12_8": "3.13", "other": "3.12"}
+
+
+def test_an_inherited_source_is_one_source() -> None:
+    like = '\n[release.copy]\nlike = "cuda13_0"\ncatalog = "copy"\nfolder = "copy/.flox/pkgs"\n'
+    found = [(s.name, s.trail) for s in sources(matrix_reader.parse(WHOLE + like))]
+    assert found == [
+        ("torch", ("release", "cuda13_0", "torch", "hash")),
+        ("nixpkgs", ("pin", "early_2026", "sha256")),
+        ("nixpkgs", ("pin", "autumn_2025", "sha256")),
+        ("patch", ("patch", "magma_clock_rate", "hash")),
+    ]
+
+
 def test_arrays_are_replaced_not_added() -> None:
     group = '\n[[release.other.group]]\ntitle = "one"\nkind = "cpu-only"\nplatform = '
     group += '"x86_64-linux"\ncpu = ["avx2"]\n'
@@ -450,6 +473,15 @@ def test_sessions_have_the_id_and_the_release_as_a_tag(all_releases: Matrix) -> 
     sessions = {name: tags for _, name, tags in session_ids(all_releases)}
     assert len(sessions) == 101
     assert sessions["cuda12_8/sm61-avx"] == ["sm61", "avx", "cuda12_8", "gpu"]
+
+
+def test_ci_jobs_name_their_release(whole: Project) -> None:
+    jobs = json.loads(whole.invoke("ci-matrix", "--size", "50").stdout)["include"]
+    names = [job["name"] for job in jobs]
+    assert len(set(names)) == len(names) == 8
+    assert names[0] == "cuda13_0 GPU x86 1/1"
+    one = json.loads(whole.invoke("ci-matrix", "--release", "cuda12_8").stdout)["include"]
+    assert {job["release"] for job in one} == {"cuda12_8"}
 
 
 # --- two releases in one folder ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -97,47 +96,3 @@ def test_a_cpu_only_recipe_switches_cuda_off(fleet: Matrix, tmp_path: Path) -> N
     done = run(tmp_path, scripts(fleet, "cpu-avx2").pre_configure, PROBE, USE_CUDA="1")
     assert done.stdout.endswith("|uc=0\n")
     assert not (tmp_path / "build").exists()
-
-
-has_cmake_and_cuda = pytest.mark.skipif(
-    not (shutil.which("cmake") and shutil.which("nvcc")), reason="no CMake with CUDA here"
-)
-
-CMAKE = """
-cmake_minimum_required(VERSION 3.20)
-project(probe CXX)
-list(APPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_SOURCE_DIR}/cmake/Modules)
-find_package(CUDAToolkit REQUIRED)
-message(STATUS "found=${CUDAToolkit_VERSION} path=${CMAKE_MODULE_PATH}")
-find_package(CUDAToolkit REQUIRED)
-if(NOT TARGET CUDA::cudart)
-  message(FATAL_ERROR "no target")
-endif()
-install(FILES cmake/Modules/FindCUDAToolkit.cmake DESTINATION share)
-"""
-
-
-def stub(fleet: Matrix, folder: Path) -> Path:
-    """The stub as postPatch writes it, after nixpkgs removed the file."""
-    (folder / "cmake/Modules").mkdir(parents=True)
-    script = scripts(fleet, "sm90-avx2").post_patch
-    run(folder, script.partition("\n")[2], "true")
-    return folder / "cmake/Modules/FindCUDAToolkit.cmake"
-
-
-def test_the_stub_is_cmake_and_not_nix(fleet: Matrix, tmp_path: Path) -> None:
-    text = stub(fleet, tmp_path).read_text()
-    assert text.startswith("if(NOT CUDAToolkit_FOUND)\n  set(")
-    assert '"${CMAKE_MODULE_PATH}"' in text
-    assert "''" not in text
-
-
-@has_cmake_and_cuda
-def test_the_stub_hands_over_to_cmakes_own_module(fleet: Matrix, tmp_path: Path) -> None:
-    stub(fleet, tmp_path)
-    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
-    done = subprocess.run(
-        ["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert f"path={tmp_path}/cmake/Modules\n" in done.stdout
-    assert "found=1" in done.stdout

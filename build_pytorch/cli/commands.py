@@ -279,7 +279,7 @@ COMMANDS: Final = {
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command(
             "outdated",
-            "List newer versions of PyTorch and nixpkgs, and old facts.",
+            "List newer PyTorch and nixpkgs, and old facts.",
             OutdatedOptions,
         ),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),

@@ -10,6 +10,8 @@ from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.matrix.model import Trail
 
+PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
+"""The key of the release, or digits of one of its versions, in a folder or a name."""
 _OWN: Final = frozenset({"like", "notes", "cleanup"})
 """Keys that a release does not inherit."""
 
@@ -73,7 +75,7 @@ def _with_versions(name: str, release: dict[str, Any]) -> dict[str, Any]:
             return {key: replaced(each) for key, each in value.items()}
         if not isinstance(value, str) or "{" not in value:
             return value
-        return re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], "") or match[0], value)
+        return re.sub(PLACEHOLDER, lambda match: known[match[1]] or match[0], value)
 
     scheme = {
         key: replaced(release[key]) for key in ("folder", "catalog", "names") if key in release

@@ -87,11 +87,12 @@ def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
 
 
 def _sources(matrix: Matrix) -> Iterator[Source]:
-    """Yield the torch and the pin of each release, then the patches. A pin is of one release."""
+    """Yield the torch and the pin of each release, each once, then the patches."""
     first: dict[str, str] = {}
     for name, release in matrix.releases.items():
         pin = matrix.pins[key := release.nixpkgs.pin]
-        if not release.torch.is_of_pin:
+        base = matrix.releases[release.like].torch if release.like else None
+        if not release.torch.is_of_pin and release.torch != base:  # not an inherited one
             yield _source("torch", name, release.torch, pin, ("release", name, "torch"))
         if first.setdefault(key, name) == name:
             yield _source("nixpkgs", name, pin, pin, ("pin", key))

@@ -152,7 +152,9 @@ def evaluated(context: Context) -> Evaluation:
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
     found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
-    if found and context.is_whole and (release := context.release_nix):
+    # Nix would wait for a FIFO in the place of a recipe that release.nix imports.
+    is_complete = len(found) == len(context.matrix.variants)
+    if found and is_complete and context.is_whole and (release := context.release_nix):
         found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
     return found
 
