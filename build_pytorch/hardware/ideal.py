@@ -188,7 +188,9 @@ class _Space:
         if variant.release_name not in self.matrix.releases:
             like = newest(self.matrix)
             cuda = variant.release.cuda.version if variant.release.cuda else ""
-            command = f"invoke add release {variant.release_name} --like {like} --cuda {cuda}"
+            new = f"invoke add release {variant.release_name} --like {like} --cuda {cuda}"
+            inherited = {each.short_id for each in self.matrix.of_release(like)}
+            command = new if variant.short_id in inherited else f"{new} && {command}"
         return MachineChoice(
             variant=existing or variant,
             gpus=tuple(used),

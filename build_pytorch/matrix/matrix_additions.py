@@ -400,6 +400,9 @@ class Draft:
         """Add the rules that new variants need."""
         new = [v for v in self.matrix.variants if f"{v.release_name}/{v.short_id}" not in before]
         self._ensure_rules(new)
+        names = list(dict.fromkeys(variant.release_name for variant in new))
+        if len(names) > 1:
+            self.todo.append(f"releases {', '.join(names)} share groups; all of them get it")
 
     # --- releases ---
 

@@ -1,0 +1,280 @@
+"""`invoke add`: what is written into matrix.toml, and that it is all or nothing."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
+
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.hardware import ideal, saved_machines
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.matrix_additions import Draft, ReleaseWish
+
+EXAMPLE = (PROJECT / "examples/all-lines/matrix.toml").read_text()
+MACHINES = PROJECT / "tests/machines"
+
+
+def added(text: str, *names: str, release: str = "") -> Draft:
+    draft = Draft(matrix_reader.parse(text))
+    for name in names:
+        draft.add(name, release)
+    assert draft.matrix.text == draft.text
+    return draft
+
+
+def new_ids(before: str, draft: Draft) -> list[str]:
+    known = {variant.path for variant in matrix_reader.parse(before).variants}
+    return [variant.short_id for variant in draft.matrix.variants if variant.path not in known]
+
+
+def removed_lines(before: str, after: str) -> list[str]:
+    rows = difflib.ndiff(before.splitlines(), after.splitlines())
+    return [row[2:] for row in rows if row.startswith("- ")]
+
+
+# --- GPU architectures ---
+
+
+def test_a_gpu_gets_its_table_in_order_and_its_place_in_the_groups() -> None:
+    draft = added(WHOLE, "sm70")
+    tables = re.findall(r"(?m)^\[gpu\.(\w+)\]", draft.text)
+    assert tables[tables.index("sm70") - 1 :][:3] == ["sm75", "sm70", "sm61"]
+    table = tomllib.loads(draft.text)["gpu"]["sm70"]
+    assert table["capability"] == "7.0"
+    assert table["hosts"] == {"x86_64-linux": ["V100", "Titan V"]}
+    assert (table["first_cuda"], table["last_cuda"]) == ("9.0", "12.9")
+    assert table["source"]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", table["checked"])
+    isas = ["avx", "avx2", "avx512", "avx512bf16", "avx512vnni"]
+    assert new_ids(WHOLE, draft) == [f"sm70-{isa}" for isa in isas]
+    assert {v.release_name for v in draft.matrix.variants if v.gpu_key == "sm70"} == {"cuda12_8"}
+
+
+def test_all_else_stays_byte_for_byte() -> None:
+    changed = removed_lines(WHOLE, added(WHOLE, "sm70").text)
+    assert changed == ['gpu = ["sm120", "sm100", "sm90", "sm89", "sm86", "sm80", "sm75"]']
+
+
+def test_sm75_is_one_command_also_where_the_matrix_knew_nothing_of_it() -> None:
+    draft = added(ONE, "sm75")
+    assert "sm75" not in matrix_reader.parse(ONE).gpus
+    isas = ["avx2", "avx512", "avx512bf16", "avx512vnni", "armv8_2", "armv9"]
+    assert new_ids(ONE, draft) == [f"sm75-{isa}" for isa in isas]
+    assert draft.matrix.variants[0].id == matrix_reader.parse(ONE).variants[0].id
+
+
+def test_hosts_of_that_time_limit_the_isas() -> None:
+    """The hosts of a P100 have no AVX-512: it joins the group of the P40."""
+    draft = added(WHOLE, "sm60")
+    assert new_ids(WHOLE, draft) == ["sm60-avx", "sm60-avx2"]
+    assert any("not confirmed" in note for note in draft.todo)
+
+
+def test_a_multi_architecture_build_is_named_by_its_capabilities() -> None:
+    draft = added(WHOLE, "cuda13_0/sm86_120-avx512")
+    gpu = draft.matrix.gpus["sm86_120"]
+    assert gpu.arch_list == "8.6;12.0"
+    assert gpu.driver == "570.26"
+    assert new_ids(WHOLE, draft) == ["sm86_120-avx512"]
+
+
+def test_the_style_of_the_file_is_kept() -> None:
+    """The example has tables in one line and releases that inherit their groups."""
+    draft = added(EXAMPLE, "l5/sm60-avx2", "l2/sm70-avx2")
+    assert re.search(r"(?m)^sm60 = \{ capability", draft.text)
+    assert len(new_ids(EXAMPLE, draft)) == 2
+    names = [release for release, it in draft.matrix.releases.items() if "sm70" in str(it.group)]
+    assert names == ["l2", "l4", "l5", "l6", "l7"]
+
+
+# --- variants and ISAs ---
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("sm90-armv9", ("gpu", "aarch64-linux", ("sm90",), ("armv9",))),
+        ("cpu-armv9", ("cpu-only", "aarch64-linux", (), ("armv9",))),
+        ("sm75-avx2", ("gpu", "x86_64-linux", ("sm75",), ("avx2",))),
+        ("darwin-mps", ("mps", "aarch64-darwin", (), ("apple",))),
+    ],
+)
+def test_a_variant_gets_a_group(name: str, group: tuple[object, ...]) -> None:
+    draft = added(WHOLE, f"cuda13_0/{name}")
+    assert new_ids(WHOLE, draft) == [name]
+    new = draft.matrix.releases["cuda13_0"].group[-1]
+    assert (new.kind, new.platform, new.gpu, new.cpu) == group
+    assert removed_lines(WHOLE, draft.text) == []
+
+
+def test_the_next_variant_of_a_group_joins_it() -> None:
+    draft = added(
+        WHOLE, *(f"cuda13_0/{it}" for it in ("sm90-armv9", "sm90-armv8_2", "sm100-armv9"))
+    )
+    groups = draft.matrix.releases["cuda13_0"].group
+    assert [(g.gpu, g.cpu) for g in groups if g.platform == "aarch64-linux"][1:] == [
+        (("sm90",), ("armv9", "armv8_2")),
+        (("sm100",), ("armv9",)),
+    ]
+    assert len({group.title for group in groups}) == len(groups)
+
+
+def test_an_isa_joins_the_groups_of_its_platform_with_the_rules_that_it_needs() -> None:
+    assert "avx" not in matrix_reader.parse(ONE).cpus
+    draft = added(ONE, "avx")
+    ids = new_ids(ONE, draft)
+    assert "cpu-avx" in ids
+    assert "sm80-avx" in ids
+    rules = {
+        rule.id for v in draft.matrix.variants if v.cpu_key == "avx" for rule in v.effects.rules
+    }
+    assert {"no-avx2-libraries", "no-avx2-kernels"} <= rules
+    assert list(draft.matrix.cpus)[0] == "avx"
+
+
+def test_a_file_that_becomes_a_recipe_is_no_longer_on_the_list_of_deletions() -> None:
+    before = matrix_reader.parse(ONE).releases["cuda13_0"].cleanup
+    after = added(ONE, "sm120-avx").matrix.releases["cuda13_0"].cleanup
+    name = "pytorch-python313-cuda13_0-sm120-avx.nix"
+    assert [entry.action for entry in before if entry.file == name] == ["delete"]
+    assert [entry.action for entry in after if entry.file == name] == ["rewrite"]
+
+
+def test_what_is_there_already_changes_nothing() -> None:
+    for name in ("cuda13_0/sm90-avx2", "cuda12_8/sm75", "cuda12_8/cpu-avx2"):
+        assert added(WHOLE, name).text == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "says"),
+    [
+        ("sm130", "", '"sm130": no facts about it; did you mean "sm120"?'),
+        ("x" * 500, "", "no facts about it"),
+        ("sm90-avx3", "", '"avx3": no facts about this ISA; did you mean'),
+        ("sm61", "cuda13_0", "sm61: needs CUDA 8.0 to 12.9, release cuda13_0: CUDA 13.0"),
+        ("cuda13_0/sm61-avx2", "", "needs CUDA 8.0 to 12.9"),
+        ("sm121-avx2", "", "no x86_64-linux machine is known to have it: GB10"),
+        ("sm70-avx2", "cuda14", '"cuda14": no such release'),
+        ("nowhere/sm70-avx2", "", '"nowhere": no such release'),
+        ("sm86_999-avx2", "", "no facts about sm999"),
+    ],
+)
+def test_a_wrong_name_is_one_line(name: str, release: str, says: str) -> None:
+    with pytest.raises(BuildPytorchError, match=re.escape(says)) as caught:
+        added(WHOLE, name, release=release)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variant_that_several_releases_can_have_needs_one_of_them() -> None:
+    with pytest.raises(BuildPytorchError, match=r"releases l1, .*; write l1/sm70-avx2"):
+        added(EXAMPLE, "sm70-avx2")
+
+
+# --- releases ---
+
+
+def test_a_release_takes_the_torch_of_a_pin_with_its_cuda() -> None:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    draft.add_release("cuda12_9", "cuda12_8", ReleaseWish(cuda="12.9"))
+    new = draft.matrix.releases["cuda12_9"]
+    assert new.cuda is not None
+    assert (new.cuda.version, new.cuda.driver) == ("12.9", "525.60.13")
+    assert new.torch.is_of_pin
+    assert new.torch.version == draft.matrix.pins[new.nixpkgs.pin].torch
+    assert new.names.gpu == "python313-cuda12_9"
+    assert any("purpose" in note for note in draft.todo)
+    assert removed_lines(WHOLE, draft.text) == []
+
+
+def test_a_release_leaves_out_what_its_cuda_does_not_compile_for() -> None:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    draft.add_release("older", "cuda13_0", ReleaseWish(cuda="12.8"))
+    gpus = {variant.gpu_key for variant in draft.matrix.of_release("older")}
+    assert {"sm120", "sm100", "sm80"} < gpus
+    assert gpus.isdisjoint({"sm103", "sm110", "sm121"})
+    assert "12.8" in draft.matrix.pins[draft.matrix.releases["older"].nixpkgs.pin].cuda.values()
+
+
+def test_a_release_like_one_that_inherits() -> None:
+    draft = Draft(matrix_reader.parse(EXAMPLE))
+    draft.add_release("mine", "l2", ReleaseWish(cuda="12.9"))
+    new = draft.matrix.releases["mine"]
+    assert (new.like, new.python.version) == ("l1", "3.12")
+
+
+# --- the command ---
+
+
+@needs_nix
+def test_everything_is_written_or_nothing(whole: Project) -> None:
+    before = whole.snapshot()
+    done = whole.invoke("add", "cuda13_0/sm90-armv9", "--dry-run")
+    assert done.returncode == 0
+    assert '+gpu = ["sm90"]' in done.stdout
+    assert "Dry run: nothing was written." in done.stdout
+    assert whole.snapshot() == before
+    done = whole.invoke("add", "--for-machine", str(MACHINES / "gh200.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (whole.pkgs / "pytorch-python313-cuda13_0-sm90-armv9.nix").exists()
+    assert whole.invoke("all", "--check").returncode == 0
+    again = whole.invoke("add", "--for-machine", str(MACHINES / "gh200.json"))
+    assert again.returncode == 0
+    assert "nothing to do" in again.stdout
+
+
+def test_a_page_that_somebody_edited_stops_all_of_it(whole: Project) -> None:
+    page = "docs/reference/choosing.md"
+    (whole.root / page).write_text((whole.root / page).read_text() + "mine\n")
+    before = whole.snapshot()
+    done = whole.invoke("add", "cuda13_0/cpu-armv9")
+    assert done.returncode == 1
+    assert "1 file edited by hand: nothing was written." in done.stdout
+    assert whole.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "nothing to add; write sm75, cpu avx"),
+        (["cpu"], "nothing to add"),
+        (["cpu", "sm75"], '"sm75": no facts about this ISA'),
+        (["release", "a"], "write: invoke add release NAME --like OTHER"),
+        (["release", "a.b", "--like", "cuda12_8"], 'found "a.b"; allowed: a-z, 0-9 and _'),
+        (["release", "a", "--like", "cuda12"], '--like "cuda12": no such release; did you'),
+        (["release", "a", "--like", "cuda12_8", "--cuda", "12"], "--cuda: found"),
+        (["sm70", "--cuda", "12.9"], "only with `release`"),
+        (["sm70", "--for-machine", "x.json"], "--for-machine: takes no names beside it"),
+        (["--for-machine", "none.json"], "none.json: cannot be read"),
+        (["--for-machine", str(MACHINES / "a64fx.json")], "no known CPU ISA fits this machine"),
+        (["\x1b[2J"], "no facts about it"),
+    ],
+)
+def test_wrong_arguments_are_one_line(argv: list[str], says: str) -> None:
+    done = Project(PROJECT).invoke("add", *argv, "--dry-run")
+    assert done.returncode == 2
+    assert says in error_line(done)
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("text", [ONE, WHOLE], ids=["one", "whole"])
+def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
+    fleet = matrix_reader.parse(text)
+    here = saved_machines.load(path)
+    found = ideal.ideal(fleet, here, here.gpus)
+    if found is None or found.is_in_matrix:
+        return
+    draft = Draft(fleet)
+    words = found.command.split()[2:]
+    if words[0] == "release":
+        draft.add_release(words[1], words[3], ReleaseWish(cuda=words[5]))
+    else:
+        draft.add(words[0])
+    again = ideal.ideal(draft.matrix, here, here.gpus)
+    assert again is not None
+    assert again.is_in_matrix
