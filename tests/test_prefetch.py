@@ -383,7 +383,11 @@ def test_one_source_is_fetched_once_for_all_releases(project: Project, world: Wo
     second = (PROJECT / "tests/second-release.toml").read_text()
     pin = "6a030d535719c5190187c4cec156f335e95e3211"
     second = second.replace('pin = "made_up"', 'pin = "early_2026"').partition("[pin.made_up]")[0]
-    for old, new in (("Packages_12_9", "Packages_13_0"), ('"12.9"', '"13.0"'), ("575", "580")):
+    for old, new in (
+        ("Packages_12_9", "Packages_13_0"),
+        ('"12.9"', '"13.0"'),
+        ("570.26", "580.65"),
+    ):
         second = second.replace(old, new)
     second = second.replace("python312-cuda12_9", "python312-cuda13_0")
     (project.root / "matrix.toml").write_text(TEXT + second)

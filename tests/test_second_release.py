@@ -81,7 +81,7 @@ def test_its_recipes_say_what_its_tables_say(two: Project) -> None:
             'ninjaFlags = [ "-j16" ];',
             'requiredSystemFeatures = [ "big-parallel" "kvm" ];',
             '"-DCUDA_VERSION=12.9"',
-            "Driver: NVIDIA 575.51 or newer",
+            "Driver: NVIDIA 570.26 or newer",
             'pname = "pytorch28-python312-cuda12_9-',
         ):
             assert part in text
