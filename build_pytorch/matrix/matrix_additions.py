@@ -280,7 +280,7 @@ class Draft:
             raise BuildPytorchError(
                 f"{word}: no {cpu.platform} machine is known to have it: {known}"
             )
-        name = self._release_for(gpu_key or word, gpu, release, word)
+        name = self._release_for(word, gpu, release, word)
         if not name:
             return
         self._own_groups(name)
