@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import tarfile
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ONE, Project, copied_project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
 from test_prefetch import OTHER, World, tool, world
 
 __all__ = ["world"]  # a fixture
 
 from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import GitHub
 
 TEXT = ONE
@@ -520,7 +523,86 @@ def test_another_checkout_can_be_moved(api: Api, project: Project, tmp_path: Pat
     assert "2.11.0" in other.recipe("cpu-avx2").read_text()
 
 
+# --- beside the old release ---
+
+
+@needs_nix
+def test_a_release_with_the_torch_of_its_pin_needs_a_pin_and_no_github(whole: Project) -> None:
+    """2.9.1 on CUDA 12.8 is in a revision that is known with its hash; GitHub is not asked."""
+    before = (whole.root / "matrix.toml").read_text()
+    argv = ["--release", "cuda12_8", "--torch", "2.9.1", "--as", "cuda12_8_t29"]
+    env = {"BUILD_PYTORCH_GITHUB_API": "http://127.0.0.1:9"}
+    done = whole.run("invoke", "bump", *argv, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (whole.root / "matrix.toml").read_text()
+    assert [line for line in before.splitlines() if line not in text.splitlines()] == []
+    new = matrix_reader.parse(text)
+    old, beside = new.releases["cuda12_8"], new.releases["cuda12_8_t29"]
+    assert (old.torch.version, beside.torch.version) == ("2.8.0", "2.9.1")
+    pin = new.pins[beside.nixpkgs.pin]
+    assert (pin.torch, pin.cuda["cudaPackages_12_8"]) == ("2.9.1", "12.8")
+    ids = [variant.short_id for variant in new.of_release("cuda12_8_t29")]
+    assert ids == [variant.short_id for variant in new.of_release("cuda12_8")]
+    recipe = new.of_release("cuda12_8_t29")[0].path
+    assert pin.rev in (whole.root / recipe).read_text()
+    assert whole.invoke("all", "--check").returncode == 0
+
+
+@needs_nix
+def test_a_release_with_a_source_of_its_own_gets_the_hash_of_the_new_one(
+    api: Api, project: Project
+) -> None:
+    del api
+    done = bump(project, "--torch", "2.11.0", "--as", "next")
+    assert done.returncode == 0, done.stdout + done.stderr
+    new = matrix_reader.parse((project.root / "matrix.toml").read_text())
+    assert list(new.releases) == ["cuda13_0", "next"]
+    torch = new.releases["next"].torch
+    assert (torch.rev, torch.hash, torch.hash_of) == ("v2.11.0", OTHER, "v2.11.0")
+    assert new.releases["next"].names.pname == "pytorch211"
+    assert new.releases["cuda13_0"].torch.version == "2.10.0"
+
+
+@needs_nix
+def test_another_python_renames_the_recipes(api: Api, project: Project, world: World) -> None:
+    del api
+    python = 'python3.pythonVersion = "3.13"; python312.pythonVersion = "3.12";'
+    env = with_pin(project, world, PIN, python + CUDA_13_0)
+    done = project.run("invoke", "bump", "--python", "3.12", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    new = matrix_reader.parse((project.root / "matrix.toml").read_text())
+    release = new.releases["cuda13_0"]
+    assert release.python.version == "3.12"
+    assert (release.names.gpu, release.names.cpu) == ("python312-cuda13_0", "python312-cpu")
+    assert (project.pkgs / "pytorch-python312-cpu-avx2.nix").exists()
+    assert not (project.pkgs / "pytorch-python313-cpu-avx2.nix").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--torch", "2.9.1", "--as", "cuda12_8"], 'release "cuda12_8" exists already'),
+        (["--torch", "2.9.1", "--as", "a.b"], 'found "a.b"; allowed: a-z, 0-9 and _'),
+        (["--torch", "2.9.1"], "has the torch of its pin; make a release beside it with --as"),
+        (["--python", "3"], "--python: found"),
+        (["--as", "other"], "nothing to do; give --torch VERSION"),
+    ],
+)
+def test_a_wrong_release_beside_is_one_line(argv: list[str], says: str) -> None:
+    done = Project(PROJECT).invoke("bump", "--release", "cuda12_8", *argv, "--dry-run")
+    assert done.returncode == 2
+    assert says in error_line(done)
+
+
 # --- outdated ---
+
+
+def test_facts_that_nobody_checked_for_a_year_are_old() -> None:
+    fleet = matrix_reader.parse(TEXT)
+    fresh = dt.date.fromisoformat(fleet.pins["early_2026"].checked)
+    assert list(old_facts(fleet, fresh)) == []
+    old = dict(old_facts(fleet, fresh + dt.timedelta(days=400)))
+    assert old.keys() >= {"pin.early_2026", "rule[0]", "gpu.sm120", "gpu.sm70", "cpu.avx"}
 
 
 def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:

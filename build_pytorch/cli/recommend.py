@@ -135,7 +135,7 @@ def _index(word: str) -> int:
 
 def _driver(text: str) -> str:
     try:
-        return msgspec.convert(text, saved_machines.Driver)
+        return msgspec.convert(text, saved_machines.DriverOrBranch)
     except msgspec.ValidationError:
         allowed = "a driver version such as 550 or 580.65.06"
         raise BuildPytorchError(

@@ -30,7 +30,10 @@ Flags = Annotated[
     ),
 ]
 Driver = Annotated[
-    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", "a driver version such as 580.65.06")
+    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", "a driver version such as 580.65.06")
+]
+DriverOrBranch = Annotated[
+    str, like(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", "a driver version such as 580.65.06 or 550")
 ]
 Index = Annotated[int, Meta(ge=0, le=1023, description="a number from 0 to 1023")]
 Count = Annotated[int, Meta(ge=1, le=1 << 20, description="a number above 0")]
@@ -78,7 +81,7 @@ class Machine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     platform: System
     cpu: Processor
     gpus: tuple[MachineGpu, ...] = ()
-    driver: Driver | None = None
+    driver: DriverOrBranch | None = None
     cuda: CudaVersion | None = None
     memory: Bytes | None = None
     other_gpus: tuple[Text, ...] = ()
