@@ -13,7 +13,8 @@ from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import ideal, saved_machines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft, ReleaseWish
+from build_pytorch.matrix.matrix_additions import Draft
+from build_pytorch.matrix.release_addition import ReleaseWish
 
 EXAMPLE = (PROJECT / "examples/all-lines/matrix.toml").read_text()
 MACHINES = PROJECT / "tests/machines"

@@ -12,8 +12,9 @@ from build_pytorch.cli.commands import AddOptions
 from build_pytorch.cli.matrix_change import carry_out
 from build_pytorch.hardware import ideal, saved_machines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft, ReleaseWish
+from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.sources import release_bump
 
 _FORMS = "sm75, cpu avx, sm90-armv9, release NAME --like OTHER, or --for-machine FILE"

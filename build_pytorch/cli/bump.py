@@ -10,7 +10,8 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.cli.matrix_change import carry_out
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft, ReleaseWish
+from build_pytorch.matrix.matrix_additions import Draft
+from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.sources import release_bump
 from build_pytorch.sources.fetchers import new_values
 

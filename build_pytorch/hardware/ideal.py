@@ -17,8 +17,13 @@ from build_pytorch.hardware import explain
 from build_pytorch.hardware.resolver import Recommendation, Resolver, preference
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware, rules
-from build_pytorch.matrix.compatibility import compiles, fit, missing_cpu_flags, runs_on
-from build_pytorch.matrix.matrix_additions import combined
+from build_pytorch.matrix.compatibility import (
+    combined,
+    compiles,
+    fit,
+    missing_cpu_flags,
+    runs_on,
+)
 from build_pytorch.matrix.model import (
     CpuIsa,
     CudaToolkit,

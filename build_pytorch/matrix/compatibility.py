@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
 from build_pytorch.base.versions import numbers
@@ -56,6 +56,30 @@ def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:
         return False
     version = numbers(cuda.version)
     return numbers(gpu.first_cuda) <= version <= numbers(gpu.last_cuda or cuda.version)
+
+
+def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:
+    """Return one architecture with the code of several, in ascending order of the capability."""
+    first, *others = parts
+    hosts = {
+        platform: tuple(dict.fromkeys(name for part in parts for name in part.hosts[platform]))
+        for platform in first.hosts
+        if all(platform in part.hosts for part in others)
+    }
+    last = [part.last_cuda for part in parts if part.last_cuda]
+    drivers = [part.driver for part in parts if part.driver]
+    dates = [part.checked for part in parts if part.checked]
+    return GpuArchitecture(
+        capability=first.capability,
+        also=tuple(part.capability for part in others),
+        family=" and ".join(dict.fromkeys(part.family for part in parts)),
+        hosts=hosts,
+        first_cuda=max((part.first_cuda for part in parts), key=numbers),
+        last_cuda=min(last, key=numbers) if last else None,
+        driver=max(drivers, key=numbers) if drivers else None,
+        source=first.source,
+        checked=min(dates, default=None),
+    )
 
 
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:

@@ -10,27 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.base.versions import digits, minor_version, numbers, underscored
+from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
-from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import GpuArchitecture, Group, Matrix, Release, Trail, Variant
+from build_pytorch.matrix.compatibility import combined, compiles
+from build_pytorch.matrix.model import GpuArchitecture, Group, Matrix, Trail, Variant
+from build_pytorch.matrix.release_addition import ReleaseAddition, ReleaseWish
 
 _SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")
 _GUIDE: Final = "docs/how-to/add-a-gpu.md describes the table"
 _PLATFORMS: Final = {"x86_64-linux": "x86", "aarch64-linux": "ARM", "aarch64-darwin": "Apple"}
-
-
-class ReleaseWish(Struct, frozen=True, kw_only=True):
-    """What a new release has in place of the values of another one; empty: the same."""
-
-    torch: str = ""
-    cuda: str = ""
-    python: str = ""
-    nixpkgs: str = ""
-    """A revision, or the key of a pin."""
 
 
 class Draft:
@@ -88,10 +78,13 @@ class Draft:
             hint = near_miss(like, releases) or f"; there are {', '.join(releases)}"
             raise BuildPytorchError(f'--like "{like}": no such release{hint}')
         before = set(self._ids())
-        values = _NewRelease(self, name, like, wish).values()
-        base = self.base_of(like)
-        chosen = tuple(groups) or self._compiled_groups(releases[like], values)
-        table: dict[str, Any] = {"like": base, **values}
+        addition = ReleaseAddition(self.matrix, name, like, wish)
+        table = addition.table()
+        base = table["like"]
+        chosen = tuple(groups) or addition.groups(table)
+        self.todo += addition.todo
+        for key, pin in addition.pins.items():
+            self._add_pin(key, pin)
         last = list(releases)[-1]
         place: Trail = ("release", last)
         self.text = matrix_editor.with_table(self.text, ("release", name), table, place)
@@ -187,17 +180,10 @@ class Draft:
                 kept = [key for key in keys if key in known]
                 values[condition] = {**values[condition], name: kept}
 
-    def ensure_pin(self, key: str) -> None:
-        """Add the table of a known pin if it is missing."""
-        if key not in self.matrix.pins:
-            last = ("pin", list(self.matrix.pins)[-1])
-            values = self._known.table("pin", key)
-            self.add_pin(key, values, last)
-
-    def add_pin(self, key: str, values: Mapping[str, Any], place: Trail = ()) -> None:
+    def _add_pin(self, key: str, values: Mapping[str, Any]) -> None:
         """Add the table of a pin."""
-        place = place or ("pin", list(self.matrix.pins)[-1])
-        self.text = matrix_editor.with_table(self.text, ("pin", key), values, place)
+        last = ("pin", list(self.matrix.pins)[-1])
+        self.text = matrix_editor.with_table(self.text, ("pin", key), values, last)
         if unconfirmed := values.get("unconfirmed"):
             self.todo.append(f"pin.{key}, not confirmed: {unconfirmed}")
         if not values.get("sha256"):
@@ -403,214 +389,3 @@ class Draft:
         names = list(dict.fromkeys(variant.release_name for variant in new))
         if len(names) > 1:
             self.todo.append(f"releases {', '.join(names)} share groups; all of them get it")
-
-    # --- releases ---
-
-    def base_of(self, name: str) -> str:
-        """Return the release that has no `like` itself."""
-        found = matrix_reader.inherits(self.text, name)
-        return found or name
-
-    def _compiled_groups(self, release: Release, values: Mapping[str, Any]) -> tuple[Group, ...]:
-        """Return the groups without GPU architectures that the new CUDA does not compile for."""
-        version = values.get("cuda", {}).get("version")
-        if release.cuda is None or version is None:
-            return release.group
-        cuda = msgspec.structs.replace(release.cuda, version=version)
-        groups = []
-        for group in release.group:
-            gpus = tuple(key for key in group.gpu if compiles(cuda, self.matrix.gpus[key]))
-            if gpus or group.kind != "gpu":
-                groups.append(msgspec.structs.replace(group, gpu=gpus))
-        return tuple(groups)
-
-
-class _NewRelease(Struct):
-    """The values in which a new release differs from another one."""
-
-    draft: Draft
-    name: str
-    like: str
-    wish: ReleaseWish
-
-    @property
-    def old(self) -> Release:
-        return self.draft.matrix.releases[self.like]
-
-    def values(self) -> dict[str, Any]:
-        """Return the keys of the table, without `like` and groups. May add a pin to the draft."""
-        draft, old, wish = self.draft, self.old, self.wish
-        cuda = wish.cuda or (old.cuda.version if old.cuda else "")
-        if wish.cuda and old.cuda is None:
-            raise BuildPytorchError(f"--cuda: release {self.like} has no CUDA")
-        pin, torch, is_of_pin = self._pin(cuda)
-        values: dict[str, Any] = {
-            "folder": f"releases/{self.name}/.flox/pkgs",
-            "catalog": self.name,
-            "purpose": f"not written yet; made from {self.like}",
-            "support": "evaluated; no build recorded here",
-            **self._own_values(),
-        }
-        base = draft.matrix.releases[draft.base_of(self.like)]
-        source = self._torch(torch, is_of_pin=is_of_pin)
-        if any(source[key] != getattr(base.torch, key) for key in source):
-            values["torch"] = source
-        values["nixpkgs"] = {"pin": pin, "retired": []}
-        if old.cuda:
-            table = self._cuda(cuda, pin)
-            if any(table[key] != getattr(base.cuda, key, None) for key in table):
-                values["cuda"] = table
-        python = wish.python or old.python.version
-        if python != base.python.version:
-            values["python"] = {"version": python}
-        if names := self._names(torch, cuda, python):
-            values["names"] = names
-        if old.manual:
-            values["manual"] = []
-        return values
-
-    def _own_values(self) -> dict[str, Any]:
-        """Return what the other release has of its own beside the release that it is like."""
-        own = matrix_reader.own_values(self.draft.text, self.like)
-        kept = ("build", "setting") if "like" in own else ()
-        return {key: own[key] for key in kept if key in own}
-
-    def _pin(self, cuda: str) -> tuple[str, str, bool]:
-        """Return a pin with the CUDA, the version of PyTorch, and whether it is that of the pin."""
-        draft, old, wish = self.draft, self.old, self.wish
-        torch = wish.torch or old.torch.version
-        known = known_hardware.load().pin
-        pins = {**known, **draft.matrix.pins}
-        if wish.nixpkgs:
-            key = next((k for k, it in pins.items() if wish.nixpkgs in {k, it.rev}), "")
-            if not key:
-                key = self._new_pin(torch, cuda)
-                pins = {**pins, **draft.matrix.pins}
-            draft.ensure_pin(key)
-            native = pins[key].torch
-            if old.torch.is_of_pin and wish.torch in {"", native}:
-                return key, native, True
-            return key, torch, False
-        own = old.nixpkgs.pin
-        order = [own, *draft.matrix.pins, *known]
-        with_cuda = [k for k in dict.fromkeys(order) if not cuda or cuda in pins[k].cuda.values()]
-        # The newest, preferably one that the matrix has, or one whose hash is known.
-        with_cuda.sort(
-            key=lambda k: (numbers(pins[k].torch), k in draft.matrix.pins, bool(pins[k].sha256)),
-            reverse=True,
-        )
-        native_pins = [own] if own in with_cuda and pins[own].torch == torch else []
-        native_pins += [key for key in with_cuda if pins[key].torch == torch]
-        if old.torch.is_of_pin and not wish.torch:
-            native_pins += with_cuda
-        if old.torch.is_of_pin and native_pins:
-            draft.ensure_pin(native_pins[0])
-            return native_pins[0], pins[native_pins[0]].torch, True
-        if own in with_cuda or not with_cuda:
-            return own, torch, False  # consistency reports a CUDA that the pin does not have
-        draft.ensure_pin(with_cuda[0])
-        return with_cuda[0], torch, False
-
-    def _new_pin(self, torch: str, cuda: str) -> str:
-        rev = self.wish.nixpkgs
-        if not re.fullmatch("[0-9a-f]{40}", rev):
-            allowed = "a revision of 40 hex digits or the key of a pin"
-            raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
-        old = self.old
-        package_set = f"cudaPackages_{underscored(cuda)}"
-        values = {
-            "rev": rev,
-            "fetcher": "fetchTarball",
-            "sha256": "",
-            "sha256_of": "",
-            "date": "not known",
-            "torch": torch
-            if old.torch.is_of_pin
-            else self.draft.matrix.pins[old.nixpkgs.pin].torch,
-            "python": self.draft.matrix.pins[old.nixpkgs.pin].python,
-            **({"cuda": {package_set: cuda}} if cuda else {}),
-            "source": f"assumed for release {self.name}",
-            "checked": self.draft.matrix.pins[old.nixpkgs.pin].checked,
-            "unconfirmed": "any of these versions",
-        }
-        self.draft.add_pin(self.name, values)
-        return self.name
-
-    def _torch(self, version: str, *, is_of_pin: bool) -> dict[str, Any]:
-        old = self.old.torch
-        if is_of_pin:
-            return {"version": version, "source": "nixpkgs"}
-        if not old.is_of_pin and version == old.version:
-            return msgspec.to_builtins(old)  # type: ignore[no-any-return]
-        return {
-            "version": version,
-            "source": "github",
-            "owner": old.owner or "pytorch",
-            "repo": old.repo or "pytorch",
-            "rev": f"v{version}",
-            "submodules": True,
-            "hash": "",
-            "hash_of": "",
-        }
-
-    def _cuda(self, version: str, pin: str) -> dict[str, Any]:
-        old, pins = self.old.cuda, self.draft.matrix.pins
-        sets = [name for name, found in pins[pin].cuda.items() if found == version]
-        package_set = (sets or [f"cudaPackages_{underscored(version)}"])[-1]
-        if old and old.version == version and old.package_set in sets:
-            package_set = old.package_set
-        known = known_hardware.load().cuda.get(version)
-        table = {"version": version, "package_set": package_set}
-        if known:
-            return {
-                **table,
-                "driver": known.driver,
-                "source": known.source,
-                "checked": known.checked,
-            }
-        self.draft.todo.append(f"release.{self.name}.cuda.driver: the oldest driver of it")
-        return {**table, "driver": old.driver if old else ""}
-
-    def _names(self, torch: str, cuda: str, python: str) -> dict[str, str]:
-        """Return the names that have other versions, unless they follow the versions."""
-        old = self.old
-        was = digits(minor_version(old.torch.version))
-        pairs = [
-            (f"torch{was}", f"torch{digits(minor_version(torch))}"),
-            (f"pytorch{was}", f"pytorch{digits(minor_version(torch))}"),
-            (f"python{digits(old.python.version)}", f"python{digits(python)}"),
-        ]
-        if old.cuda:
-            pairs.append((f"cuda{underscored(old.cuda.version)}", f"cuda{underscored(cuda)}"))
-        base = self.draft.base_of(self.like)
-        written = matrix_reader.own_values(self.draft.text, base).get("names", {})
-        follows = {key for key, value in written.items() if "{" in value}
-        names: dict[str, str] = msgspec.to_builtins(old.names)
-        new = dict(names)
-        for first, second in pairs:
-            new = {key: value.replace(first, second) for key, value in new.items()}
-        return {k: v for k, v in new.items() if k not in follows and v != written.get(k, names[k])}
-
-
-def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:
-    """Return one architecture with the code of several, in ascending order of the capability."""
-    first, *others = parts
-    hosts = {
-        platform: tuple(dict.fromkeys(name for part in parts for name in part.hosts[platform]))
-        for platform in first.hosts
-        if all(platform in part.hosts for part in others)
-    }
-    last = [part.last_cuda for part in parts if part.last_cuda]
-    drivers = [part.driver for part in parts if part.driver]
-    dates = [part.checked for part in parts if part.checked]
-    return GpuArchitecture(
-        capability=first.capability,
-        also=tuple(part.capability for part in others),
-        family=" and ".join(dict.fromkeys(part.family for part in parts)),
-        hosts=hosts,
-        first_cuda=max((part.first_cuda for part in parts), key=numbers),
-        last_cuda=min(last, key=numbers) if last else None,
-        driver=max(drivers, key=numbers) if drivers else None,
-        source=first.source,
-        checked=min(dates, default=None),
-    )
