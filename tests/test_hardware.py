@@ -325,6 +325,43 @@ def test_a_platform_has_the_name_that_nix_gives_it(
     assert detect.this_machine(tmp_path).platform == expected
 
 
+@pytest.mark.usefixtures("driver")
+def test_amd_gpus_are_named_by_their_number(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    tree(root, container=False)
+    found = {"card": ("0x030000", "0x744c"), "instinct": ("0x120000", "0x74a1")}
+    for name, (kind, device) in {**found, "sound-amd": ("0x040300", "0xab30")}.items():
+        folder = root / "sys/bus/pci/devices" / name
+        folder.mkdir()
+        for file, text in (("vendor", "0x1002"), ("class", kind), ("device", device)):
+            (folder / file).write_text(f"{text}\n")
+    here = detect.this_machine(root)
+    assert here.other_gpus == ("AMD GPU 1002:744c", "AMD GPU 1002:74a1")
+    assert saved_machines.parse(saved_machines.text_of(here).encode(), "f") == here
+    (root / "sys/bus/pci/devices/card/device").write_text("\x1b[2J")
+    assert detect.this_machine(root).other_gpus[0] == "AMD GPU"
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(
+    ("kernel", "is_wsl"),
+    [
+        ("5.15.167.4-microsoft-standard-WSL2", True),
+        ("6.6.87.2-microsoft-standard-WSL2+", True),
+        ("6.12.41+deb13-amd64", False),
+        ("6.8.0-1021-azure", False),
+    ],
+)
+def test_wsl_is_recognised_by_its_kernel(tmp_path: Path, kernel: str, *, is_wsl: bool) -> None:
+    folder = tmp_path / "proc/sys/kernel"
+    folder.mkdir(parents=True)
+    (folder / "osrelease").write_text(f"{kernel}\n")
+    here = detect.this_machine(tmp_path)
+    assert here.is_wsl is is_wsl
+    assert ('"is_wsl"' in saved_machines.text_of(here)) is is_wsl
+
+
 # --- the commands ---
 
 

@@ -124,6 +124,15 @@ def test_what_the_matrix_lacks_is_one_command_away(name: str) -> None:
         assert found.command == ("" if is_there else f"invoke add {found.variant.id}")
 
 
+def test_of_vnni_and_bf16_only_the_difference_is_said() -> None:
+    here = machine("h100-sapphire-rapids")
+    found = wanted(here)
+    assert found is not None
+    text = "\n".join(remarks(here, here.gpus, [found.variant]))
+    assert "avx512bf16 differs from avx512 only where the compiler itself uses" in text
+    assert "nobody has measured a difference" in text
+
+
 def test_gpus_that_no_build_serves_are_named_and_the_others_are_used() -> None:
     """A K80 beside a 3090: no CUDA 12 compiles for 3.7."""
     here = machine("a100-and-rtx3090")

@@ -63,8 +63,6 @@ def run(options: RecommendOptions) -> int:
         return code
     screen = Screen(sys.stdout)
     print_machine(screen, machine, fleet.cpus.values())
-    for remark in remarks:
-        screen.fold("note     ", visible(remark), "yellow", indent=9)
     for answer, row in zip(result.answers, rows, strict=True):
         which = ""
         if len(rows) > 1:
@@ -76,6 +74,10 @@ def run(options: RecommendOptions) -> int:
         text = f"For all GPUs: {for_all or 'no variant runs on each of them.'}"
         screen.line(screen.paint(text, "green" if for_all else ""))
     _show_ideal(screen, *found)
+    if remarks:
+        screen.line()
+    for remark in remarks:
+        screen.fold("note     ", visible(remark), "yellow", indent=9)
     return code
 
 

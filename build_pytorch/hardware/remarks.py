@@ -43,6 +43,9 @@ def remarks(
         )
     elif not any(gpu.capability in TEGRA for gpu in gpus):  # its drivers have other numbers
         yield from _of_driver(machine.driver or "", variants)
+    for key in dict.fromkeys(variant.cpu_key for variant in variants):
+        if key in known.cpu and known.cpu[key].differs:
+            yield f"{key} differs {known.cpu[key].differs}"
     if machine.platform == "aarch64-linux" and machine.cpu.vendor == _APPLE:
         yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (mps)"
     if machine.platform == "aarch64-darwin":
@@ -68,7 +71,8 @@ def _of_driver(driver: str, variants: Sequence[Variant]) -> Iterator[str]:
     known = known_hardware.load().cuda
     for cuda in dict.fromkeys(variant.cuda.version for variant in variants if variant.cuda):
         bundled = known[cuda].bundled if cuda in known else None
-        if bundled and driver and numbers(driver) < numbers(bundled):
+        is_same_branch = driver == (bundled or "").partition(".")[0]
+        if bundled and driver and not is_same_branch and numbers(driver) < numbers(bundled):
             yield (
                 f"driver {driver} is older than the one of CUDA {cuda} ({bundled}): it runs the "
                 "build, but code that is compiled at run time (torch.compile) may fail"

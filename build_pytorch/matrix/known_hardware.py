@@ -16,7 +16,7 @@ from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _OURS: Final = {
     "gpu": frozenset({"names", "isas", "unsupported", "unconfirmed"}),
-    "cpu": frozenset({"source", "checked"}),
+    "cpu": frozenset({"differs", "source", "checked"}),
     "pin": frozenset[str](),
 }
 """Keys that matrix.toml does not have."""
@@ -40,6 +40,8 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
 class KnownIsa(CpuIsa, frozen=True, kw_only=True):
     """A CPU ISA with its source."""
 
+    differs: ft.Text = ""
+    """In what it differs from a lower ISA, where that is little."""
     source: ft.Url
     checked: ft.Date
 
