@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import hypothesis.strategies as st
 import msgspec
 import pytest
 from conftest import WHOLE, Project, error_line
+from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
 
 from build_pytorch.hardware import ideal, resolver
@@ -202,6 +204,51 @@ def test_a_shared_gpu_is_recognised_by_its_name(name: str, says: str) -> None:
     found = list(remarks(Machine(platform="x86_64-linux", cpu=Processor(flags="")), [gpu]))
     assert says in "".join(found)
     assert bool(found) is bool(says)
+
+
+# --- any machine ---
+
+FLAGS = sorted({flag for cpu in FLEET.cpus.values() for flag in cpu.cpuinfo})
+CAPABILITIES = st.sampled_from(
+    [*(gpu.capability for gpu in KNOWN.gpu.values()), "9.9", "1.3", None]
+)
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    gpus = [
+        MachineGpu(index=index, name="NVIDIA", capability=draw(CAPABILITIES))
+        for index in range(draw(st.integers(0, 4)))
+    ]
+    isas = draw(st.lists(st.sampled_from(list(FLEET.cpus.values()))))
+    flags = {flag for isa in isas for flag in isa.cpuinfo} | draw(st.sets(st.sampled_from(FLAGS)))
+    return Machine(
+        platform=draw(st.sampled_from(["x86_64-linux", "aarch64-linux", "aarch64-darwin", "a-b"])),
+        cpu=Processor(flags=" ".join(sorted(flags))),
+        gpus=tuple(gpus),
+        driver=draw(st.sampled_from([None, "470.1", "525", "550.54", "580.65.06", "600"])),
+        cuda=draw(st.sampled_from([None, "11.4", "12.8", "13.0"])),
+        is_wsl=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(here=machines())
+def test_the_ideal_build_runs_and_is_no_worse_than_the_best(here: Machine) -> None:
+    found, result = wanted(here), resolver.recommend(FLEET, here)
+    first = ideal.best(result)
+    if found is None:
+        assert first is None
+        return
+    judge = resolver.Resolver(matrix=FLEET, variants=(), machine=here)
+    for gpu in found.gpus or (None,):
+        assert judge.candidate(found.variant, gpu).obstacles == ()
+    assert {gpu.index for gpu in (*found.gpus, *found.unused)} == set(range(len(here.gpus)))
+    assert found.reason
+    if first and len({gpu.capability for gpu in here.gpus}) <= 1:
+        assert resolver.preference(found.variant) >= resolver.preference(first.variant)
+    if first and first.gpus:
+        assert len(found.gpus) >= len(first.gpus)
 
 
 # --- known facts ---
