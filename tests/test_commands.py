@@ -254,7 +254,7 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
         ("verify --root x a", {"variants": ["a"], "root": "x"}),
         ("verify a --json -v", {"variants": ["a"], "json": True, "verbose": True}),
         ("recommend --machine -", {"machine": "-"}),
-        ("recommend --gpu=1", {"gpu": "1"}),
+        ("recommend --gpu=1 --gpu A100", {"gpu": ["1", "A100"]}),
         ("smoke --device -1", {"device": "-1"}),
         ("publish --org= a", {"variants": ["a"], "org": ""}),
         ("verify -h", {"help": True}),

@@ -13,7 +13,6 @@ import msgspec
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
 
-_FILE: Final = Path(__file__).with_suffix(".toml")
 _OURS: Final = {
     "gpu": frozenset({"names", "isas", "unsupported", "unconfirmed"}),
     "cpu": frozenset({"differs", "source", "checked"}),
@@ -101,5 +100,5 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 @functools.cache
 def load() -> KnownHardware:
     """Read the facts that come with the program."""
-    raw = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    raw = tomllib.loads(Path(__file__).with_suffix(".toml").read_bytes().decode())
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)

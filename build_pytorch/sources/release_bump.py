@@ -129,6 +129,8 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
         yield (*at, "python", "version"), target.python
     for field, value in _names(release, target):
         yield (*at, "names", field), value
+    for index, file in _cleanup(release, target):
+        yield (*at, "cleanup", index, "file"), file
     notes = _notes(release, target)
     if notes and notes != release.notes:
         yield (*at, "notes"), notes
@@ -166,6 +168,22 @@ def _names(release: Release, target: BumpTarget) -> Iterator[tuple[str, str]]:
             yield field, value
 
 
+def _cleanup(release: Release, target: BumpTarget) -> Iterator[tuple[int, str]]:
+    """Yield the files of the clean-up list that are recipes, with their new names."""
+    pairs = []
+    if target.cuda and release.cuda:
+        was, now = underscored(release.cuda.version), underscored(target.cuda)
+        pairs.append((f"cuda{was}", f"cuda{now}"))
+    if target.python:
+        pairs.append((f"python{digits(release.python.version)}", f"python{digits(target.python)}"))
+    for index, entry in enumerate(release.cleanup):
+        file = entry.file
+        for was, now in pairs:
+            file = file.replace(was, now)
+        if entry.action != "delete" and file != entry.file:
+            yield index, file
+
+
 def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trail, Value]]:
     """Yield the CUDA of a release. A package set named by the major version is that of the pin."""
     release = matrix.releases[name]
@@ -175,12 +193,6 @@ def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trai
     package_set = f"cudaPackages_{suffix}"
     yield (*at, "version"), version
     yield (*at, "package_set"), package_set
-    release = matrix.releases[name]
-    old_name = f"cuda{underscored(release.cuda.version if release.cuda else '')}"
-    for index, entry in enumerate(release.cleanup):
-        if entry.action != "delete" and old_name in entry.file:
-            file = entry.file.replace(old_name, f"cuda{underscored(version)}")
-            yield ("release", name, "cleanup", index, "file"), file
     if matrix.pins[key].cuda.get(package_set) != version:
         yield ("pin", key, "cuda", package_set), version
 
