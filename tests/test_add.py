@@ -244,6 +244,8 @@ def test_a_page_that_somebody_edited_stops_all_of_it(whole: Project) -> None:
     [
         ([], "nothing to add; write sm75, cpu avx"),
         (["cpu"], "nothing to add"),
+        (["gpu"], "nothing to add"),
+        (["gpu", "sm130"], '"sm130": no facts about it'),
         (["cpu", "sm75"], '"sm75": no facts about this ISA'),
         (["release", "a"], "write: invoke add release NAME --like OTHER"),
         (["release", "a.b", "--like", "cuda12_8"], 'found "a.b"; allowed: a-z, 0-9 and _'),

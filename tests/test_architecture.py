@@ -283,6 +283,7 @@ OPENS_FILES: Final = {
     "build_pytorch.inspect.instructions": "results in the Nix store",
     "build_pytorch.inspect.libraries": "results in the Nix store",
     "build_pytorch.inspect.part": "results in the Nix store",
+    "build_pytorch.matrix.known_hardware": "a table of the package",
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.sources.release_bump": "a temporary folder of its own",

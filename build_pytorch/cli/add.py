@@ -65,7 +65,7 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
         raise BuildPytorchError("--like, --torch, --cuda, --python, --nixpkgs: only with `release`")
     else:
         is_isa = words[:1] == ["cpu"]
-        names = words[1:] if is_isa else words
+        names = words[1:] if is_isa or words[:1] == ["gpu"] else words
         if not names:
             raise BuildPytorchError(f"nothing to add; write {_FORMS}")
         for name in names:
