@@ -444,9 +444,7 @@ def edited_by_hand(_: Api, project: Project) -> None:
 
 
 def template_that_breaks(_: Api, project: Project) -> None:
-    project.edit(
-        "templates/gpu.nix.j2", "  cudaSupport = true;\n", "  cudaSupport = false;\n"
-    )
+    project.edit("templates/gpu.nix.j2", "  cudaSupport = true;\n", "  cudaSupport = false;\n")
 
 
 @needs_nix
