@@ -503,11 +503,12 @@ class Variant(Struct, frozen=True, kw_only=True):
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
-    def untaken_hashes(self) -> tuple[str, ...]:
-        """The tables of its sources that have no hash yet. Without all, it cannot be built."""
+    def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
+        """The names and places of its sources that have no hash yet: without, no build begins."""
         torch, patches = self.release.torch, self.effects.patches
-        missing = ("torch",) if not (torch.is_of_pin or torch.hash) else ()
-        return (*missing, *("patch" for patch in patches if not patch.hash))
+        is_missing = not (torch.is_of_pin or torch.hash)
+        missing = (("torch", f"release.{self.release_name}.torch"),) if is_missing else ()
+        return (*missing, *(("patch", f"patch {p.name}") for p in patches if not p.hash))
 
     @property
     def builder_features(self) -> tuple[str, ...]:
