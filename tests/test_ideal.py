@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from conftest import WHOLE, Project, error_line
+from conftest import PROJECT, WHOLE, Project, error_line
 from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
 
@@ -124,6 +124,15 @@ def test_what_the_matrix_lacks_is_one_command_away(name: str) -> None:
         is_there = found.variant.id in {variant.id for variant in FLEET.variants}
         assert found.is_in_matrix is is_there
         assert found.command == ("" if is_there else f"invoke add {found.variant.id}")
+
+
+def test_of_equal_releases_one_that_has_the_variant_is_ideal() -> None:
+    """The example has four releases of PyTorch 2.10; two of them have GB10, one an Apple build."""
+    example = matrix_reader.parse((PROJECT / "examples/all-lines/matrix.toml").read_text())
+    for name, expected in (("dgx-spark", "l15/sm121-armv9"), ("macbook", "l15/darwin-mps")):
+        found = wanted(machine(name), example)
+        assert found is not None
+        assert (found.variant.id, found.is_in_matrix) == (expected, True)
 
 
 def test_of_vnni_and_bf16_only_the_difference_is_said() -> None:

@@ -85,7 +85,7 @@ def ideal(
         return choice
     newer = msgspec.structs.replace(machine, driver="9999", cuda=None, is_wsl=False)
     later = _Space(matrix, newer, release).choose(gpus)
-    if later and later.variant.id != choice.variant.id:
+    if later and preference(later.variant) > preference(choice.variant):
         return msgspec.structs.replace(choice, after_driver_update=later.variant.id)
     return choice
 
@@ -176,7 +176,8 @@ class _Space:
             for variant in variants
             if not any(self.resolver.candidate(variant, gpu).obstacles for gpu in gpus or (None,))
         ]
-        return max(running, key=preference, default=None)
+        # Of equal ones, such as two releases of one PyTorch, one that exists.
+        return max(running, key=lambda it: (preference(it), it.id in self.existing), default=None)
 
     def _fitting(self, capability: str | None) -> dict[str | None, GpuArchitecture | None]:
         return {key: it for key, it in self.gpus.items() if capability and fit(it, capability)}
