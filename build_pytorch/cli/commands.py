@@ -148,6 +148,17 @@ class StatusOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class BoardOptions(CommandOptions, frozen=True):
+    """Options of `board`."""
+
+    variants: _Variants = ()
+    output: Annotated[
+        Path | None, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"
+    ] = None
+    watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
+    root: _Root = paths.PROJECT
+
+
 class CiMatrixOptions(CommandOptions, frozen=True):
     """Options of `ci-matrix`."""
 
@@ -235,6 +246,7 @@ COMMANDS: Final = {
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
+        Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
