@@ -210,9 +210,9 @@ def test_the_history_is_limited_and_says_so(
         )
     document = written(project)
     row = document["by_id"]["cpu-avx2"]
-    assert (len(row["history"]), row["earlier"]) == (30, 10)
+    assert (len(row["history"]), row["earlier"]) == (15, 25)
     assert row["history"][0]["at"] > row["history"][-1]["at"]
-    assert "10 earlier events are in the ledger" in document["page"]
+    assert "25 earlier events are in the ledger" in document["page"]
 
 
 def test_hostile_values_are_text_in_page_and_json(

@@ -37,7 +37,7 @@ from build_pytorch.verify.check import Finding
 RecipeState = tuple[str, Sequence[Finding]]
 """Whether a recipe is `current`, `missing`, `out of date` or `edited`, and its errors."""
 
-_HISTORY: Final = 30  #: events of a variant that the board has
+_HISTORY: Final = 15  #: events of a variant that the board has
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
 _EXCERPT: Final = 20  #: lines of a log that are shown
 _LONGEST: Final = 500  #: characters of a line that are shown

@@ -65,7 +65,10 @@ def run(options: BoardOptions) -> int:
 
     try:
         found = write(is_live=options.watch)
-        screen.line(f"{_summary(found)}; open {folder / name}")
+        path = folder / name
+        here = Path.cwd()
+        shown = path.relative_to(here) if path.is_relative_to(here) else path
+        screen.line(f"{_summary(found)}; open {shown}")
         while options.watch:
             before = found
             time.sleep(_EVERY)

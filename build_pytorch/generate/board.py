@@ -45,9 +45,6 @@ STATES: Final[dict[BoardState, tuple[str, str]]] = {
 }
 """Every state with its sign and its meaning, in the order of the page."""
 
-_SPARKS: Final = 24
-"""Builds in the small chart of a variant."""
-
 
 class BoardStep(Struct, frozen=True, kw_only=True):
     """One step on the way of a variant."""
@@ -317,7 +314,7 @@ def scale(highest: float, unit: float) -> list[float]:
 
 def _spark(row: BoardVariant) -> dict[str, str] | None:
     """Return the paths of the bars of a variant's builds, oldest first; failed ones apart."""
-    builds = [event for event in reversed(row.history) if event.seconds is not None][-_SPARKS:]
+    builds = [event for event in reversed(row.history) if event.seconds is not None]
     if not builds:
         return None
     longest = max(event.seconds or 0 for event in builds) or 1

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import Project, copied_project
+from conftest import PROJECT, Project, copied_project
 from playwright.sync_api import Browser, Page, sync_playwright
-from sample_fleet import LAST, SampleFleet, grown, large_ledger
+from sample_fleet import LAST, SampleFleet, believable, grown, large_ledger
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results.ledger import Published
@@ -28,7 +28,8 @@ HOSTILE: Final = (
     "</script></pre><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
     "<svg onload='window.ran = 3'>{{ 7 * 7 }}\x1b]0;title\x07\u202e'\"--></title>"
 )
-WIDTHS: Final = (360, 900, 1500)
+WIDTHS: Final = (360, 1110, 1500)
+"""A phone, the narrowest screen that shows the table as one, a wide screen."""
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +80,11 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     running = fleet.started(variants[names[11]], datetime.now(UTC), pid=os.getpid())
     fleet.log(running, "".join(f"[{n}/7421] {HOSTILE}\n" for n in range(1, 99)))
     project.edit("matrix.toml", '"Blackwell"', json.dumps(HOSTILE.partition("\x1b")[0]))
+    return written(project, store)
+
+
+def written(project: Project, store: Path) -> Path:
+    """The page of a copy whose results are in a made-up store, in which Nix finds nothing."""
     path = ":".join(p for p in os.environ["PATH"].split(":") if not Path(p, "nix-store").exists())
     done = project.run("invoke", "board", env={"NIX_STORE_DIR": str(store), "PATH": path})
     assert done.returncode == 0, done.stderr
@@ -91,7 +97,9 @@ def test_hostile_values_are_text_and_the_console_is_silent(
 ) -> None:
     opened = Opened(browser, board, java_script_enabled=scripts)
     page = opened.page
-    assert page.locator("pre").first.inner_text().count("<script>window.ran = 1</script>") == 2
+    assert (page.locator("pre").first.text_content() or "").count(
+        "<script>window.ran = 1</script>"
+    ) == 2
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 1
     assert page.locator("tbody").count() == 44
@@ -229,11 +237,17 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
     assert "1012 variants: " in done.stderr
     path = project.root / ".build-pytorch/board.html"
     opened = Opened(browser, path)
-    seconds = []
-    for _ in range(3):  # other work on the machine slows some of them down
-        opened.page.reload()
-        timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
-        seconds.append(opened.page.evaluate(timing) / 1000)
+    session = opened.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+
+    def used() -> float:
+        """Seconds of CPU of the page's thread: unlike a clock, other work does not slow it."""
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "ThreadTime")
+
+    start = used()
+    opened.page.reload(wait_until="domcontentloaded")
+    usable = used() - start
     click = opened.page.evaluate(
         "() => { const start = performance.now(); const field = document.forms[0].elements.gpu;"
         "field.value = 'sm90'; field.dispatchEvent(new Event('input', { bubbles: true }));"
@@ -241,9 +255,22 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
     )
     print(
         f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
-        f"usable after {min(seconds):.2f} s, a filter takes {click:.2f} s"
+        f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
     )
     assert cpu < 3
-    assert min(seconds) < 1
+    assert usable < 1
     assert click < 1
     assert opened.messages == []
+
+
+def test_the_picture_in_the_docs_is_small(browser: Browser, tmp_path: Path) -> None:
+    picture = PROJECT / "docs/images/board.png"
+    if os.environ.get("WRITE_PICTURES"):
+        project = copied_project(tmp_path / "fleet")
+        believable(project.root, tmp_path / "store")
+        page = written(project, tmp_path / "store")
+        opened = Opened(browser, page, viewport={"width": 1200, "height": 1040})
+        for failure in opened.page.locator(".failure").all()[1:]:
+            failure.evaluate("each => each.open = false")
+        opened.page.screenshot(path=picture)
+    assert 10_000 < picture.stat().st_size < 200_000
