@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:1deda7565f9192c6cc5a6da2187ce7469008ce8d1511087cf84936a528d104ac
+# Digest of this file, with zeros in place of it: sha256:5b3e7acbe818ae9e4832f515483447fc238bc5a2bbcb39ab38066d2629ad7126
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -278,6 +278,72 @@ let
     ];
   };
 
+  nixpkgs_cuda12_8_gpu_x86_64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+    ];
+  };
+
+  nixpkgs_cuda12_8_gpu_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_x86_64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
   variants = {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
@@ -315,6 +381,63 @@ let
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
     "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
   };
 
   impossible = {

@@ -86,7 +86,7 @@ class SampleFleet:
         return {
             "at": at.isoformat(timespec="milliseconds"),
             "release": variant.release_name,
-            "variant": getattr(variant, "short_id", variant.id),
+            "variant": variant.short_id,
             "digest": digest.of_bytes((self.root / variant.path).read_bytes()),
         }
 

@@ -47,7 +47,7 @@ class _StoredErrors(msgspec.Struct, frozen=True):
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load()
-    variants = select(matrix, options.variants)
+    variants = select(matrix, options.variants, options.release)
     folder, name = _place(options)
     screen = Screen(sys.stderr)
 

@@ -134,6 +134,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+=/:-]*", text):
+        raise TemplateError(f"not a word for use in shell: {text!r}")
+    return text
+
+
 def _path(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text.split("/"):
         raise TemplateError(f"not a path for use in code: {text!r}")
@@ -166,6 +172,7 @@ _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "attribute": quoting.attribute,
     "comment": _one_line,  # a line break would begin code
     "name": _name,  # a name or number in code
+    "word": _word,  # an unquoted word in shell
     "path": _path,  # a relative path in Nix code
     "source": str,  # Nix code that a template has produced
     "md": _markdown,  # a table cell, or part of a line
