@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ if {"-l", "--list", "--list-sessions"} & set(sys.argv):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `nox -l | head`
 nox.options.sessions = ["lint", "verify", "tests"]
 nox.options.reuse_existing_virtualenvs = True
+
+AXE = "4.14.1"
+"""Version of axe-core, which looks for what keeps people from using a page."""
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the sessions without a virtualenv use the package of this checkout
@@ -124,6 +128,26 @@ def tests(session: nox.Session) -> None:
     finally:
         session.run("coverage", "combine", "--quiet", env=data, success_codes=[0, 1])
         session.run("coverage", "report", "--sort=cover", env=data, success_codes=[0, 1])
+
+
+@nox.session
+def pages(session: nox.Session) -> None:
+    """Test the HTML pages in Chromium and with axe-core; skipped without a browser or npm."""
+    browser = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
+    if browser is None:
+        session.skip("no browser; install Chromium, on Debian with `apt-get install chromium`")
+    if shutil.which("npm") is None:
+        session.skip("no npm, which fetches axe-core; on Debian `apt-get install npm`")
+    _install(session, "test")
+    _install(session, "pages")
+    folder = ROOT / ".nox/pages/axe"
+    axe = folder / f"node_modules/axe-core-{AXE}/axe.min.js"
+    if not axe.exists():
+        target = f"axe-core-{AXE}@npm:axe-core@{AXE}"
+        npm = ["npm", "install", "--no-save", "--ignore-scripts", "--prefix", str(folder), target]
+        session.run(*npm, external=True)
+    env = {"BROWSER": shutil.which(browser) or "", "AXE": str(axe)}
+    session.run("pytest", "tests/pages", *session.posargs, env=env)
 
 
 @nox.session

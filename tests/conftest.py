@@ -24,6 +24,8 @@ from build_pytorch.matrix.model import Matrix
 # A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore = [] if "BROWSER" in os.environ else ["pages"]  # `nox -s pages` runs them
+
 pytest_plugins = ["world"]  # the fixtures of real builds
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -224,7 +224,7 @@ def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
     def key(*options: str) -> str:
         script = (
             "from build_pytorch.matrix import matrix_reader; from build_pytorch.generate import rendering;"
-            "print(rendering._key(matrix_reader.load())[0])"
+            "print(rendering.inputs(matrix_reader.load())[0])"
         )
         return subprocess.run(
             [sys.executable, *options, "-c", script],

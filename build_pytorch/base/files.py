@@ -66,6 +66,23 @@ def read_text_below(root: Path, name: str | PurePath) -> str:
     return read_below(root, name).decode("utf-8", errors="replace")
 
 
+def ends_below(root: Path, name: str | PurePath, most: int) -> tuple[bytes, bytes]:
+    """Return the first line and the whole lines in the last bytes of a file, `most` of each.
+
+    The first line is empty if it is among the last ones. Raises as `open_below`.
+    """
+    descriptor = open_below(root, name)
+    try:
+        start = max(0, os.fstat(descriptor).st_size - most)
+        tail = os.pread(descriptor, most, start)
+        if not start:
+            return b"", tail
+        head = os.pread(descriptor, most, 0)
+    finally:
+        os.close(descriptor)
+    return head.partition(b"\n")[0], tail.partition(b"\n")[2]
+
+
 def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
     """Return the bytes of a regular file that the user names. Raises OSError as `open_named`."""
     name = Path("standard input") if or_stdin and str(path) == "-" else path

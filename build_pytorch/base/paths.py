@@ -16,6 +16,7 @@ STATE: Final = ".build-pytorch"
 
 README: Final = "README.md"
 ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
+BOARD_DOC: Final = "docs/reference/board.md"
 CHECKS_DOC: Final = "docs/reference/checks.md"
 CHOOSING_DOC: Final = "docs/reference/choosing.md"
 COMMANDS_DOC: Final = "docs/reference/commands.md"

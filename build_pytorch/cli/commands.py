@@ -182,6 +182,18 @@ class ShowOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class BoardOptions(CommandOptions, frozen=True):
+    """Options of `board`."""
+
+    variants: _Variants = ()
+    release: _Release = ""
+    output: Annotated[
+        Path | None, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"
+    ] = None
+    watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
+    root: _Root = paths.PROJECT
+
+
 class CiMatrixOptions(CommandOptions, frozen=True):
     """Options of `ci-matrix`."""
 
@@ -286,6 +298,7 @@ COMMANDS: Final = {
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
+        Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),

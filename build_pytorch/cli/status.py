@@ -18,11 +18,12 @@ from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
 
-_RECIPES: Final = {
+RECIPES: Final = {
     Action.UNCHANGED: "current",
     Action.CREATE: "missing",
     Action.REWRITE: "out of date",
 }
+"""The state of a recipe by what the phases would do with it; `edited` for any other action."""
 _COLUMNS: Final = {
     "recipe": ("current", "current"),
     "verified": ("yes", "verified"),
@@ -45,7 +46,7 @@ def run(options: StatusOptions) -> int:
     known = evidence.look(options.root, variants)
     rows = []
     for it in variants:
-        recipe = _RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited")
+        recipe = RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited")
         rows.append(_row(known[it.package], recipe, errors[it.path]))
     totals = {
         total: sum(row[name] == done for row in rows) for name, (done, total) in _COLUMNS.items()

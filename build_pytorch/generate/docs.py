@@ -29,7 +29,9 @@ _REGION: Final = re.compile(
     re.DOTALL,
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_OF_CHECKOUT: Final = frozenset({paths.MATRIX_DOC, paths.SCHEMA_DOC, paths.RELEASE})
+_OF_CHECKOUT: Final = frozenset(
+    {paths.BOARD_DOC, paths.MATRIX_DOC, paths.SCHEMA_DOC, paths.RELEASE}
+)
 """Files that are generated only beside a matrix.toml."""
 
 
@@ -38,8 +40,11 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
 
     `rendered` are the recipes by path. Raises TemplateError as recipes.render does.
     """
+    from build_pytorch.generate import board  # not needed for stored texts
+
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
+        paths.BOARD_DOC: board.reference_page(),
         paths.RELEASES_DOC: render_file("docs/releases.md.j2", releases=releases),
         paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **_choosing(matrix)),
         paths.MATRIX_DOC: matrix_reference.page(),

@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from build_pytorch.generate.recipes import render_file
 from build_pytorch.matrix import inheritance, model
 from build_pytorch.matrix.matrix_errors import allowed
 
-_Comments = dict[str, tuple[str, dict[str, str]]]
+StructComments = dict[str, tuple[str, dict[str, str]]]
 """The docstring of each struct, and the comment of each of its fields."""
 
 _HEAD: Final = {
@@ -33,7 +34,7 @@ _HEAD: Final = {
 def schema() -> str:
     """Return the JSON schema of matrix.toml, for editors."""
     document: Any = msgspec.json.schema(model.MatrixFile)
-    comments = _comments()
+    comments = comments_of(model)
     for name, definition in document["$defs"].items():
         purpose, meanings = comments[name]
         definition.pop("description", None)
@@ -66,17 +67,17 @@ def _allow_inheritance(definitions: dict[str, Any]) -> None:
 def page() -> str:
     """Return docs/reference/matrix.md: every table and key of matrix.toml."""
     definitions = msgspec.json.schema(model.MatrixFile)["$defs"]
-    tables = list(_tables("MatrixFile", "", definitions, _comments()))
+    tables = list(_tables("MatrixFile", "", definitions, comments_of(model)))
     return render_file("docs/matrix.md.j2", tables=tables)
 
 
-def _comments() -> _Comments:
-    """Return the docstring of each struct in model.py and the `#:` comments of its fields."""
-    source = inspect.getsource(model)
+def comments_of(module: ModuleType) -> StructComments:
+    """Return the docstring of each struct of a module and the `#:` comments of its fields."""
+    source = inspect.getsource(module)
     lines = source.splitlines()
     # With -OO, ast.parse of Python 3.14 leaves docstrings out.
     tree: Any = compile(
-        source, "model.py", "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0
+        source, module.__name__, "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0
     )
     return {
         node.name: (
@@ -94,7 +95,7 @@ def _comments() -> _Comments:
 
 
 def _tables(
-    name: str, path: str, definitions: dict[str, Any], comments: _Comments, header: str = ""
+    name: str, path: str, definitions: dict[str, Any], comments: StructComments, header: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield the header, purpose and keys of a table, then the tables in it."""
     purpose, meanings = comments[name]

@@ -76,14 +76,15 @@ def render_template(name: str, **values: Any) -> str:
     import jinja2  # takes 50 ms to import, and is not needed for stored texts
 
     try:
-        return _environment().get_template(name).render(values)
+        return _environment(is_page=name.endswith(".html.j2")).get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
-def _source(name: str) -> str:
+def template_source(name: str) -> str:
+    """Return the text of a file of templates/. Raises TemplateError."""
     try:
         return files.read_below(paths.TEMPLATES, name).decode()
     except FileNotFoundError:
@@ -93,8 +94,11 @@ def _source(name: str) -> str:
 
 
 @functools.cache
-def _environment() -> Environment:
-    """Return a Jinja2 environment in which every value must go through a quoting filter."""
+def _environment(*, is_page: bool) -> Environment:
+    """Return a Jinja2 environment in which every value must go through a quoting filter.
+
+    In a page of HTML, Jinja2 escapes every value itself.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -104,10 +108,10 @@ def _environment() -> Environment:
         raise jinja2.TemplateRuntimeError(f"a value without a quoting filter: {value!r}")
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.FunctionLoader(template_source),
         undefined=jinja2.StrictUndefined,
         autoescape=True,  # makes macros return Markup, which `only_quoted` accepts
-        finalize=only_quoted,
+        finalize=None if is_page else only_quoted,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -42,14 +42,14 @@ def texts(matrix: Matrix) -> dict[str, str]:
 
     Raises TemplateError as recipes.render does.
     """
-    key, newest = _key(matrix)
+    key, newest = inputs(matrix)
     with contextlib.suppress(OSError, LinkError, msgspec.DecodeError):
         stored = msgspec.json.decode(files.read_below(CHECKOUT, MEMORY), type=_StoredTexts)
         if stored.key == key and stored.digest == _digest(stored.texts):
             return stored.texts
     rendered = recipes.render(matrix)
     rendered |= docs.render(matrix, rendered)
-    if newest < STARTED and _key(matrix)[0] == key:
+    if newest < STARTED and inputs(matrix)[0] == key:
         stored = _StoredTexts(key, rendered, _digest(rendered))
         with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
             files.make_state(CHECKOUT)
@@ -57,8 +57,8 @@ def texts(matrix: Matrix) -> dict[str, str]:
     return rendered
 
 
-def _key(matrix: Matrix) -> tuple[str, float]:
-    """Return the digest of everything that the texts depend on, and the newest file's mtime."""
+def inputs(matrix: Matrix) -> tuple[str, float]:
+    """Return a digest of matrix, templates and program, and the time of the newest file."""
     hasher = hashlib.sha256(f"{sys.version}{sys.flags.optimize}".encode())
     hasher.update(matrix.text.encode())
     newest = 0.0

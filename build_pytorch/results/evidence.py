@@ -39,6 +39,8 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     published: Published | None = None
     organizations: tuple[str, ...] = ()
     """Where `output` is published; an empty name is the user's own account."""
+    events: tuple[AnyEvent, ...] = ()
+    """Every event of the variant, of any recipe, oldest first."""
 
     @property
     def failed_test(self) -> str:
@@ -180,6 +182,7 @@ def _result(
         inspect=_test(of_output, "inspect"),
         published=_last(of_now, Published),
         organizations=tuple(it.organization for it in of_output if isinstance(it, Published)),
+        events=tuple(events),
     )
 
 

@@ -1,0 +1,276 @@
+"""The board in a real browser: `nox -s pages` runs these tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from conftest import PROJECT, Project, copied_project
+from playwright.sync_api import Browser, Page, sync_playwright
+from sample_fleet import LAST, SampleFleet, believable, grown, large_ledger
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.results.ledger import Published
+
+AXE: Final = Path(os.environ["AXE"])
+FLAGS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+HOSTILE: Final = (
+    "</script></pre><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
+    "<svg onload='window.ran = 3'>{{ 7 * 7 }}\x1b]0;title\x07\u202e'\"--></title>"
+)
+WIDTHS: Final = (360, 1110, 1500)
+"""A phone, the narrowest screen that shows the table as one, a wide screen."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        it = playwright.chromium.launch(
+            executable_path=os.environ["BROWSER"], args=list(FLAGS), headless=True
+        )
+        yield it
+        it.close()
+
+
+class Opened:
+    """A page with everything that the console said, and every request that it made."""
+
+    def __init__(self, browser: Browser, path: Path, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page: Page = self.context.new_page()
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+
+@pytest.fixture(scope="session")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The board of a fleet with builds of every outcome, and hostile values."""
+    folder = tmp_path_factory.mktemp("board")
+    project = copied_project(folder / "project")
+    fleet = SampleFleet(project.root)
+    variants = {v.id: v for v in matrix_reader.load(project.root / "matrix.toml").variants}
+    names = [name for name, v in variants.items() if not v.impossible]
+    store = folder / "store"
+    for number, name in enumerate(names[:9]):
+        output = fleet.built(variants[name], store, seconds=3000.0 + 700 * number)
+        if number % 2:
+            fleet.tested(variants[name], output, by="smoke", outcome="passed")
+            fleet.tested(variants[name], output, by="inspect", outcome="passed")
+        if number % 3 == 1:
+            fleet.append(
+                Published(**fleet.common(variants[name], LAST), output=output, organization=HOSTILE)
+            )
+    log = f"$ nix-build x\n{HOSTILE}\n" + "x" * 3000 + f"\nerror: {HOSTILE}\n"
+    fleet.failed(variants[names[9]], log, message=HOSTILE)
+    fleet.failed(variants[names[10]], log, cause="out-of-memory", message=HOSTILE)
+    running = fleet.started(variants[names[11]], datetime.now(UTC), pid=os.getpid())
+    fleet.log(running, "".join(f"[{n}/7421] {HOSTILE}\n" for n in range(1, 99)))
+    project.edit("matrix.toml", '"Blackwell"', json.dumps(HOSTILE.partition("\x1b")[0]))
+    return written(project, store)
+
+
+def written(project: Project, store: Path) -> Path:
+    """The page of a copy whose results are in a made-up store, in which Nix finds nothing."""
+    path = ":".join(p for p in os.environ["PATH"].split(":") if not Path(p, "nix-store").exists())
+    done = project.run("invoke", "board", env={"NIX_STORE_DIR": str(store), "PATH": path})
+    assert done.returncode == 0, done.stderr
+    return project.root / ".build-pytorch/board.html"
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_hostile_values_are_text_and_the_console_is_silent(
+    browser: Browser, board: Path, scripts: bool
+) -> None:
+    opened = Opened(browser, board, java_script_enabled=scripts)
+    page = opened.page
+    assert (page.locator("pre").first.text_content() or "").count(
+        "<script>window.ran = 1</script>"
+    ) == 2
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 1
+    assert page.locator("tbody").count() == 44
+    if scripts:
+        assert page.evaluate("window.ran") is None
+    assert opened.messages == []
+    assert opened.requests == [board.as_uri()]
+
+
+def test_a_script_that_got_into_the_page_would_not_run(browser: Browser, board: Path) -> None:
+    broken = board.with_name("broken.html")
+    script = "<script>window.ran = 1</script><p onclick='window.ran = 2' id='it'>x</p>"
+    broken.write_text(board.read_text().replace("<main", f"{script}<main", 1))
+    opened = Opened(browser, broken)
+    opened.page.click("#it")
+    assert opened.page.evaluate("window.ran") is None
+    assert any("Content Security Policy" in message for message in opened.messages)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
+    browser: Browser, board: Path, width: int, mode: str
+) -> None:
+    opened = Opened(
+        browser, board, viewport={"width": width, "height": 900}, color_scheme=mode, bypass_csp=True
+    )
+    page = opened.page
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.locator(".past button").first.click()
+    for details in page.locator("details").all():
+        details.evaluate("each => each.open = true")
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run()")
+    assert [
+        (each["id"], [(node["target"], node["failureSummary"]) for node in each["nodes"][:3]])
+        for each in found["violations"]
+    ] == []
+    assert len(found["passes"]) > 20
+
+
+def shown(page: Page) -> list[str]:
+    return [th.inner_text().split()[0] for th in page.locator("tbody:visible th").all()]
+
+
+def test_filters_narrow_the_table_and_the_address_carries_them(
+    browser: Browser, board: Path
+) -> None:
+    page = Opened(browser, board).page
+    assert len(shown(page)) == 44
+    page.select_option("select[name=gpu]", "sm90")
+    assert {name.split("-")[0] for name in shown(page)} == {"sm90"}
+    page.select_option("select[name=isa]", "avx2")
+    assert shown(page) == ["sm90-avx2"]
+    assert page.locator("#count").text_content() == "1 of 44 variants"
+    assert page.url.endswith("#gpu=sm90&isa=avx2")
+    page.reload()
+    assert shown(page) == ["sm90-avx2"]
+    page.click("button[type=reset]")
+    assert len(shown(page)) == 44
+    page.fill("input[type=search]", "AVX2 cpu-")
+    assert shown(page) == ["cpu-avx2"]
+    page.goto(f"{board.as_uri()}#state=not+built")
+    rows = page.locator("tbody:visible")
+    assert {row.get_attribute("data-state") for row in rows.all()} == {"not built"}
+    page.goto(f"{board.as_uri()}#gpu=%3Cscript%3E&state=x")  # unknown values select nothing
+    assert page.locator("#count").text_content() == "0 of 44 variants"
+
+
+def test_heads_sort_by_keyboard_with_unknown_values_last(browser: Browser, board: Path) -> None:
+    page = Opened(browser, board).page
+    head = page.locator("thead button", has_text="Took")
+    for direction, sign in (("ascending", 1), ("descending", -1)):
+        head.press("Enter")
+        assert page.locator("th[data-key=seconds]").get_attribute("aria-sort") == direction
+        values = [row.get_attribute("data-seconds") for row in page.locator("tbody").all()]
+        known = [sign * float(value) for value in values if value]
+        assert len(known) == 9
+        assert known == sorted(known)
+        assert all(values[:9])
+
+
+def test_the_history_opens_with_the_keyboard(browser: Browser, board: Path) -> None:
+    page = Opened(browser, board).page
+    row = page.locator("tbody", has=page.locator(".past button", has_text="events")).first
+    assert not row.locator("ol").is_visible()
+    button = row.locator(".past button")
+    button.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert row.locator("ol").is_visible()
+
+
+def test_without_scripts_table_history_and_plots_are_there(browser: Browser, board: Path) -> None:
+    page = Opened(browser, board, java_script_enabled=False).page
+    assert page.locator("tbody:visible").count() == 44
+    assert not page.locator("form").is_visible()
+    assert page.locator("thead th").first.text_content() == "Variant"
+    history = page.locator(".more details").first
+    history.locator("summary").click()
+    assert history.locator("ol").is_visible()
+    assert page.locator(".plot circle").count() >= 9
+
+
+def test_a_live_board_is_loaded_again_and_what_was_open_stays_open(
+    browser: Browser, project: Project
+) -> None:
+    variant = matrix_reader.load(project.root / "matrix.toml").variants[0]
+    SampleFleet(project.root).failed(variant, "$ nix-build x\nerror: no\n", message="no")
+    assert project.invoke("board").returncode == 0
+    path = project.root / ".build-pytorch/board.html"
+    live = path.read_text().replace('data-live="0">', 'data-live="1"><label hidden>'
+        '<input type="checkbox" id="reload" checked> reload</label>')  # fmt: skip
+    path.write_text(live)
+    opened = Opened(browser, path)
+    page = opened.page
+    page.select_option("select[name=state]", "failed")
+    page.locator(".past button:visible").click()
+    path.write_text(live.replace("Fleet board</h1>", "Fleet board again</h1>"))
+    page.wait_for_selector("h1:text('again')", timeout=30_000)
+    assert page.locator(".more ol:visible").count() == 1
+    assert page.locator("select[name=state]").input_value() == "failed"
+    assert opened.messages == []
+
+
+def test_a_thousand_variants_and_a_hundred_thousand_lines(
+    browser: Browser, project: Project
+) -> None:
+    grown(project.root, 23)
+    large_ledger(project.root, 100_000)
+    assert project.invoke("board").returncode == 0  # verifies, and keeps what it found
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = project.invoke("board")
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - begun
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert "1012 variants: " in done.stderr
+    path = project.root / ".build-pytorch/board.html"
+    opened = Opened(browser, path)
+    session = opened.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+
+    def used() -> float:
+        """Seconds of CPU of the page's thread: unlike a clock, other work does not slow it."""
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "ThreadTime")
+
+    start = used()
+    opened.page.reload(wait_until="domcontentloaded")
+    usable = used() - start
+    click = opened.page.evaluate(
+        "() => { const start = performance.now(); const field = document.forms[0].elements.gpu;"
+        "field.value = 'sm90'; field.dispatchEvent(new Event('input', { bubbles: true }));"
+        "document.body.offsetHeight; return (performance.now() - start) / 1000; }"
+    )
+    print(
+        f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
+        f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
+    )
+    assert cpu < 3
+    assert usable < 2  # 1 where nothing else runs; the same work costs more on a busy processor
+    assert click < 1
+    assert opened.messages == []
+
+
+def test_the_picture_in_the_docs_is_small(browser: Browser, tmp_path: Path) -> None:
+    picture = PROJECT / "docs/images/board.png"
+    if os.environ.get("WRITE_PICTURES"):
+        project = copied_project(tmp_path / "fleet")
+        believable(project.root, tmp_path / "store")
+        page = written(project, tmp_path / "store")
+        opened = Opened(browser, page, viewport={"width": 1200, "height": 1040})
+        for failure in opened.page.locator(".failure").all()[1:]:
+            failure.evaluate("each => each.open = false")
+        opened.page.screenshot(path=picture)
+    assert 10_000 < picture.stat().st_size < 200_000

@@ -1,0 +1,175 @@
+"""A ledger with its logs and reports: what a fleet leaves behind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+
+from build_pytorch.base import digest
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Variant
+from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Started, Tested
+
+LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+class SampleFleet:
+    """Writes events, as builds and tests of a checkout would."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.count = 0
+        self.commons: dict[str, Any] = {}
+
+    def started(self, variant: Variant, at: datetime, *, pid: int = 999999999) -> Started:
+        self.count += 1
+        attempt = f"20261120T120000.000-{pid}-{self.count}"
+        log = f".build-pytorch/logs/{variant.package}/{attempt}.log"
+        event = Started(
+            **self.common(variant, at), attempt=attempt, backend="nix", log=log, cores=8
+        )
+        Ledger(self.root).append(event)
+        return event
+
+    def ended(self, start: Started, outcome: Any, seconds: float, **fields: Any) -> Ended:
+        at = datetime.fromisoformat(start.at) + timedelta(seconds=seconds)
+        common: dict[str, Any] = {
+            "release": start.release,
+            "variant": start.variant,
+            "digest": start.digest,
+        }
+        event = Ended(
+            at=at.isoformat(timespec="milliseconds"),
+            attempt=start.attempt,
+            outcome=outcome,
+            seconds=seconds,
+            **common,
+            **fields,
+        )
+        Ledger(self.root).append(event)
+        return event
+
+    def built(self, variant: Variant, store: Path, *, seconds: float = 7200.0) -> str:
+        """A build that succeeded, with its result in the store and the link to it."""
+        output = store / f"{'a' * 32}-python3.13-{variant.package}-2.10.0"
+        output.mkdir(parents=True)
+        link = self.root / f"result-{variant.package}"
+        link.symlink_to(output)
+        start = self.started(variant, LAST)
+        fields: dict[str, Any] = {"outputs": (str(output),), "steps": 7421, "peak_memory": 12 << 30}
+        self.ended(start, "built", seconds, **fields)
+        return str(output)
+
+    def failed(self, variant: Variant, log: str, *, cause: str = "", message: str = "") -> Ended:
+        start = self.started(variant, LAST)
+        self.log(start, log)
+        return self.ended(start, "failed", 600.0, cause=cause, message=message)
+
+    def log(self, start: Started, text: str) -> None:
+        path = self.root / start.log
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def tested(self, variant: Variant, output: str, **fields: Any) -> None:
+        common = self.common(variant, LAST + timedelta(hours=3))
+        Ledger(self.root).append(Tested(**common, output=output, **fields))
+
+    def append(self, event: AnyEvent) -> None:
+        Ledger(self.root).append(event)
+
+    def common(self, variant: Variant, at: datetime) -> dict[str, Any]:
+        return {
+            "at": at.isoformat(timespec="milliseconds"),
+            "release": variant.release_name,
+            "variant": variant.short_id,
+            "digest": digest.of_bytes((self.root / variant.path).read_bytes()),
+        }
+
+
+def believable(root: Path, store: Path) -> None:
+    """Give a checkout the ledger of a fleet in the middle of its work, for the pictures in docs."""
+    fleet, oom = SampleFleet(root), "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
+    variants = [v for v in matrix_reader.load(root / "matrix.toml").variants if not v.impossible]
+    report = ".build-pytorch/reports/smoke-sample.json"
+    (root / report).parent.mkdir(parents=True)
+    gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "capability": "9.0"}
+    cuda = {"device": 0, "available": True, "devices": [gpu]}
+    (root / report).write_bytes(msgspec.json.encode({"script": {"cuda": cuda}}))
+    for number, variant in enumerate(variants):
+        if number % 9 == 7:
+            continue
+        if number in {4, 5}:
+            begun = datetime.now(UTC) - timedelta(minutes=47)
+            start = fleet.started(variant, begun, pid=1)
+            steps = (f"[{n}/7421] Building CUDA object f{n}.cu.o\n" for n in range(1, 2600))
+            fleet.log(start, "".join(steps))
+        elif number in {2, 17}:
+            fleet.failed(variant, f"$ nix-build x\n{oom}\n", cause="out-of-memory", message=oom)
+        else:
+            seconds = 3000.0 if variant.gpu is None else 9000.0 + 410 * (number % 7)
+            output = fleet.built(variant, store, seconds=seconds)
+            tests = {0: ("inspect", "smoke"), 1: ("inspect",)}.get(number % 3, ())
+            for kind in tests:
+                fleet.tested(variant, output, by=kind, outcome="passed", report=report)
+            if number % 6 == 0:
+                event = Published(**fleet.common(variant, LAST), output=output, organization="acme")
+                fleet.append(event)
+
+
+def grown(root: Path, releases: int) -> None:
+    """Give a checkout so many copies of its first release, with their recipes and no docs."""
+    document = tomlkit.parse((root / "matrix.toml").read_text())
+    table: Any = document["release"]
+    name, first = next(iter(table.items()))
+    document = tomlkit.parse(document.as_string())
+    first.pop("cleanup", None)
+    first.pop("manual", None)
+    text = tomlkit.dumps({"release": {name: first}})
+    package, folder = first["names"]["package"], first["folder"]
+    added = [
+        text.replace(f"release.{name}", f"release.{name}_{number}")
+        .replace(f'"{package}"', f'"{package}-r{number}"')
+        .replace(f'"{folder}"', f'"r{number}/{folder}"')
+        .replace(first["notes"], f"docs/notes-{number}.md")
+        for number in range(1, releases)
+    ]
+    (root / "matrix.toml").write_text("\n".join([document.as_string(), *added]))
+    matrix = matrix_reader.load(root / "matrix.toml")
+    for path, recipe in recipes.render(matrix).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(recipe)
+
+
+def large_ledger(root: Path, lines: int) -> None:
+    """Write a ledger of so many lines about all variants, as years of builds leave it."""
+    variants = matrix_reader.load(root / "matrix.toml").variants
+    fleet, encoder = SampleFleet(root), msgspec.json.Encoder()
+    events: list[bytes] = []
+    for number in range(lines // 2):
+        variant = variants[number % len(variants)]
+        if number < len(variants):
+            fleet.commons[variant.package] = fleet.common(variant, LAST)
+        at = (LAST - timedelta(minutes=lines - number)).isoformat(timespec="milliseconds")
+        common = fleet.commons[variant.package] | {"at": at}
+        attempt = f"20261120T120000.000-999999999-{number}"
+        is_good = number % 3 > 0
+        start = Started(**common, attempt=attempt, backend="nix", cores=8, log="")
+        end = Ended(
+            **common,
+            attempt=attempt,
+            outcome="built" if is_good else "failed",
+            seconds=3600.0 + number % 5000,
+            cause="" if is_good else "out-of-memory",
+            message="" if is_good else "nvcc error : 'cicc' died due to signal 9 (Kill signal)",
+            steps=7421,
+            peak_memory=(5 << 30) + number,
+        )
+        events += [encoder.encode(start), encoder.encode(end)]
+    path = root / ".build-pytorch/ledger.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"\n".join(events) + b"\n")
