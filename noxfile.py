@@ -113,11 +113,11 @@ _add_build_sessions()
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests on all CPUs; `-s tests` measures coverage, too; arguments go to pytest."""
+    """Run the tests; `-s tests` adds sweeps of hostile inputs and coverage; arguments to pytest."""
     _install(session, "test")
     pytest = ["pytest", "-n", "auto", *session.posargs]
     if "tests" not in sys.argv:  # coverage takes 0.1 to 0.2 s of each command that a test starts
-        session.run(*pytest)
+        session.run(*pytest, "-m", "not sweep")
         return
     folder = ROOT / ".nox/coverage"  # commands that tests run in other folders write there, too
     folder.mkdir(exist_ok=True)

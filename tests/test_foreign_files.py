@@ -23,6 +23,8 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, Started
 
+pytestmark = pytest.mark.sweep
+
 STATE = ".build-pytorch"
 SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised in an output
 EVENT = Started(at="t", release="r", variant="v", digest="d", attempt="a", backend="nix")

@@ -11,6 +11,8 @@ from conftest import PROJECT, needs_nix
 from fuzz import __main__ as fuzz
 from fuzz import answers, values
 
+pytestmark = pytest.mark.sweep
+
 
 def test_every_string_field_of_the_schema_is_tried() -> None:
     fields = set(values.schema_fields())

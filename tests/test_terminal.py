@@ -23,6 +23,8 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, Published
 
+pytestmark = pytest.mark.sweep
+
 HOSTILE = (
     "\x1b[2J\x1b]0;t\x07\x1b]8;;file:///x\x1b\\\u009b31m\u202e\u2066\u200b\ufeff\u2028\u0085"
     "\x7f\x00\b\rover\x0c\x0b\U000e0041"
