@@ -130,10 +130,11 @@ def grown(root: Path, releases: int) -> None:
     first.pop("cleanup", None)
     first.pop("manual", None)
     text = tomlkit.dumps({"release": {name: first}})
-    package, folder = first["names"]["package"], first["folder"]
+    package, folder, pname = first["names"]["package"], first["folder"], first["names"]["pname"]
     added = [
         text.replace(f"release.{name}", f"release.{name}_{number}")
         .replace(f'"{package}"', f'"{package}-r{number}"')
+        .replace(f'"{pname}"', f'"{pname}-r{number}"')
         .replace(f'"{folder}"', f'"r{number}/{folder}"')
         .replace(first["notes"], f"docs/notes-{number}.md")
         for number in range(1, releases)
