@@ -74,6 +74,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         gpus=spec.gpu,
         cpus=spec.cpu,
         builders=spec.builder,
+        work=spec.work,
         variants=variants,
         notes=tuple(_notes(spec, text, name)),
         text=text,

@@ -30,6 +30,7 @@ let
   general = [
     "autoAddDriverRunpath"
     "bash"
+    "ccache"
     "cmake"
     "coreutils"
     "gcc"
