@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:68fee14b9c1ecab5424f496f67bef2409147fe7f7e001d4376ec5f7c2ae84ec7
+# Digest of this file, with zeros in place of it: sha256:88e65c57f25b9640f3040efb3ec6b8cac287b822adc16c40cddca15484b2fb10
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -14,6 +14,9 @@
   # Whether variants take the objects that they have in common from compiler caches (seeds), which
   # are derivations of this set, too. All results are other store paths than without it.
 , share ? false
+
+  # Whether nvcc writes the same objects in each build; only with share
+, reproducibleCuda ? false
 }:
 
 let
@@ -403,5 +406,5 @@ let
   };
 in
 if share
-then import ./build_pytorch/nix/sharing.nix { recipes = variants // impossible; inherit plain seeds seedsOf; }
+then import ./build_pytorch/nix/sharing.nix { recipes = variants // impossible; inherit plain seeds seedsOf reproducibleCuda; }
 else plain

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Project
+from conftest import Project, needs_nix
+from world import Site, World
 
 from build_pytorch.build import shared_work
 from build_pytorch.build.shared_work import Job, SharedWork, makespan
@@ -156,3 +160,53 @@ def test_sharing_needs_nix_and_the_model(project: Project) -> None:
     done = project.invoke("build", "--all", "--share", "--dry-run", "--backend", "flox")
     assert done.returncode == 2
     assert "--share" in done.stderr
+
+
+@needs_nix
+def test_a_shared_build_makes_its_seeds_first_and_is_recorded(world: World) -> None:
+    world.scenario("default", 'good\necho "build-pytorch: compiler cache: 42 hits, 1 misses"')
+    found = world.built("sm120-avx2", "--share", "--backend", "nix")
+    assert found["returncode"] == 0, found["stderr"]
+    assert [seed["key"] for seed in found["seeds"]] == ["avx2", "sm120"]
+    started, ended = world.ledger()
+    assert started["shared"]
+    assert (ended["cache_hits"], ended["cache_misses"]) == (42, 1)
+    (output,) = ended["outputs"]
+    needed = world.site.nix("nix-store", "--query", "--requisites", started["derivation"])
+    assert "seed-cuda13_0-x86_64-linux-avx2-2.10.0.drv" in needed
+    assert "seed-cuda13_0-x86_64-linux-sm120-2.10.0.drv" in needed
+    kept = world.site.nix("nix-store", "--query", "--requisites", output)
+    assert "seed" not in kept, "a result does not need its seeds"
+
+    again = world.built("sm120-avx2", "--share", "--backend", "nix")
+    assert again["by_id"]["sm120-avx2"]["action"] == "up to date"
+
+
+@needs_nix
+def test_seed_and_variant_differ_in_nothing_that_reaches_a_compiler(
+    project: Project, site: Site
+) -> None:
+    """Their hooks and variables are equal, apart from the place of the cache."""
+    argv = ["nix-instantiate", "release.nix", "--arg", "share", "true"]
+    names = ["seed-cuda13_0-x86_64-linux-avx2", "pytorch-python313-cuda13_0-sm90-avx2"]
+    text = [
+        subprocess.run(
+            [*argv, "-A", name], cwd=project.root, env={**os.environ, **site.env},
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for name in names
+    ]  # fmt: skip
+    shown = [json.loads(site.nix(*_SHOW, drv)) for drv in text]
+    seed, variant = (next(iter(each.values()))["env"] for each in shown)
+    own = {"name", "pname", "out", "dev", "lib", "cxxdev", "dist", "outputs", "phases"}
+    own |= {"buildPhase", "postBuild", "preBuild", "builder", "meta"}
+    ours = {"preConfigure"}  # of another architecture, which C++ does not see
+    differing = {k for k in seed.keys() | variant.keys() if seed.get(k) != variant.get(k)}
+    assert differing <= own | ours | {"cmakeFlags"}, differing - own - ours
+    assert re.sub("REMOTE_STORAGE=.*", "", seed["preBuild"]) == re.sub(
+        "REMOTE_STORAGE=.*", "", variant["preBuild"]
+    )
+    assert "-mavx2 -mfma" in seed["preConfigure"]
+
+
+_SHOW = ("nix", "--extra-experimental-features", "nix-command", "show-derivation")

@@ -26,6 +26,7 @@ ASSUMPTIONS: Final = (
     "no binary cache has NCCL and MAGMA; each import of nixpkgs compiles both once",
 )
 
+
 class Job(Struct, frozen=True, kw_only=True):
     """Something to build, with its work in units and the jobs that must be done before."""
 

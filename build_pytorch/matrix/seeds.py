@@ -90,5 +90,3 @@ def diagonal(block: Sequence[Variant]) -> list[Variant]:
         taken = {variant.package for variant in result}
         rest = [variant for variant in rest if variant.package not in taken]
     return result
-
-

@@ -25,6 +25,7 @@ let
   # ccache sees neither what a compiler wrapper adds nor what nvcc reads from the environment, and
   # all compilers of a Nix store have the same time stamp. The paths of the compilers and these
   # variables are therefore part of each key.
+  cppFlags = "(-isystem|-idirafter) +[^ ]+|-fmacro-prefix-map=[^ ]*";
   launchers = ccache: storage: ''
     export USE_CCACHE=0
     export CCACHE_DIR=$NIX_BUILD_TOP/build-pytorch-ccache
@@ -37,14 +38,23 @@ let
         realpath "$(command -v "$compiler")" || echo "no $compiler"
       done
       for variable in ''${!NIX_CFLAGS@} ''${!NIX_CXX@} ''${!NIX_HARDENING@} ''${!NIX_ENFORCE@} ''${!NIX_CC@} ''${!NIX_GCC@} ''${!NVCC_@}; do
-        echo "$variable=''${!variable}" | sed 's/-frandom-seed=[^ ]*//'
+        echo "$variable=''${!variable}" | sed -E 's/-frandom-seed=[^ ]*|${cppFlags}//g'
       done
     )"
+    # What the wrapper tells the preprocessor is in its output, where ccache runs it. Where it does
+    # not (direct mode), the key has these variables, of which this one has no other effect on C++.
+    export OBJC_INCLUDE_PATH="$(echo "''${NIX_CFLAGS_COMPILE-}" | grep -oE -- '${cppFlags}' | tr -s '\n ' ':')"
     CCACHE_COMPILERCHECK=''${CCACHE_COMPILERCHECK//$'\n'/;}
     export CCACHE_COMPILERCHECK
     for language in C CXX CUDA; do
       export CMAKE_''${language}_COMPILER_LAUNCHER=${ccache}/bin/ccache
     done
+  '';
+
+  # What CMake compiles to look at the compilers is not counted.
+  onlyBuild = ''
+
+    : > "$CCACHE_STATSLOG"
   '';
 
   # One line with the counts, one with each source that was compiled. The log is the only place: a
@@ -72,7 +82,7 @@ let
 
     # Neither installed nor tested
     phases = [ "unpackPhase" "patchPhase" "configurePhase" "buildPhase" ];
-    preBuild = launchers nixpkgs.ccache "file:$out" + (old.preBuild or "");
+    preBuild = launchers nixpkgs.ccache "file:$out" + (old.preBuild or "") + onlyBuild;
     buildPhase = ''
       runHook preBuild
       mkdir -p $out
@@ -93,7 +103,7 @@ let
     preBuild =
       launchers seeds.${builtins.head names}.nixpkgs.ccache
         (builtins.concatStringsSep " " (map (name: "file:${caches.${name}}|read-only") names))
-      + (old.preBuild or "");
+      + (old.preBuild or "") + onlyBuild;
     postBuild = (old.postBuild or "") + statistics;
     passthru = (old.passthru or {}) // { seeds = names; };
   });
