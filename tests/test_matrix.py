@@ -617,7 +617,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     }
     assert all(meaning for keys in described.values() for meaning in keys.values())
     for header, keys in {
-        "matrix.toml": "release builder gpu cpu",
+        "matrix.toml": "release work builder gpu cpu",
         "[release.NAME.nixpkgs.config]": "gpu cpu",
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu",

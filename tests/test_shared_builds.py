@@ -129,6 +129,24 @@ def test_three_isas_and_three_architectures(farm: Farm) -> None:
     assert alone / together >= 2.0
 
 
+def test_reproducible_cuda_objects(farm: Farm) -> None:
+    """With the flags for it, CUDA objects from a seed are those of a build without sharing."""
+    name = package("sm90", "avx512vnni")
+    flags = "-frandom-seed=build-pytorch -objtemp"
+    (farm.root / "release.nix").rename(farm.root / "all.nix")
+    (farm.root / "release.nix").write_text(
+        f"""args: let all = import ./all.nix args; in if args.share or false then all else {{
+          {name} = all.{name}.overrideAttrs (old: {{
+            preBuild = "export NVCC_APPEND_FLAGS='{flags}'\n" + old.preBuild;
+          }});
+        }}"""
+    )
+    plain = objects(farm.build([name])[name][1])
+    log, output, _ = farm.build([name], share="true", reproducibleCuda="true")[name]
+    assert counts(log) == (CXX + CUDA, 0)
+    assert objects(output) == plain
+
+
 HOOK: Final = """
 let
   fake = { overrideAttrs = change: change { meta.platforms = [ ]; }; };

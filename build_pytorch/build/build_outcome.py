@@ -10,8 +10,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base import files
 from build_pytorch.base.console import shortened
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.matrix.model import Variant
@@ -171,10 +172,11 @@ class BuildRecord:
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
         """Return the hits and misses that the hook of nix/sharing.nix printed last."""
         try:
-            with (self.ledger.root / attempt.log).open("rb") as log:
+            descriptor = files.open_below(self.ledger.root, attempt.log)
+            with os.fdopen(descriptor, "rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _STATISTICS))
                 found = _CACHE.findall(log.read())
-        except OSError:
+        except (OSError, LinkError):
             return 0, 0
         return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
 
