@@ -90,7 +90,7 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "a package missing": gone('"pytorch-python313-cpu-avx2" = import'),
     "a package too many": swap('    "pytorch-python313-cpu-avx2"', '    "other" = { name = "x-y"; system = ""; };\n    "pytorch-python313-cpu-avx2"'),
     "impossible hosts left out": swap("impossibleHosts ? true", "impossibleHosts ? false"),
-    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true; in")),
+    "no function": both(swap("{\n  # Whether", "let\n  # Whether"), swap("? true\n", "= true;\n"), swap(", share ? false", "share = false;"), swap(", reproducibleCuda ? false\n}:", "reproducibleCuda = false; in")),
     "an error thrown": swap("\nin\n", '\nin\nthrow "no" //'),
     "a file of this machine read": swap("\nin\n", "\nin\nbuiltins.seq (builtins.readFile ./matrix.toml)"),
     "the network": swap("\nin\n", '\nin\nbuiltins.seq (builtins.fetchurl "http://example.org")'),

@@ -183,6 +183,14 @@ def test_a_shared_build_makes_its_seeds_first_and_is_recorded(world: World) -> N
 
 
 @needs_nix
+def test_a_variant_with_many_misses_is_reported(world: World) -> None:
+    world.scenario("default", 'good\necho "build-pytorch: compiler cache: 20 hits, 22 misses"')
+    done = world.build("sm120-avx2", "--share")
+    assert done.returncode == 0, done.stderr
+    assert "22 of 42 objects were not in its seeds" in done.stdout
+
+
+@needs_nix
 def test_seed_and_variant_differ_in_nothing_that_reaches_a_compiler(
     project: Project, site: Site
 ) -> None:

@@ -23,6 +23,8 @@ BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 _LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
 _STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts of the cache
 _CACHE: Final = re.compile(rb"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
+_MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
+"""Largest part of the objects that a shared build is expected to compile itself."""
 _KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
 
 
@@ -149,6 +151,12 @@ class BuildRecord:
         if attempt.lost_log:
             self.say(f"{outcome.variant.id}: its log is incomplete: {attempt.lost_log}")
         hits, misses = self._cache_counts(attempt) if self.shared else (0, 0)
+        expected = _MISSES["gpu" if outcome.variant.gpu else "cpu-only"]
+        if misses > 5 + expected * (hits + misses):
+            self.say(
+                f"{outcome.variant.id}: {misses} of {hits + misses} objects were not in its seeds; "
+                f"something differs that should not ({outcome.log} names them)"
+            )
         event = Ended(
             at=now(),
             release=outcome.variant.release_name,
