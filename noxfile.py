@@ -87,17 +87,17 @@ def _add_build_sessions() -> None:
         from build_pytorch.matrix.selection import session_ids
 
         for variant, name, tags in session_ids(load()):
-            build_one = functools.partial(_build_one, variant.package)
+            build_one = functools.partial(_build_one, name)
             build_one.__doc__ = f"{variant.gpu_label or 'No GPU'}, {variant.cpu.title}."
             nox.session(name=f"build({name})", tags=tags, venv_backend="none")(build_one)
     except (BuildPytorchError, ModuleNotFoundError):
         return  # the sessions that need the matrix report what is wrong
 
 
-def _build_one(package: str, session: nox.Session) -> None:
+def _build_one(variant: str, session: nox.Session) -> None:
     from build_pytorch.cli.build_session import ends_nox, run_session
 
-    code, skipped = run_session(package, session.posargs)
+    code, skipped = run_session(variant, session.posargs)
     if skipped:
         session.skip(skipped)
     if code and ends_nox(code):

@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:88e65c57f25b9640f3040efb3ec6b8cac287b822adc16c40cddca15484b2fb10
+# Digest of this file, with zeros in place of it: sha256:a3dc64911b0f6a611ceea33429b1f40ad91bd3a34d5d927291c6365ecf4cd049
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -285,6 +285,72 @@ let
     ];
   };
 
+  nixpkgs_cuda12_8_gpu_x86_64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+    ];
+  };
+
+  nixpkgs_cuda12_8_gpu_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 12.8 for every package that uses CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_x86_64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
+  nixpkgs_cuda12_8_cpu_only_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  };
+
   variants = {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
@@ -322,6 +388,63 @@ let
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
     "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0_cpu_only_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm100-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm90-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm89-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm86-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm80-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm100-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm90-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm89-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm89-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm86-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm86-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm80-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm80-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-cuda12_8-sm75-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
+    "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
+    "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
   };
 
   impossible = {
@@ -356,6 +479,28 @@ let
     "seed-cuda13_0-aarch64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-armv8_2"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux; };
     "seed-cuda13_0-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
     "seed-cuda13_0-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
+    "seed-cuda12_8-x86_64-linux-avx" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-avx2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-avx512" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-avx512bf16" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
   };
 
   seedsOf = {
@@ -403,6 +548,63 @@ let
     "pytorch-python313-cpu-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" ];
     "pytorch-python313-cpu-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" ];
     "pytorch-python313-cpu-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" ];
+    "pytorch-python313-cuda12_8-sm120-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm100-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm90-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm89-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm86-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm80-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm75-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm61-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm61" ];
+    "pytorch-python313-cuda12_8-sm61-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm61" ];
+    "pytorch-python313-cuda12_8-sm120-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm100-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm90-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm89-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm86-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm80-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm75-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm75" ];
+    "pytorch-python313-torch28-cpu-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" ];
+    "pytorch-python313-torch28-cpu-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" ];
+    "pytorch-python313-torch28-cpu-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" ];
+    "pytorch-python313-torch28-cpu-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" ];
+    "pytorch-python313-torch28-cpu-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" ];
+    "pytorch-python313-torch28-cpu-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" ];
   };
 in
 if share

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import PROJECT, Project
+from conftest import ONE, Project
 
 from build_pytorch.inspect import fatbin, inspection
 from build_pytorch.matrix import matrix_reader
@@ -21,7 +21,7 @@ from build_pytorch.matrix.model import Variant
 COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
 COMMON = "common.c"
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-MATRIX = matrix_reader.load(PROJECT / "matrix.toml")
+MATRIX = matrix_reader.parse(ONE)
 VARIANTS = {
     "avx2": "cpu-avx2",
     "avx512": "cpu-avx512",

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from one_release import first_release
 
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
@@ -27,10 +28,15 @@ pytest_plugins = ["world"]  # the fixtures of real builds
 
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
+WHOLE = (PROJECT / "matrix.toml").read_text()
 
 needs_nix = pytest.mark.skipif(
     shutil.which("nix-instantiate") is None, reason="Nix is not installed"
 )
+
+
+ONE = first_release(WHOLE)
+"""matrix.toml with its first release only: most tests are about one release."""
 
 
 class Project:
@@ -96,8 +102,11 @@ class Project:
 
 
 @functools.cache
-def _pristine() -> Path:
-    """A copy of the project without what Git ignores, and with compiled modules."""
+def _pristine(*, is_whole: bool = False) -> Path:
+    """A copy of the project without what Git ignores, and with compiled modules.
+
+    Unless it is whole, it has the first release only.
+    """
     root = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     skipped = shutil.ignore_patterns(
@@ -105,19 +114,32 @@ def _pristine() -> Path:
     )
     shutil.copytree(PROJECT, root, ignore=skipped, dirs_exist_ok=True)
     compileall.compile_dir(root / "build_pytorch", quiet=1, stripdir=root)
+    if not is_whole:
+        (root / "matrix.toml").write_text(ONE)
+        shutil.rmtree(root / "releases")
+        shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
+        done = Project(root).invoke("phase5")
+        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.rmtree(root / ".build-pytorch")
     return root
 
 
-def copied_project(root: Path) -> Project:
-    """Copy the whole project to a new folder, without what Git ignores."""
-    subprocess.run(["cp", "-a", _pristine(), root], check=True)
+def copied_project(root: Path, *, is_whole: bool = False) -> Project:
+    """Copy the project to a new folder, without what Git ignores."""
+    subprocess.run(["cp", "-a", _pristine(is_whole=is_whole), root], check=True)
     return Project(root)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A fresh copy of the whole project."""
+    """A fresh copy of the project with its first release only."""
     return copied_project(tmp_path / "project")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Project:
+    """A fresh copy of the project with all releases."""
+    return copied_project(tmp_path / "project", is_whole=True)
 
 
 @pytest.fixture
@@ -133,8 +155,8 @@ def legacy(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fleet() -> Matrix:
-    """The project's own matrix."""
-    return matrix_reader.load(PROJECT / "matrix.toml")
+    """The project's own matrix with its first release only."""
+    return matrix_reader.parse(ONE)
 
 
 @pytest.fixture

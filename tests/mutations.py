@@ -1,6 +1,7 @@
 """Ways in which a recipe goes wrong, each as an edit of one that is right.
 
-`GPU`, `CPU` and `ARM` name the recipes that are edited. An edit replaces text that must be there;
+`GPU`, `CPU` and `ARM` name the recipes that are edited, in the release of this project; a name such
+as `l1/sm61-avx` is a variant of examples/all-lines. An edit replaces text that must be there;
 `gone` removes a whole line.
 """
 
@@ -77,6 +78,36 @@ OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
 OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
 STUB = r"    # PyTorch installs this file.*?\n    CMAKE\n"
 OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
+
+MAGMA_PATCH = """    overlays = [
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+        });
+      })"""
+TORCH_OVERLAY = """    overlays = [
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "v2.10.0";
+                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
+                fetchSubmodules = true;
+              };
+            });
+          };
+        };
+      })"""
 
 MUTATIONS = (
     # --- overlays and nixpkgs ---
@@ -276,4 +307,33 @@ MUTATIONS = (
     Mutation("no NCCL of nixpkgs", GPU, swap("  gpuTargets = [ gpuArchSM ];", "  gpuTargets = [ gpuArchSM ];\n  useSystemNccl = false;")),
     Mutation("an attribute that nixpkgs does not have", CPU, wrap_attrs("dontStrip = true;")),
     Mutation("a path of the system", GPU, swap("export MAX_JOBS", "export CUDA_HOME=/usr/local/cuda\n    export MAX_JOBS")),
+    # --- rules, pins and lines ---
+    Mutation("a switch of a rule missing", "l1/sm61-avx2", gone("export USE_CUDNN=0")),
+    Mutation("a switch of a rule with another value", "l1/sm61-avx2", swap("USE_CUDNN=0", "USE_CUDNN=1")),
+    Mutation("a switch on a GPU that needs none", "l1/sm90-avx2", swap("export MAX_JOBS", "export USE_CUDNN=0\n    export MAX_JOBS")),
+    Mutation("a switch of two rules that add up missing", "l4/sm70-avx", gone("export USE_FBGEMM=0")),
+    Mutation("a switch of the ISA missing in a CPU-only recipe", "l4/cpu-avx", gone("export USE_MKLDNN_CBLAS=0")),
+    Mutation("a switch of the ISA on another ISA", "l4/cpu-avx2", swap("export MAX_JOBS", "export USE_NNPACK=0\n    export MAX_JOBS")),
+    Mutation("a CMake flag of a rule missing", "l1/sm90-avx", gone("-DC_AVX512_FOUND=FALSE")),
+    Mutation("a CMake flag on another ISA", "l1/sm90-avx2", swap('"-DCUDA_VERSION=12.8"', '"-DCUDA_VERSION=12.8"\n    "-DC_AVX512_FOUND=FALSE"')),
+    Mutation("a switch taken back later on", "l1/sm61-avx", swap('    echo "PyTorch', '    unset USE_CUDNN\n    echo "PyTorch')),
+    Mutation("the MAGMA patch kept with a pin that has it", "l16/sm120-avx2", swap("    overlays = [", MAGMA_PATCH)),
+    Mutation("the MAGMA patch on a CUDA that needs none", "l13/sm120-avx2", swap("    overlays = [", MAGMA_PATCH)),
+    Mutation("the CCCL headers missing with the torch of the pin", "l10/sm120-avx2", gone("ln -sfn")),
+    Mutation("the stub missing on CUDA 12", "l13/sm120-avx2", cut(r"    cat > cmake.*?CMAKE\n")),
+    Mutation("the condition for sm_103a missing", "l9/sm103-avx2", cut(r"    sed -i .*?\n")),
+    Mutation("the overlay on another Python set", "l13/sm120-avx2", both(
+        swap("python3Packages = prev.python3Packages", "python312Packages = prev.python312Packages"))),
+    Mutation("the torch of another Python", "l2/sm120-avx2", swap("python312Packages.torch", "python3Packages.torch")),
+    Mutation("the torch of another Python, CPU-only", "l3/cpu-avx2", swap("python311Packages.torch", "python312Packages.torch")),
+    Mutation("patches cleared with the torch of the pin", "l8/sm120-avx2", wrap_attrs("patches = [];")),
+    Mutation("another version with the torch of the pin", "l8/sm120-avx2", wrap_attrs('version = "2.10.0"; __intentionallyOverridingVersion = true;')),
+    Mutation("the build version with the torch of the pin", "l8/cpu-avx2", swap("export MAX_JOBS", "export PYTORCH_BUILD_VERSION=2.10.0\n    export MAX_JOBS")),
+    Mutation("an overlay of torch in a line without one", "l8/sm120-avx2", swap("    overlays = [", TORCH_OVERLAY)),
+    Mutation("two lines mixed: the pin of another line", "l8/sm120-avx2", swap("0182a361324364ae3f436a63005877674cf45efb", "46336d4d6980ae6f136b45c8507b17787eb186a0")),
+    Mutation("two lines mixed: the CUDA of another line", "l9/sm120-avx2", swap("cudaPackages_12_9", "cudaPackages_12_8")),
+    Mutation("two lines mixed: the tarball hash of another pin", "l4/sm120-avx2", swap('.tar.gz";', '.tar.gz";\n    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";')),
+    Mutation("allowBroken in a line that needs none", "l8/sm120-avx2", swap("allowUnfree = true;", "allowUnfree = true;\n      allowBroken = true;")),
+    Mutation("Metal switched off", "l1/darwin-mps", gone("export USE_MPS=1")),
+    Mutation("CUDA in a recipe for Apple", "l1/darwin-mps", swap("cudaSupport = false", "cudaSupport = true")),
 )  # fmt: skip

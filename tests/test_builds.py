@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import PROJECT, WHOLE, Project
 from fuzz import kills
 from world import Site, World, programs, served, wait_until
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.results import artefacts
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -746,6 +749,23 @@ def test_flox_is_taken_where_it_is_installed(world: World) -> None:
     assert world.link("cpu-avx2").exists()
     assert world.ledger()[0]["backend"] == "flox"
     assert world.ledger()[1]["steps"] == 60
+
+
+def test_flox_builds_in_the_environment_of_the_release(
+    whole: Project, site: Site, tmp_path: Path
+) -> None:
+    """A release has an environment of its own where its recipes are in another .flox/pkgs."""
+    world = World(whole, site, tmp_path)
+    world.program("flox", "#!/bin/sh\necho $@ > flox-words\nexit 1\n")
+    world.project.commit()
+    done = world.build("cuda12_8/sm61-avx", "--force")
+    package = "pytorch-python313-cuda12_8-sm61-avx"
+    assert f"$ flox build --dir releases/cuda12_8 {package}" in done.stdout
+    assert (world.root / "flox-words").read_text() == f"build --dir releases/cuda12_8 {package}\n"
+    link = world.root / f"releases/cuda12_8/result-{package}"
+    link.symlink_to(world.site.store / "0-nothing")
+    variant = next(v for v in matrix_reader.parse(WHOLE).variants if v.package == package)
+    assert artefacts.link(world.root, variant) == link
 
 
 def test_flox_builds_only_what_git_tracks(world: World) -> None:

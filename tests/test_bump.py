@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project, copied_project, error_line, needs_nix
+from conftest import ONE, Project, copied_project, error_line, needs_nix
 from test_prefetch import OTHER, World, tool, world
 
 __all__ = ["world"]  # a fixture
@@ -21,7 +21,7 @@ __all__ = ["world"]  # a fixture
 from build_pytorch.base.errors import ToolError
 from build_pytorch.sources.github import GitHub
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
 
@@ -444,9 +444,7 @@ def edited_by_hand(_: Api, project: Project) -> None:
 
 
 def template_that_breaks(_: Api, project: Project) -> None:
-    project.edit(
-        "templates/gpu.nix.j2", "cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu"
-    )
+    project.edit("templates/gpu.nix.j2", "  cudaSupport = true;\n", "  cudaSupport = false;\n")
 
 
 @needs_nix

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, PROJECT, Project
+from conftest import LEGACY, ONE, PROJECT, Project
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -17,11 +17,12 @@ from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
 CPU = "cpu-avx512"
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
+PAGE = "docs/reference/releases/cuda13_0.md"
 
 
 def verified(project: Project, fleet: Matrix | None = None) -> VerificationResult:
-    return verification.verify(fleet or matrix_reader.load(PROJECT / "matrix.toml"), project.root)
+    return verification.verify(fleet or matrix_reader.parse(ONE), project.root)
 
 
 def errors(project: Project) -> set[str]:
@@ -118,7 +119,7 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
     (
         "docs-listing",
-        lambda p: p.edit("docs/reference/variants.md", "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
+        lambda p: p.edit(PAGE, "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
     ),
     ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
@@ -131,13 +132,13 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
     (
         "generated-docs",
-        lambda p: p.edit("docs/reference/variants.md", "36 buildable", "44 buildable"),
+        lambda p: p.edit(PAGE, "36 buildable", "44 buildable"),
     ),
     (
         "generated-docs",
         lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
     ),
-    ("generated-docs", remove("docs/reference/variants.md")),
+    ("generated-docs", remove("docs/reference/releases.md")),
     ("generated-docs", remove("README.md")),
 ]
 
@@ -161,10 +162,9 @@ def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
         assert check.fix
 
 
-def test_there_are_six_categories_and_every_module_of_checks_is_in_one() -> None:
-    assert list(registry.CATEGORIES) == [
-        *("text", "syntax", "evaluation", "hooks", "compiler", "generated")
-    ]
+def test_there_are_seven_categories_and_every_module_of_checks_is_in_one() -> None:
+    wanted = ["matrix", "text", "syntax", "evaluation", "hooks", "compiler", "generated"]
+    assert list(registry.CATEGORIES) == wanted
     listed = {module for category in registry.CATEGORIES.values() for module in category.modules}
     folder = PROJECT / "build_pytorch/verify/checks"
     holding = {p.stem for p in folder.glob("*.py") if "@CHECKS.add(" in p.read_text()}
@@ -187,10 +187,10 @@ def test_a_clean_tree_has_no_finding(project: Project) -> None:
 
 
 def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
-    fleet = matrix_reader.load(PROJECT / "matrix.toml")
-    line = TEXT.split("\n").index("[release.cuda13_0.nixpkgs]") + 1
+    fleet = matrix_reader.parse(ONE)
+    line = TEXT.split("\n").index("[pin.early_2026]") + 1
     assert [note.partition(" has no ")[0] for note in fleet.notes] == [
-        f"matrix.toml:{line}: release.cuda13_0.nixpkgs"
+        f"matrix.toml:{line}: pin.early_2026"
     ]
     sri = "sha256-" + "B" * 42 + "A="
     with_hash = matrix_reader.parse(TEXT.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
@@ -228,6 +228,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert states["missing-recipe"] == "failed"
     assert states["pname"] == states["two-stage-override"] == "skipped"
     of_the_matrix = {"compiler-flags", "nvcc-architectures", "stale-hash"}
+    of_the_matrix |= {"rules-needed", "rules-agree"}
     assert {check for check, state in states.items() if state == "passed"} <= of_the_matrix
 
 

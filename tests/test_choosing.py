@@ -7,14 +7,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import ONE, PROJECT, Project
 
+from build_pytorch.base import paths
+from build_pytorch.generate import docs, recipes
 from build_pytorch.hardware import resolver, saved_machines
 from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 
-PAGE = (PROJECT / "docs/reference/choosing.md").read_text()
+FLEET = matrix_reader.parse(ONE)
+PAGE = docs.render(FLEET, recipes.render(FLEET))[paths.CHOOSING_DOC]
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
 
 

@@ -147,9 +147,9 @@ def comparable(text: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_of_a_page_print_what_it_shows(
-    page: str, project: Project, site: Site, tmp_path: Path, api: Api
+    page: str, whole: Project, site: Site, tmp_path: Path, api: Api
 ) -> None:
-    world = World(project, site, tmp_path)
+    world = World(whole, site, tmp_path)
     reader = Reader(world, api)
     if page == FLOX_PAGE:
         (tmp_path / "logged_in").touch()

@@ -123,7 +123,7 @@ def test_a_linked_folder_is_refused_by_name(
     [
         (".flox/pkgs/pytorch-python313-cpu-avx2.nix", "phase4"),
         ("README.md", "phase5"),
-        ("docs/reference/variants.md", "phase5"),
+        ("docs/reference/releases.md", "phase5"),
         ("release.nix", "phase5"),
         ("docs/explanation/build-notes-2.10-cuda13.md", "phase5"),
     ],
@@ -219,7 +219,7 @@ def folder(path: Path) -> str:
         (f"{STATE}/ledger.jsonl", ["build", "cpu-avx2", "--dry-run"], 2),
         (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["all"], 1),
         (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["verify", "--json"], 1),
-        ("docs/reference/variants.md", ["phase5"], 1),
+        ("docs/reference/releases.md", ["phase5"], 1),
         ("matrix.toml", ["all"], 2),
     ],
 )

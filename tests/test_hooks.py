@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, Project, needs_nix
+from conftest import ONE, PROJECT, Project, needs_nix
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
@@ -20,7 +20,7 @@ from build_pytorch.verify.check import Context
 from build_pytorch.verify.checks import hooks
 from build_pytorch.verify.hook_runs import BuilderCores, HookJob, HookRun
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 CUDA = Path("/usr/local/cuda-13.0")
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
@@ -226,10 +226,10 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
     [
         ("cuda_host_flags = false", "cuda_host_flags = true"),
         ("require_builder_feature = false", "require_builder_feature = true"),
-        ("own_libraries = true\n", ""),
+        ('when.gpu = ["sm110"]', 'when.gpu = ["sm100"]'),
         ('codegen_base = "12.0"\n', ""),
-        (', "cupti-paths", "codegen-condition"]', "]"),
-        ('fixes = ["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"]', ""),
+        ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"'),
+        ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"'),
         ("max_jobs = 32", "max_jobs = 6"),
     ],
 )
@@ -249,12 +249,10 @@ def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
 def test_thor_libraries_need_no_magma_patch(
     rendered: Callable[[str], tuple[Matrix, Path]],
 ) -> None:
-    start, end = (
-        TEXT.index("[release.cuda13_0.magma_patch]"),
-        TEXT.index("[release.cuda13_0.python]"),
-    )
-    comment = TEXT.rindex("\n\n", 0, start)
-    matrix, root = rendered(TEXT[:comment] + "\n\n" + TEXT[end:])
+    date = 'date = "before 2026-02-04"'
+    assert date in TEXT
+    matrix, root = rendered(TEXT.replace(date, f'{date}\nhas = ["magma-clock-rate"]'))
+    assert not any(variant.effects.patches for variant in matrix.variants)
     assert findings(matrix, root, "sm110-armv9", "sm90-avx2") == []
 
 
@@ -278,7 +276,7 @@ def test_the_builder_feature_is_that_of_the_isa() -> None:
 
 def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
     """Run the hooks of a recipe and return what is left."""
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.parse(ONE)
     context = Context(matrix, PROJECT, [v for v in matrix.variants if v.id == variant])
     recipe_evaluation.prepare(context)
     (result,) = recipe_evaluation.evaluated(context).results.values()

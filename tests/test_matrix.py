@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from conftest import PROJECT
+from conftest import ONE, PROJECT
 from fuzz import matrices
 
 from build_pytorch.base.errors import MatrixError
@@ -26,7 +26,7 @@ from build_pytorch.matrix.matrix_errors import dotted, explain
 from build_pytorch.matrix.model import Matrix, Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 SCHEMA = PROJECT / "docs/reference/matrix.schema.json"
 
 
@@ -123,7 +123,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ('"12.1"', '"sm_121"', "gpu.sm121.capability", "never sm_120"),
         ('"12.1"', '"121"', "gpu.sm121.capability", 'found "121"'),
         ('rev = "v2.10.0"', 'rev = "main"', "torch.rev", "never a branch"),
-        ('rev = "6a030d5', 'rev = "6a030d', "nixpkgs.rev", "40 hex digits"),
+        ('rev = "6a030d5', 'rev = "6a030d', "pin.early_2026.rev", "40 hex digits"),
         ('hash = "sha256-RKi', 'hash = "sha256-RK', "torch.hash", "an SRI hash"),
         ('hash = "sha256-RKi', 'hash = "sha512-RKi', "torch.hash", "an SRI hash"),
         ("[cpu.armv8_2]", '[cpu."armv8.2"]', 'cpu."armv8.2"', "a dot breaks Flox"),
@@ -146,7 +146,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         (
             'retired = ["fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3"]',
             'retired = ["6a030d535719c5190187c4cec156f335e95e3211"]',
-            "nixpkgs.rev",
+            "nixpkgs.pin",
             "retired",
         ),
         ('driver = "580.65.06"', 'driver = "525.60.13"', "cuda.driver", "580 or newer"),
@@ -160,12 +160,12 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> 
         ),
         ('kind = "cpu-only"', 'kind = "cpu-only"\ngpu = ["sm90"]', "group[2].gpu", "no gpu at all"),
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
-        ("level = 2", "level = 0", "cpu.avx512.level", "from 1 to 99"),
-        ("level = 3", "level = 4", "cpu.avx512vnni.level", "the level of avx512bf16"),
+        ("level = 3", "level = 0", "cpu.avx512.level", "from 1 to 99"),
+        ("level = 4", "level = 5", "cpu.avx512vnni.level", "the level of avx512bf16"),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
             'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
-            'notes = "docs/reference/variants.md"',
+            'notes = "docs/reference/releases.md"',
             "cuda13_0.notes",
             "generated as a whole",
         ),
@@ -190,11 +190,11 @@ def test_each_mistake_is_one_line_with_place_found_and_allowed(
         ),
         ('version = "3.13"', 'version = "3.12"', ["names.gpu: found", "names.cpu: found"]),
         (
-            "level = 2",
-            "level = 5",
+            "level = 3",
+            "level = 6",
             [
-                "cpu.avx512bf16.level: found 4; allowed: more than 5, the level of avx512",
-                "cpu.avx512vnni.level: found 3; allowed: more than 5, the level of avx512",
+                "cpu.avx512bf16.level: found 5; allowed: more than 6, the level of avx512",
+                "cpu.avx512vnni.level: found 4; allowed: more than 6, the level of avx512",
             ],
         ),
         ('first_cuda = "12.8"', 'first_cuda = "13.1"', ['group[0].gpu[0]: found "sm120"']),
@@ -517,7 +517,7 @@ HOSTILE = [
         'system_features = ["big-parallel"]',
         'flags = ["-march=armv9-a+sve2"]',
         'capability = "12.1"',
-        'gpu = ["allowUnfree", "cudaSupport"]',
+        'config = ["allowUnfree"]',
     ],
 )
 def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(
@@ -541,6 +541,16 @@ def test_the_schema_is_valid_takes_the_matrix_and_refuses_a_misspelled_key() -> 
     assert list(validator(schema).iter_errors(document)) == []
     document["gpu"]["sm121"]["capabilty"] = "12.1"
     assert len(list(validator(schema).iter_errors(document))) == 1
+
+
+@pytest.mark.parametrize("path", ["matrix.toml", "examples/all-lines/matrix.toml"])
+def test_the_schema_takes_inherited_releases_and_placeholders(path: str) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    text = (PROJECT / path).read_text()
+    assert list(validator.iter_errors(tomllib.loads(text))) == []
+    wrong = tomllib.loads(text.replace("{torch}", "{trch}"))
+    assert list(validator.iter_errors(wrong)) != []
 
 
 def test_the_first_line_points_editors_at_the_schema() -> None:
@@ -617,17 +627,19 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     }
     assert all(meaning for keys in described.values() for meaning in keys.values())
     for header, keys in {
-        "matrix.toml": "release work builder gpu cpu",
-        "[release.NAME.nixpkgs.config]": "gpu cpu",
+        "matrix.toml": "pin patch rule release work builder gpu cpu",
+        "[release.NAME.nixpkgs]": "pin retired config",
+        "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
         "[[release.NAME.group]]": "title kind platform gpu cpu",
         "[[builder]]": "uri platforms key jobs speed features host_key",
-        "[gpu.NAME]": "capability family hosts first_cuda last_cuda codegen_base own_libraries"
-        " driver",
+        "[gpu.NAME]": "capability also ptx family hosts first_cuda last_cuda codegen_base driver"
+        " source checked",
     }.items():
         assert list(described[header]) == keys.split()
     documented = {key for keys in described.values() for key in keys}
     document = tomllib.loads(TEXT)
     written = {step for trail in values(document) for step in trail if isinstance(step, str)}
-    chosen = {*document["release"], *document["gpu"], *document["cpu"]}
+    chosen = {key for kind in ("pin", "patch", "release", "gpu", "cpu") for key in document[kind]}
+    chosen |= {name for pin in document["pin"].values() for name in pin["cuda"]}
     assert written - documented == {*chosen, "x86_64-linux", "aarch64-linux"}

@@ -11,12 +11,34 @@ import pytest
 from conftest import PROJECT, needs_nix
 from mutations import GPU, MUTATIONS, Mutation
 
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import registry, verification
 
 CATEGORIES = ("text", "syntax", "evaluation", "hooks")
 PAGE = PROJECT / "docs/reference/mutations.md"
 WRITE = "WRITE_MUTATIONS"
+
+
+@pytest.fixture(scope="module")
+def lines() -> Matrix:
+    """The matrix of all lines."""
+    return matrix_reader.load(PROJECT / "examples/all-lines/matrix.toml")
+
+
+@pytest.fixture(scope="module")
+def line_tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the recipes of all lines that a mutation edits."""
+    root = tmp_path_factory.mktemp("lines")
+    used = {mutation.recipe for mutation in MUTATIONS}
+    texts = recipes.render(lines)
+    for variant in lines.variants:
+        if variant.id in used:
+            path = root / variant.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(texts[variant.path])
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +54,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def caught_by(fleet: Matrix, root: Path, recipe: str, edit: Callable[[str], str]) -> set[str]:
     """The categories that find an error or a warning once a recipe is edited."""
-    path = root / f".flox/pkgs/pytorch-python313-{recipe}.nix"
+    package = f"pytorch-python313-{recipe}"
+    variant = next(v for v in fleet.variants if recipe == v.id or v.package == package)
+    path = root / variant.path
     text = path.read_text()
-    variant = next(v for v in fleet.variants if v.package == path.stem)
     try:
         mutant = edit(text)
         assert mutant != text
@@ -102,9 +125,15 @@ def test_there_are_enough_and_no_name_is_used_twice() -> None:
 @needs_nix
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[m.name for m in MUTATIONS])
 def test_a_mistake_is_caught(
-    fleet: Matrix, tree: Path, caught: dict[str, set[str]], mutation: Mutation
+    fleet: Matrix,
+    tree: Path,
+    lines: Matrix,
+    line_tree: Path,
+    caught: dict[str, set[str]],
+    mutation: Mutation,
 ) -> None:
-    categories = caught_by(fleet, tree, mutation.recipe, mutation.edit)
+    here = (lines, line_tree) if "/" in mutation.recipe else (fleet, tree)
+    categories = caught_by(*here, mutation.recipe, mutation.edit)
     caught[mutation.name] = categories
     assert categories, "only comparing with the rendered text notices it"
 

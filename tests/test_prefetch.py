@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import PROJECT, Project, copied_project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
 
 from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -24,7 +24,7 @@ from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources.fetchers import fetch
 from build_pytorch.sources.source_list import FAKE, sources
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
 PATCH = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU="
 OTHER = "sha256-" + "B" * 42 + "A="
@@ -63,8 +63,8 @@ def test_an_edit_changes_its_lines_and_no_other_byte() -> None:
     both = matrix_editor.edited(
         TEXT,
         {
-            ("release", "cuda13_0", "nixpkgs", "sha256"): OTHER,
-            ("release", "cuda13_0", "nixpkgs", "sha256_of"): rev,
+            ("pin", "early_2026", "sha256"): OTHER,
+            ("pin", "early_2026", "sha256_of"): rev,
         },
     )
     assert both == TEXT.replace('sha256 = ""', f'sha256 = "{OTHER}"').replace(
@@ -345,14 +345,14 @@ def test_torch_is_the_hash_of_its_tree_with_all_submodules(
 def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     project: Project, world: World
 ) -> None:
-    done = run(project, world, "--only", "nixpkgs", "--only", "magma_patch", "--accept", "--json")
+    done = run(project, world, "--only", "nixpkgs", "--only", "patch", "--accept", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     by_name = {source["name"]: source for source in json.loads(done.stdout)["sources"]}
     assert by_name["nixpkgs"]["state"] == "taken"
     assert by_name["nixpkgs"]["hash"] == nix_hash(world.root / "nixpkgs")
     argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
-    assert by_name["magma_patch"]["hash"] == hashes.to_sri(out.stdout)
+    assert by_name["patch"]["hash"] == hashes.to_sri(out.stdout)
     fleet = matrix_reader.load(project.root / "matrix.toml")
     assert fleet.notes == ()
     assert project.invoke("all", "--check").returncode == 0
@@ -382,12 +382,19 @@ def test_check_writes_nothing(project: Project, world: World) -> None:
 def test_one_source_is_fetched_once_for_all_releases(project: Project, world: World) -> None:
     second = (PROJECT / "tests/second-release.toml").read_text()
     pin = "6a030d535719c5190187c4cec156f335e95e3211"
-    second = second.replace("0123456789abcdef0123456789abcdef01234567", pin)
+    second = second.replace('pin = "made_up"', 'pin = "early_2026"').partition("[pin.made_up]")[0]
+    for old, new in (
+        ("Packages_12_9", "Packages_13_0"),
+        ('"12.9"', '"13.0"'),
+        ("570.26", "580.65"),
+    ):
+        second = second.replace(old, new)
+    second = second.replace("python312-cuda12_9", "python312-cuda13_0")
     (project.root / "matrix.toml").write_text(TEXT + second)
     done = run(project, world, "--only", "nixpkgs", "--accept", "--json")
+    assert done.returncode == 0, done.stderr
     assert [source["release"] for source in json.loads(done.stdout)["sources"]] == [
         "cuda13_0",
-        "cuda12_8",
     ]
     assert sum(f"/archive/{pin}" in request for request in world.requests) == 1
 
@@ -446,7 +453,7 @@ def test_nix_prefetch_is_used_first_with_the_arguments_of_the_nix_function(
     project: Project,
 ) -> None:
     env = tool(project, "nix-prefetch", f"echo {OTHER}")
-    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--only", "magma_patch",
+    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--only", "patch",
                        "--check", "--json", env=env)  # fmt: skip
     assert done.returncode == 1
     assert {s["fetcher"] for s in json.loads(done.stdout)["sources"]} == {"nix-prefetch"}
@@ -585,7 +592,7 @@ def test_a_log_that_may_mean_two_sources_is_refused(project: Project) -> None:
     done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
     assert done.returncode == 2
     assert "have the same old hash; name one with --only" in error_line(done)
-    argv = ["--from-log", "build.log", "--only", "magma_patch"]
+    argv = ["--from-log", "build.log", "--only", "patch"]
     assert project.nox("-s", "prefetch", "--", *argv).returncode == 0
     assert f'hash = "{OTHER}"' in (project.root / "matrix.toml").read_text()
 

@@ -101,20 +101,11 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             "submodules": draw(st.booleans()),
             "hash": draw(SRI),
         },
-        "nixpkgs": {
-            "rev": draw(REVS),
-            "fetcher": "fetchTarball",
-            "sha256": "",
-            "sha256_of": "",
-            "config": {"gpu": ["allowUnfree", "allowBroken"], "cpu": []},
-        },
+        "nixpkgs": {"pin": "p", "config": ["allowUnfree"]},
         "cuda": {
             "version": "13.1",
             "package_set": draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_1"])),
             "driver": "580.65.06",
-            "fixes": draw(
-                st.lists(st.sampled_from(["cccl-shim", "find-cuda-toolkit-stub"]), unique=True)
-            ),
         },
         "python": {"version": "3.13"},
         "names": {
@@ -133,17 +124,54 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         },
         "group": groups,
     }
-    if draw(st.booleans()):
-        release["magma_patch"] = {
-            "reason": draw(TEXTS),
-            "name": "fix.patch",
-            "url": "https://example.org/fix.patch",
-            "fetcher": "fetchpatch",
-            "hash": draw(SRI),
-            "hash_of": "https://example.org/fix.patch",
-        }
     release["torch"]["hash_of"] = release["torch"]["rev"]
-    return {"release": {"next": release}, "gpu": gpus, "cpu": cpus}
+    if draw(st.booleans()):
+        release["torch"] = {"version": "2.11.0", "source": "nixpkgs"}
+    patch = {
+        "package": "magma",
+        "reason": draw(TEXTS),
+        "name": "fix.patch",
+        "url": "https://example.org/fix.patch",
+        "fetcher": "fetchpatch",
+        "hash": draw(SRI),
+        "hash_of": "https://example.org/fix.patch",
+    }
+    pin = {
+        "rev": draw(REVS),
+        "fetcher": "fetchTarball",
+        "sha256": "",
+        "sha256_of": "",
+        "date": draw(TEXTS),
+        "torch": "2.11.0",
+        "python": draw(st.sampled_from(["3.12", "3.13"])),
+        "cuda": {"cudaPackages_13": "13.1", "cudaPackages_13_1": "13.1"},
+        "source": draw(TEXTS),
+        "checked": "2026-11-21",
+    }
+    effects: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"kind": ["gpu"]}, {"patches": ["fix"]}),
+        ({"kind": ["gpu"], "cuda": ">=13.0"}, {"fixes": ["cccl-shim"]}),
+        ({"kind": ["gpu"], "torch_source": "github"}, {"fixes": ["find-cuda-toolkit-stub"]}),
+        ({"capability": "<7.5"}, {"environment": {"USE_CUDNN": "0"}}),
+        ({"cpu": list(cpus)[:1]}, {"cmake_flags": ["-DUSE_FBGEMM=OFF"]}),
+    ]
+    texts = {"reason": draw(TEXTS), "source": "https://example.org/x", "checked": "2026-11-21"}
+    rules = [
+        {"id": f"r{number}", "when": when, "effect": effect, **texts}
+        for number, (when, effect) in enumerate(effects)
+        if draw(st.booleans())
+    ]
+    rules.append(
+        {"id": "broken", "when": {"cuda": ">=13.0"}, "effect": {"config": ["allowBroken"]}, **texts}
+    )
+    return {
+        "pin": {"p": pin},
+        "release": {"next": release},
+        "gpu": gpus,
+        "cpu": cpus,
+        "patch": {"fix": patch},
+        "rule": rules,
+    }
 
 
 @pytest.fixture(autouse=True)

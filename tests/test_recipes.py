@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
-from conftest import PROJECT, Project, needs_nix
+from conftest import ONE, PROJECT, Project, needs_nix
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import TemplateError
@@ -20,7 +20,7 @@ from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.verify import recipe_evaluation, verification
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
         ).stdout
 
     inputs = {path.name for path in rendering._inputs()}  # noqa: SLF001
-    assert {"gpu.nix.j2", "variants.md.j2", "model.py", "quoting.py"} <= inputs
+    assert {"gpu.nix.j2", "release.md.j2", "model.py", "quoting.py"} <= inputs
     libraries = {path.name for path in rendering._libraries()}  # noqa: SLF001
     assert {"environment.py", "filters.py", "_json_schema.py"} <= libraries  # jinja2, msgspec
     assert any(name.startswith("_core") for name in libraries)  # msgspec's compiled part

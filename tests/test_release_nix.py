@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, needs_nix
+from conftest import ONE, PROJECT, needs_nix
 from mutations import both, cut, gone, swap
 
 from build_pytorch.generate import recipes
@@ -16,7 +16,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import CheckOutcome
 
-TEXT = (PROJECT / "matrix.toml").read_text()
+TEXT = ONE
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
 
 

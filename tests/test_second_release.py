@@ -55,7 +55,7 @@ def test_it_renders_beside_the_first_and_verifies(two: Project) -> None:
     done = two.invoke("all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "52 of 52 recipes" in done.stdout
-    assert set(written(two)) == {f"pytorch-python312-cuda12_8-{variant}" for variant in EIGHT}
+    assert set(written(two)) == {f"pytorch-python312-cuda12_9-{variant}" for variant in EIGHT}
     for committed in (PROJECT / ".flox/pkgs").iterdir():
         assert (two.pkgs / committed.name).read_text() == committed.read_text()
 
@@ -65,7 +65,7 @@ def test_it_renders_alone_and_verifies(alone: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 of 8 recipes" in done.stdout
     readme = (alone.root / "README.md").read_text()
-    assert "**8 variants** of PyTorch 2.8.0 on CUDA 12.8, Python 3.12" in readme
+    assert "**8 variants** of PyTorch 2.8.0 on CUDA 12.9, Python 3.12" in readme
 
 
 def test_its_recipes_say_what_its_tables_say(two: Project) -> None:
@@ -74,25 +74,27 @@ def test_its_recipes_say_what_its_tables_say(two: Project) -> None:
         for part in (
             "archive/0123456789abcdef0123456789abcdef01234567.tar.gz",
             'sha256 = "sha256-CCCCLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";',
-            "cudaPackages = final.cudaPackages_12_8;",
+            "cudaPackages = final.cudaPackages_12_9;",
+            "python312Packages = prev.python312Packages.override",
+            "nixpkgs_pinned.python312Packages.torch.override",
             'rev = "v2.8.0";',
             'ninjaFlags = [ "-j16" ];',
             'requiredSystemFeatures = [ "big-parallel" "kvm" ];',
-            '"-DCUDA_VERSION=12.8"',
+            '"-DCUDA_VERSION=12.9"',
             "Driver: NVIDIA 570.26 or newer",
-            'pname = "pytorch28-python312-cuda12_8-',
+            'pname = "pytorch28-python312-cuda12_9-',
         ):
             assert part in text
-        for part in ("magma.overrideAttrs", "cccl", "FindCUDAToolkit", "2.10", "allowBroken"):
+        for part in ("magma.overrideAttrs", "cccl", "2.10", "allowBroken"):
             assert part not in text
 
 
 def test_a_missing_recipe_of_it_is_found(two: Project) -> None:
     two.invoke("all")
-    (two.root / "cuda12/.flox/pkgs/pytorch-python312-cuda12_8-sm86-avx2.nix").unlink()
+    (two.root / "cuda12/.flox/pkgs/pytorch-python312-cuda12_9-sm86-avx2.nix").unlink()
     done = two.invoke("verify")
     assert done.returncode == 1
-    assert "found:    7 files pytorch-python312-cuda12_8-*.nix" in done.stdout
+    assert "found:    7 files pytorch-python312-cuda12_9-*.nix" in done.stdout
 
 
 @needs_nix
@@ -110,7 +112,7 @@ def test_two_releases_do_not_share_a_file(project: Project) -> None:
     matrix = project.root / "matrix.toml"
     text = SECOND.replace("python312", "python313").replace('"3.12"', '"3.13"')
     text = text.replace("cuda12/.flox/pkgs", ".flox/pkgs")
-    text += '\n[[release.cuda12_8.group]]\ntitle = "c"\nkind = "cpu-only"\n'
+    text += '\n[[release.cuda12_9.group]]\ntitle = "c"\nkind = "cpu-only"\n'
     text += 'platform = "x86_64-linux"\ncpu = ["avx2"]\n'
     matrix.write_text(matrix.read_text() + text)
     done = project.invoke("phase4")
@@ -132,12 +134,12 @@ def test_a_release_without_cuda_and_with_one_variant_is_data_as_well(project: Pr
     matrix = project.root / "matrix.toml"
     text = matrix.read_text()
     release = SECOND[SECOND.index("[release.") : SECOND.index("[[release.")]
-    cuda = release[release.index("[release.cuda12_8.cuda]") : release.index("[release.cuda12_8.py")]
-    release = release.replace(cuda, "").replace("python312-cuda12_8", "python312")
+    cuda = release[release.index("[release.cuda12_9.cuda]") : release.index("[release.cuda12_9.py")]
+    release = release.replace(cuda, "").replace("python312-cuda12_9", "python312")
     group = 'title = "one"\nkind = "cpu-only"\nplatform = "aarch64-linux"\ncpu = ["armv9"]\n'
-    matrix.write_text(
-        f"{release}\n[[release.cuda12_8.group]]\n{group}\n{text[text.index('[gpu.sm121]') :]}"
-    )
+    pin = SECOND[SECOND.index("[pin.") :]
+    axes = text[text.index("[gpu.sm121]") :]
+    matrix.write_text(f"{release}\n[[release.cuda12_9.group]]\n{group}\n{pin}\n{axes}")
     for recipe in project.pkgs.iterdir():
         recipe.unlink()
     done = project.invoke("all")
@@ -166,7 +168,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.skipif(programs() is not None, reason=programs() or "")
 def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_path: Path) -> None:
     """The link lies at the root, wherever the release has its recipes."""
-    name = "pytorch-python312-cuda12_8-sm86-avx2"
+    name = "pytorch-python312-cuda12_9-sm86-avx2"
     # The pin is made up, and the site's answer has another hash.
     two.edit(
         "matrix.toml",

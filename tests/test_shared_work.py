@@ -24,7 +24,7 @@ from build_pytorch.matrix.seeds import seeds_of
 
 def work_on(fleet: Matrix, variants: Sequence[Variant]) -> SharedWork:
     assert fleet.work
-    one_import = dict.fromkeys((v.package for v in fleet.variants), "one")
+    one_import = dict.fromkeys((v.attribute for v in fleet.variants), "one")
     return shared_work.shared_work(variants, fleet.work, seeds_of(fleet.variants), one_import)
 
 
@@ -97,7 +97,7 @@ def test_nccl_and_magma_are_compiled_once_for_an_import_in_both_ways(fleet: Matr
     assert fleet.work
     variants = of_x86(fleet)
     seeds = seeds_of(fleet.variants)
-    imports = {v.package: "thor" if v.gpu_key == "sm110" else "rest" for v in variants}
+    imports = {v.attribute: "thor" if v.gpu_key == "sm110" else "rest" for v in variants}
     work = shared_work.shared_work(variants, fleet.work, seeds, imports)
     one = fleet.work.nccl.share + fleet.work.magma.share
     assert work.units_dependencies == pytest.approx(2 * one)

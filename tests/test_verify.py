@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import msgspec
 import pytest
-from conftest import PROJECT, Project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
 from build_pytorch.cli.commands import VerifyOptions
@@ -254,9 +254,7 @@ def test_a_format_is_a_function_in_the_table_of_formats(
         stream.write(f"{len(result.outcomes)} checks\n")
 
     monkeypatch.setitem(reports.FORMATS, "count", write)
-    result = verification.verify(
-        matrix_reader.load(PROJECT / "matrix.toml"), project.root, only=["text"]
-    )
+    result = verification.verify(matrix_reader.parse(ONE), project.root, only=["text"])
     reports.write_file("count", result, project.root / "out.txt")
     assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
 
@@ -273,8 +271,8 @@ def test_github_gets_annotations(broken: Project) -> None:
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
     assert all("\x07" not in line for line in lines)
     matrix = (broken.root / "matrix.toml").read_text().splitlines()
-    line = matrix.index("[release.cuda13_0.nixpkgs]") + 1
-    assert lines[-1].startswith(f"::notice::matrix.toml:{line}: release.cuda13_0.nixpkgs")
+    line = matrix.index("[pin.early_2026]") + 1
+    assert lines[-1].startswith(f"::notice::matrix.toml:{line}: pin.early_2026")
     assert "::error" not in verify(broken).stdout
     assert "::error" in verify(broken, "--github").stdout
 
@@ -291,7 +289,7 @@ def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(
     assert done.returncode == 0
     assert "has no sha256" not in done.stdout
     shown = " ".join(verify(project, "--only", "text", "--strict", "-v").stdout.split())
-    assert shown.count("release.cuda13_0.nixpkgs has no sha256") == 1
+    assert shown.count("pin.early_2026 has no sha256") == 1
     assert "`invoke prefetch --only nixpkgs` adds the hash" in shown
 
 

@@ -22,7 +22,9 @@ COMMANDS_DOC: Final = "docs/reference/commands.md"
 LOG_RULES_DOC: Final = "docs/reference/log-rules.md"
 MATRIX_DOC: Final = "docs/reference/matrix.md"
 SCHEMA_DOC: Final = "docs/reference/matrix.schema.json"
-VARIANTS_DOC: Final = "docs/reference/variants.md"
+RELEASES_DOC: Final = "docs/reference/releases.md"
+RELEASE_PAGES: Final = "docs/reference/releases"
+"""Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
 
 

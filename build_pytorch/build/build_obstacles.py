@@ -39,10 +39,10 @@ def before_evaluation(
             yield f"{link.name}: not a link; move it away, the result link needs this name"
     if force or not variants:
         return
-    untaken = [(v.release_name, table) for v in variants for table in v.untaken_hashes]
-    for name, table in dict.fromkeys(untaken):
-        fix = f"`invoke prefetch --only {table}` takes it"
-        yield f"matrix.toml: release.{name}.{table} has no hash yet; {fix}"
+    untaken = [source for variant in variants for source in variant.untaken_hashes]
+    for name, place in dict.fromkeys(untaken):
+        fix = f"`invoke prefetch --only {name}` takes it"
+        yield f"matrix.toml: {place} has no hash yet; {fix}"
     found = verification.verify(matrix, root, variants=variants).findings
     wrong: dict[str, list[str]] = {}
     stale = []

@@ -135,7 +135,7 @@ class BuildRecord:
         event = Started(
             at=now(),
             release=step.variant.release_name,
-            variant=step.variant.id,
+            variant=step.variant.short_id,
             digest=step.digest,
             attempt=attempt.id,
             backend=self.backend,
@@ -160,7 +160,7 @@ class BuildRecord:
         event = Ended(
             at=now(),
             release=outcome.variant.release_name,
-            variant=outcome.variant.id,
+            variant=outcome.variant.short_id,
             digest=attempt.step.digest,
             attempt=attempt.id,
             outcome=outcome.state if outcome.state != "not started" else "failed",
@@ -199,7 +199,7 @@ def earlier_seconds(root: Path, variants: Sequence[Variant]) -> dict[str, float]
     """Return the seconds of the last build by package: of the variant, else of its group."""
     own: dict[str, float] = {}
     of_group: dict[str, float] = {}
-    known = {(v.release_name, v.id): v for v in variants}
+    known = {(v.release_name, v.short_id): v for v in variants}
     for event in Ledger(root).events():
         variant = known.get(event.subject)
         if variant and isinstance(event, Ended) and event.outcome == "built" and event.steps:

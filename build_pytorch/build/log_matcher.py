@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from build_pytorch.base.versions import digits
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.matrix.model import Variant
 
@@ -17,12 +16,12 @@ def _words(text: str) -> set[str]:
 
 def _code(variant: Variant) -> set[str]:
     """Return the variant's capability as compilers write it: 120 for 12.0."""
-    return {digits(variant.gpu.capability)} if variant.gpu else set()
+    return set(variant.gpu.code.split(";")) if variant.gpu else set()
 
 
 def _capabilities_differ(text: str, variant: Variant) -> bool:
     """TORCH_CUDA_ARCH_LIST: capabilities with a dot, separated by blanks or semicolons."""
-    return variant.gpu is not None and _words(text) != {variant.gpu.capability}
+    return variant.gpu is not None and _words(text) != set(variant.gpu.targets)
 
 
 def _architectures_differ(text: str, variant: Variant) -> bool:

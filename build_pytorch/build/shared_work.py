@@ -73,7 +73,7 @@ def shared_work(
 ) -> SharedWork:
     """Return the work on variants.
 
-    `seeds`: those of `seeds_of`. `imports`: the import of nixpkgs of each package's recipe; GPU
+    `seeds`: those of `seeds_of`. `imports`: the import of nixpkgs of each recipe, by attribute; GPU
     variants with the same import use the same NCCL and MAGMA.
     """
     needed: dict[str, Seed] = {}
@@ -82,11 +82,11 @@ def shared_work(
     unshared = []
     jobs = []
     for variant in variants:
-        own = seeds.get(variant.package, ())
+        own = seeds.get(variant.attribute, ())
         needed |= {seed.name: seed for seed in own}
         for user in (variant, *(seed.variant for seed in own)):
-            needs[user.package] = tuple(
-                _add(dependencies, f"{name}-{imports.get(user.package, '')}", units, user)
+            needs[user.attribute] = tuple(
+                _add(dependencies, f"{name}-{imports.get(user.attribute, '')}", units, user)
                 for name, units in (("nccl", work.nccl.share), ("magma", work.magma.share))
                 if user.gpu_key
             )
@@ -98,13 +98,13 @@ def shared_work(
         left = sum(units for kind, units in parts.items() if kind not in kinds)
         left += work.replay.share if own else 0.0
         left += work.cpu_only_miss.share if own and not variant.gpu_key else 0.0
-        before = needs[variant.package]
-        unshared.append(_job(variant.package, alone + work.link.share, variant, before))
+        before = needs[variant.attribute]
+        unshared.append(_job(variant.attribute, alone + work.link.share, variant, before))
         before += tuple(seed.name for seed in own)
-        jobs.append(_job(variant.package, left + work.link.share, variant, before))
+        jobs.append(_job(variant.attribute, left + work.link.share, variant, before))
     costs = {"cxx": work.cxx.share, "cuda": work.cuda.share}
     first = [
-        _job(name, costs[seed.kind], seed.variant, needs[seed.variant.package])
+        _job(name, costs[seed.kind], seed.variant, needs[seed.variant.attribute])
         for name, seed in needed.items()
     ]
     first.sort(key=lambda job: -job.units)

@@ -135,13 +135,13 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ..
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
     found = tuple(
         variant
-        for variant in select(matrix, options.variants)
+        for variant in select(matrix, options.variants, options.release)
         if (variant.gpu_key or "cpu") in (options.gpu or gpus)
         and variant.cpu_key in (options.isa or isas)
     )
     if not found:
         wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
-        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.VARIANTS_DOC} lists all")
+        raise BuildPytorchError(f"no variant is all of {wanted}; {paths.RELEASES_DOC} lists all")
     return found
 
 

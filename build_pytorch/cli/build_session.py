@@ -14,7 +14,7 @@ from build_pytorch.cli.declaration import options_from
 from build_pytorch.cli.entry import guarded, read_arguments
 
 
-def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
+def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
     """Build one variant with the arguments after `--`.
 
     Returns the exit code, and why the variant is skipped, empty if it is not.
@@ -28,7 +28,7 @@ def run_session(package: str, argv: Sequence[str]) -> tuple[int, str]:
         if given.pop("help", False):
             return EXIT_OK
         try:
-            return build.run(options_from(BuildCommandOptions, {**given, "variants": [package]}))
+            return build.run(options_from(BuildCommandOptions, {**given, "variants": [variant]}))
         except build.NothingToBuildError as reason:
             skipped = str(reason)
             return EXIT_OK

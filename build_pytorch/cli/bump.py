@@ -28,9 +28,9 @@ def run(options: BumpOptions) -> int:
     old = matrix_reader.load(path)
     name = release_bump.chosen_release(old, options.release)
     release = old.releases[name]
-    text = matrix_editor.edited(old.text, dict(release_bump.values(name, release, target)))
+    text = matrix_editor.edited(old.text, dict(release_bump.values(old, name, target)))
     moved = matrix_reader.parse(text)
-    if moved.releases == old.releases:
+    if (moved.releases, moved.pins) == (old.releases, old.pins):
         screen.line(f"nothing to do: release.{name} has {' and '.join(wanted)}")
         return EXIT_OK
     notes = list(release_bump.check_upstream(release, target, pre=options.pre))

@@ -38,7 +38,7 @@ def run(options: CiMatrixOptions) -> int:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()
-    wanted = [v for v in select(fleet, options.variants) if not v.impossible]
+    wanted = [v for v in select(fleet, options.variants, options.release) if not v.impossible]
     if options.store:
         wanted = _missing(options.root, wanted, options.store)
     jobs = list(_jobs(wanted, options.size, labels))
@@ -67,10 +67,11 @@ def _jobs(
         key = (variant.release_name, variant.group.title, variant.cpu.platform)
         groups.setdefault(key, []).append(variant)
     for (release, title, platform), members in groups.items():
+        label = f"{release} {title}" if members[0].is_qualified else title
         shards = [members[i : i + size] for i in range(0, len(members), size)]
         for number, shard in enumerate(shards, 1):
             yield {
-                "name": f"{title} {number}/{len(shards)}",
+                "name": f"{label} {number}/{len(shards)}",
                 "release": release,
                 "group": title,
                 "platform": platform,

@@ -21,6 +21,7 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
+_Release = Annotated[str, "NAME", "only variants of this release"]
 _Root = Annotated[Path, "DIR", "the checkout to work on, with this matrix.toml (default: this one)"]
 _OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
@@ -54,6 +55,7 @@ class VerifyOptions(CommandOptions, frozen=True):
     """Options of `verify`."""
 
     variants: _Variants = ()
+    release: _Release = ""
     only: Annotated[_Words, "CHECK", "run only this check or category; may be repeated"] = ()
     strict: Annotated[bool, "fail on warnings and on skipped checks too (CI)"] = False
     pinned: Annotated[bool, "evaluate with the pinned nixpkgs (minutes; network or store)"] = False
@@ -71,7 +73,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
     """Options of `prefetch`."""
 
     only: Annotated[
-        _Words, "SOURCE", "only this source (torch, nixpkgs, magma_patch); may be repeated"
+        _Words, "SOURCE", "only this source (torch, nixpkgs, patch); may be repeated"
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False
@@ -107,6 +109,7 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     """Options of `build`. 0 and empty mean: chosen for this machine."""
 
     variants: _SomeVariants = ()
+    release: _Release = ""
     gpu: Annotated[_Words, "GPU", "variants of this GPU (sm90; cpu: none); may be repeated"] = ()
     isa: Annotated[_Words, "ISA", "variants of this CPU ISA (avx2); may be repeated"] = ()
     all: Annotated[bool, "all variants"] = False
@@ -145,6 +148,7 @@ class StatusOptions(CommandOptions, frozen=True):
     """Options of `status`."""
 
     variants: _Variants = ()
+    release: _Release = ""
     json: _Json = False
     root: _Root = paths.PROJECT
 
@@ -153,6 +157,7 @@ class CiMatrixOptions(CommandOptions, frozen=True):
     """Options of `ci-matrix`."""
 
     variants: _Variants = ()
+    release: _Release = ""
     size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
     store: Annotated[str, "URL", "leave out variants that this binary cache has (needs Nix)"] = ""
     runner: Annotated[
@@ -165,6 +170,7 @@ class SmokeOptions(CommandOptions, frozen=True):
     """Options of `smoke`."""
 
     variants: _Variants = ()
+    release: _Release = ""
     python: Annotated[str, "PATH", "test the torch of this Python, not the built one"] = ""
     device: Annotated[int, "N", "number of the CUDA device", _Number] = 0
     timeout: Annotated[float, "MINUTES", "maximum minutes for one variant"] = 15.0
@@ -176,6 +182,7 @@ class InspectOptions(CommandOptions, frozen=True):
     """Options of `inspect`."""
 
     variants: _SomeVariants = ()
+    release: _Release = ""
     path: Annotated[
         Path | None, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
     ] = None
@@ -187,6 +194,7 @@ class PublishCommandOptions(CommandOptions, frozen=True):
     """Options of `publish`."""
 
     variants: _SomeVariants = ()
+    release: _Release = ""
     org: Annotated[str, "NAME", "FloxHub organization (default: your own)"] = ""
     system: Annotated[
         str, "PLATFORM", "publish for this platform from another one (Flox: --system)"
@@ -207,7 +215,7 @@ class RecommendOptions(CommandOptions, frozen=True):
         Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
     gpu: Annotated[int | None, "N", "only this GPU, by its number in nvidia-smi", _Number] = None
-    release: Annotated[str, "NAME", "only variants of this release"] = ""
+    release: _Release = ""
     json: _Json = False
     root: _Root = paths.PROJECT
 
@@ -232,7 +240,11 @@ COMMANDS: Final = {
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
-        Command("outdated", "List newer versions of PyTorch and nixpkgs.", OutdatedOptions),
+        Command(
+            "outdated",
+            "List newer PyTorch and nixpkgs, and old facts.",
+            OutdatedOptions,
+        ),
         Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),

@@ -31,7 +31,7 @@ def run(options: InspectOptions) -> int:
     if not options.variants:
         message = "no variant given; for example: invoke inspect sm120-avx512"
         raise errors.BuildPytorchError(message)
-    chosen = select(fleet, options.variants)
+    chosen = select(fleet, options.variants, options.release)
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
         raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")

@@ -1,7 +1,8 @@
-"""`invoke outdated`: list newer versions of PyTorch and nixpkgs."""
+"""`invoke outdated`: list newer versions of PyTorch and nixpkgs, and facts checked long ago."""
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 
 import msgspec
@@ -10,20 +11,26 @@ from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import BRANCH, upstream_versions
 
 
 def run(options: OutdatedOptions) -> int:
     """List what is newer than the matrix; exit 1 with --check if something is. Raises ToolError."""
-    rows = list(upstream_versions(matrix_reader.load()))
+    matrix = matrix_reader.load()
+    rows = list(upstream_versions(matrix))
+    old = list(old_facts(matrix, dt.datetime.now(dt.UTC).date()))
     is_newer = any(row.newer for row in rows)
     code = EXIT_FINDINGS if options.check and is_newer else EXIT_OK
     if options.json:
-        print_json(msgspec.to_builtins(rows), sys.stdout)
+        facts = [{"name": place, "checked": checked, "newer": False} for place, checked in old]
+        print_json([*msgspec.to_builtins(rows), *facts], sys.stdout)
         return code
     screen = Screen(sys.stdout)
     for row in rows:
         state = f"{row.newest} is newer" if row.newer else "is the newest"
         date = f" ({BRANCH} of {row.date})" if row.date and row.newer else ""
         screen.line(f"{row.release}  {row.name} {row.ours}: {state}{date}")
+    for place, checked in old:
+        screen.line(f"{place}: checked on {checked}, more than a year ago; check it again")
     return code

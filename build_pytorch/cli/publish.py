@@ -40,7 +40,7 @@ def run(options: PublishCommandOptions) -> int:
     _check(options)
     root, org = options.root, options.org
     is_allowed = options.without_evidence or options.unproved
-    variants = select(matrix_reader.load(), options.variants)
+    variants = select(matrix_reader.load(), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     known = evidence.look(root, variants)
     judged = functools.partial(

@@ -15,7 +15,7 @@ from build_pytorch.hardware import explain, resolver, saved_machines
 from build_pytorch.hardware.resolver import Answer, Candidate
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CpuIsa, Matrix
+from build_pytorch.matrix.model import CpuIsa
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
@@ -36,7 +36,7 @@ def run(options: RecommendOptions) -> int:
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     known = evidence.look(options.root, best)
-    rows = [_row(fleet, known, answer) for answer in result.answers]
+    rows = [_row(known, answer) for answer in result.answers]
     for_all = result.for_all and result.for_all.id
     if options.json:
         document = {"machine": to_builtins(machine), "answers": rows}
@@ -65,7 +65,7 @@ def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ())
         screen.fold("note     ", visible(note), "yellow", indent=9)
 
 
-def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
+def _row(known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
     """Return an answer for --json."""
     best, waits = answer.best, answer.waits_for_driver
     row = None
@@ -75,7 +75,7 @@ def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> d
         row = {
             **_candidate(best),
             "reason": explain.why_best(best),
-            "commands": explain.commands(fleet, best.variant, organization),
+            "commands": explain.commands(best.variant, organization),
         }
     return {
         "gpus": [gpu.index for gpu in answer.gpus],

@@ -30,7 +30,7 @@ def show(screen: Screen, matrix: Matrix, variants: Sequence[Variant], cores: int
         tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
         raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
     texts = rendering.texts(matrix)
-    imports = {v.package: shared_import(texts[v.path]) or "" for v in matrix.variants if v.gpu}
+    imports = {v.attribute: shared_import(texts[v.path]) or "" for v in matrix.variants if v.gpu}
     seeds = seeds_of(matrix.variants)
     work = shared_work.shared_work(variants, matrix.work, seeds, imports)
     cores = cores or 1

@@ -72,7 +72,7 @@ def run(options: SmokeOptions) -> int:
     fleet = matrix_reader.load()
     if not 0 < options.timeout < float("inf"):
         raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
-    variants = select(fleet, options.variants)
+    variants = select(fleet, options.variants, options.release)
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases, not_run = [], []
@@ -224,7 +224,7 @@ def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
         yield f"GPU: {gpu.name}"
         yield f"Compute capability: {gpu.capability}"
     if gpu and variant.gpu:
-        if gpu.capability == variant.gpu.capability:
+        if gpu.capability in variant.gpu.capabilities:
             name = gpu.name.removeprefix("NVIDIA ")
             yield f"\u2705 {variant.gpu_label} ({name}) detected correctly!"
         else:

@@ -38,7 +38,7 @@ _COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
 def run(options: StatusOptions) -> int:
     """Print the state of variants and the totals. Raises BuildPytorchError for a wrong pattern."""
     fleet = matrix_reader.load()
-    variants = select(fleet, options.variants)
+    variants = select(fleet, options.variants, options.release)
     verified = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
     errors = Counter(finding.path for finding in verified.findings if finding.severity == "error")
     texts, tree = rendering.texts(fleet), Tree(options.root)

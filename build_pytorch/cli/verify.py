@@ -27,7 +27,7 @@ def run(options: VerifyOptions) -> int:
     result = verification.verify(
         matrix,
         options.root,
-        variants=select(matrix, options.variants),
+        variants=select(matrix, options.variants, options.release),
         only=options.only,
         strict=options.strict,
         pinned=options.pinned,

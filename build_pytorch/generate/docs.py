@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, unreadable
+from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
+from build_pytorch.base.versions import numbers
 from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
-from build_pytorch.matrix.compatibility import runs_on
+from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Matrix, Release, Variant
+from build_pytorch.matrix.model import Matrix, Release, Rule, Variant
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -37,7 +40,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     """
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
-        paths.VARIANTS_DOC: render_file("docs/variants.md.j2", releases=releases),
+        paths.RELEASES_DOC: render_file("docs/releases.md.j2", releases=releases),
         paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **_choosing(matrix)),
         paths.MATRIX_DOC: matrix_reference.page(),
         paths.SCHEMA_DOC: matrix_reference.schema(),
@@ -46,6 +49,10 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }
     for release in releases:
+        page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
+        texts[page] = render_file("docs/release.md.j2", release=release)
+        if not release["notes"]:
+            continue
         texts[f"{release['notes']}#variants"] = render_template("docs/notes.md.j2", release=release)
     return texts
 
@@ -63,7 +70,25 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         if "#" not in path and path not in recipe_paths
         if has_matrix or path not in _OF_CHECKOUT
     ]
+    changes += _stale_pages(texts, tree)
     return changes + [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
+
+
+def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
+    """Plan to delete the pages of releases that the matrix no longer has, unless edited by hand."""
+    found = files.walk_below(tree.root, paths.RELEASE_PAGES)
+    changes: list[Change] = []
+    for name in sorted(found):
+        if name in texts:
+            continue
+        change = plan_delete(tree, name, "no such release")
+        if (
+            change
+            and change.old is not None
+            and digest.is_intact(change.old.decode(errors="replace"))
+        ):
+            changes.append(change)
+    return changes
 
 
 def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[Change]:
@@ -80,7 +105,7 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
 
 def pages(matrix: Matrix) -> list[str]:
     """Return the hand-written pages that contain generated regions."""
-    notes = [release.notes for release in matrix.releases.values()]
+    notes = [release.notes for release in matrix.releases.values() if release.notes]
     return [paths.README, paths.ARCHITECTURE_DOC, *notes]
 
 
@@ -156,8 +181,19 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     impossible = sum(variant.impossible is not None for variant in variants)
     by_pair = {(v.gpu_key, v.cpu_key): v for v in variants}
     cpus = list(dict.fromkeys(v.cpu_key for v in variants))
+    gpus = list(dict.fromkeys(v.gpu_key for v in variants if v.gpu_key))
+    by_capability = sorted(gpus, key=lambda key: numbers(matrix.gpus[key].capability))
     return {
+        "name": name,
         "notes": release.notes,
+        "torch": release.torch,
+        "python": release.python.version,
+        "cuda": release.cuda,
+        "pin": matrix.pins[release.nixpkgs.pin],
+        "purpose": release.purpose,
+        "support": release.support,
+        "gpus": " to ".join(dict.fromkeys(by_capability[:1] + by_capability[-1:])) or "none",
+        "rules": list(_applied_rules(variants)),
         "title": f"PyTorch {release.torch.version} {cuda}, Python {release.python.version}",
         "folder": release.folder,
         "total": counted(len(variants), "variant"),
@@ -174,11 +210,23 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     }
 
 
+def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int]]:
+    """Yield the rules that apply to variants, with their effect and the number of variants."""
+    found = Counter(rule.id for variant in variants for rule in variant.effects.rules)
+    rules = {rule.id: rule for variant in variants for rule in variant.effects.rules}
+    for name, number in found.items():
+        effect = rules[name].effect
+        words = [f"{key}={value}" for key, value in effect.environment.items()]
+        words += [*effect.cmake_flags, *effect.fixes, *effect.config]
+        words += [f"patch {key}" for key in effect.patches]
+        yield rules[name], " ".join(words), number
+
+
 def _choosing(matrix: Matrix) -> dict[str, Any]:
     """Return the facts of the decision tables for the template of docs/reference/choosing.md."""
     buildable = [variant for variant in matrix.variants if not variant.impossible]
     used = {variant.gpu_key for variant in buildable}
-    built = {key: gpu.capability for key, gpu in matrix.gpus.items() if key in used}
+    built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
     cells = {"exact": "best", "compatible": "runs", None: ""}
     return {
         "total": len(matrix.variants),
@@ -194,10 +242,11 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
             for platform in get_args(Platform)
             if any(cpu.platform == platform for cpu in matrix.cpus.values())
         ],
-        "built": [f"{key} ({capability})" for key, capability in built.items()],
+        "built": [f"{key} ({gpu.arch_list})" for key, gpu in built.items()],
         "devices": [
-            (gpu.capability, [cells[runs_on(own, gpu.capability)] for own in built.values()])
+            (gpu.capability, [cells[fit(own, gpu.capability)] for own in built.values()])
             for gpu in matrix.gpus.values()
+            if gpu.is_single
         ],
     }
 

@@ -16,7 +16,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import model
+from build_pytorch.matrix import inheritance, model
 from build_pytorch.matrix.matrix_errors import allowed
 
 _Comments = dict[str, tuple[str, dict[str, str]]]
@@ -41,7 +41,26 @@ def schema() -> str:
         for key, meaning in meanings.items():
             value = definition["properties"][key]
             value["description"] = f"{meaning}; allowed: {allowed(value)}"
+    _allow_inheritance(document["$defs"])
     return digest.seal(json.dumps(_HEAD | document, indent=2) + "\n")
+
+
+def _allow_inheritance(definitions: dict[str, Any]) -> None:
+    """Change a schema: a release may have values of another one, and placeholders in its names.
+
+    The reader checks the release with all its values, after the placeholders are replaced.
+    """
+    release = definitions["Release"]
+    tables = [_table_in(value) for value in release["properties"].values()]
+    for form, name in filter(None, tables):
+        if form == "table":
+            definitions[name].pop("required", None)
+    required = release.pop("required")
+    release["anyOf"] = [{"required": ["like"]}, {"required": required}]
+    names = [definitions["Names"]["properties"][key] for key in definitions["Names"]["properties"]]
+    for value in (*names, release["properties"]["folder"], release["properties"]["catalog"]):
+        own = {"type": value.pop("type"), "pattern": value.pop("pattern")}
+        value["anyOf"] = [own, {"type": "string", "pattern": inheritance.PLACEHOLDER}]
 
 
 def page() -> str:

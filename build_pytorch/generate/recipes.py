@@ -54,9 +54,9 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
         if number := sum(other.startswith(name) for other in names.values()):
             name += f"_{number + 1}"
         variants.append((variant, names.setdefault(text, name)))
-    imported = {variant.package: name for variant, name in variants}
+    imported = {variant.attribute: name for variant, name in variants}
     own = {
-        package: [seed for seed in found if imported[seed.variant.package]]
+        package: [seed for seed in found if imported[seed.variant.attribute]]
         for package, found in seeds_of(matrix.variants).items()
         if imported[package]
     }
@@ -140,6 +140,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+=/:-]*", text):
+        raise TemplateError(f"not a word for use in shell: {text!r}")
+    return text
+
+
 def _path(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text.split("/"):
         raise TemplateError(f"not a path for use in code: {text!r}")
@@ -172,6 +178,7 @@ _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "attribute": quoting.attribute,
     "comment": _one_line,  # a line break would begin code
     "name": _name,  # a name or number in code
+    "word": _word,  # an unquoted word in shell
     "path": _path,  # a relative path in Nix code
     "source": str,  # Nix code that a template has produced
     "md": _markdown,  # a table cell, or part of a line

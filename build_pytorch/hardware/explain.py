@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from build_pytorch.hardware.resolver import Candidate
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix.model import CpuIsa, Matrix, Variant
+from build_pytorch.matrix.model import CpuIsa, Variant
 
 
 def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
@@ -44,13 +44,12 @@ def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(", ".join(several), text) for text, several in subjects.items()]
 
 
-def commands(matrix: Matrix, variant: Variant, organization: str) -> dict[str, list[str]]:
+def commands(variant: Variant, organization: str) -> dict[str, list[str]]:
     """Return the commands that install, build and publish a variant.
 
     `organization` is where the current recipe's result is published, or "".
     """
-    is_unique = [other.id for other in matrix.variants].count(variant.id) == 1
-    name = variant.id if is_unique else variant.package
+    name = variant.id
     return {
         "install": [f"flox install {organization or 'ORG'}/{variant.package}"],
         "build": [f"invoke build {name}", f'nox -s "build({name})"'],
@@ -80,7 +79,7 @@ def why_fallback(fallback: Candidate, best: Candidate) -> str:
 def _gpu_code(candidate: Candidate) -> str:
     if candidate.variant.gpu is None:
         return "leaves the GPU unused" if candidate.gpu else "no GPU"
-    built = candidate.variant.gpu.capability
+    built = candidate.variant.gpu.arch_list
     if candidate.grade == "exact":
         return f"built for exactly this GPU's capability {built}"
     return (

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.matrix.compatibility import TEGRA, missing_cpu_flags, runs_on
+from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
 
 _UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
@@ -85,16 +85,17 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     for_all: Variant | None
 
 
-def preference(variant: Variant) -> tuple[bool, Version, Version, int]:
+def preference(variant: Variant) -> tuple[bool, Version, Version, bool, int]:
     """Return the rank of a variant among those that run; the highest is recommended.
 
     GPU code ranks above none; then the newest PyTorch; then the highest capability, which is the
-    GPU's own or the nearest below; then the level of the ISA.
+    GPU's own or the nearest below; then a build for one GPU alone; then the level of the ISA.
     """
     return (
         variant.gpu is not None,
         Version(variant.release.torch.version),
         Version(variant.gpu.capability if variant.gpu else "0"),
+        variant.gpu is None or variant.gpu.is_single,
         variant.cpu.level,
     )
 
@@ -162,7 +163,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
     def _candidate(self, variant: Variant, gpu: MachineGpu | None) -> Candidate:
         runs = None
         if variant.gpu and gpu and gpu.capability:
-            runs = runs_on(variant.gpu.capability, gpu.capability)
+            runs = fit(variant.gpu, gpu.capability)
         found = list(self._limits(variant, gpu, runs))
         return Candidate(
             variant=variant,
@@ -249,7 +250,7 @@ class _Resolver(Struct, frozen=True, kw_only=True):
     def _gpu_gaps(self, gpu: MachineGpu, capability: str, isas: Sequence[str]) -> Iterator[str]:
         """Yield what matrix.toml lacks for a GPU of known capability; `isas` fit the CPU."""
         gpus, platform = self.matrix.gpus, self.machine.platform
-        fitting = [key for key, it in gpus.items() if runs_on(it.capability, capability)]
+        fitting = [key for key, it in gpus.items() if fit(it, capability)]
         keys = [key for key in fitting if platform in gpus[key].hosts]
         if not fitting:
             only = "; Jetson and DRIVE GPUs run only code built for them"
@@ -268,6 +269,8 @@ class _Resolver(Struct, frozen=True, kw_only=True):
 def _why_not(variant: Variant, capability: str) -> str:
     """Return why the code of a GPU variant does not run on a GPU of this capability."""
     built = variant.gpu.capability if variant.gpu else ""
+    if variant.gpu and not variant.gpu.is_single:
+        return f"built for {variant.gpu.arch_list}, and this GPU has {capability}"
     if Version(built).major != Version(capability).major:
         what = "another major version"
     elif TEGRA & {built, capability}:

@@ -102,9 +102,11 @@ def _problems(variant: Variant, config: BuildConfig) -> Findings:
             yield from _without_cupti(config.origin, flags, Version(release.torch.version))
     if config.nvcc_flags is not None and variant.gpu:
         codes = sorted(set(re.findall(r"code=(\w+)", config.nvcc_flags)))
-        if codes != [code := sm_code(variant.gpu.capability)]:
+        wanted = [sm_code(capability) for capability in variant.gpu.capabilities]
+        wanted += [wanted[-1].replace("sm_", "compute_")] if variant.gpu.ptx else []
+        if codes != sorted(wanted):
             found = f"nvcc compiled for {', '.join(codes) or 'nothing'}"
-            yield error(config.origin, found, code)
+            yield error(config.origin, found, ", ".join(wanted))
 
 
 def _without_cupti(origin: str, flags: list[str], torch: Version) -> Findings:

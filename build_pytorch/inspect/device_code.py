@@ -78,6 +78,9 @@ def look(run: PartRun) -> Findings:
                 found = "device code" if name in holding else "a library for CUDA"
                 yield error(name, found, "none in a CPU-only PyTorch")
         return
+    if not variant.gpu.is_single:
+        run.undecided = f"built for {variant.gpu.arch_list}: only one architecture is judged so far"
+        return
     code = sm_code(variant.gpu.capability)
     if _CUDA_LIBRARY not in holding:
         run.subjects += [] if holding else [_CUDA_LIBRARY]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Literal
 
-from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.matrix.model import CpuIsa, GpuArchitecture
 
 TEGRA: Final = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
 """Capabilities of Jetson and DRIVE GPUs (Thor: 10.1 before CUDA 13, then 11.0). GB10 is none.
@@ -35,6 +35,18 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     if built_major != major or built_minor > minor:
         return None
     return "exact" if built_minor == minor else "compatible"
+
+
+def fit(gpu: GpuArchitecture, device: str) -> Literal["exact", "compatible"] | None:
+    """Return how a build for an architecture, or for several, runs on a GPU of a capability.
+
+    PTX counts as compatible: the driver compiles it when the program starts.
+    """
+    found = [runs_on(capability, device) for capability in gpu.capabilities]
+    if "exact" in found:
+        return "exact"
+    from_ptx = gpu.ptx and _parts(device) > _parts(gpu.capabilities[-1])
+    return "compatible" if "compatible" in found or from_ptx else None
 
 
 def missing_cpu_flags(cpu: CpuIsa, available_flags: Collection[str]) -> tuple[str, ...]:

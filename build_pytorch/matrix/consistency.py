@@ -10,10 +10,17 @@ from typing import Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import CudaToolkit, Group, MatrixFile, Release, Trail, Variant
-
-Contradiction = tuple[Trail, str]
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix import pins_and_rules
+from build_pytorch.matrix.model import (
+    CudaToolkit,
+    Group,
+    MatrixFile,
+    Release,
+    Trail,
+    Variant,
+)
+from build_pytorch.matrix.pins_and_rules import Contradiction, unknown
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
@@ -23,21 +30,28 @@ _MOST_VARIANTS: Final = 10_000
 
 _OUR_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", paths.STATE})
 _WHOLE_PAGES: Final = frozenset(
-    {paths.VARIANTS_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
+    {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
 )
 
 
 def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
     """Yield contradictions inside the tables of a file."""
     for key, gpu in spec.gpu.items():
-        if key != f"sm{gpu.capability.replace('.', '')}":
+        if gpu.is_single and key != f"sm{gpu.code}":
             allowed = f"allowed for {key}: the same digits with a dot"
             yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+        if not gpu.is_single and key in {f"sm{code}" for code in gpu.code.split(";")}:
+            yield ("gpu", key), f"found the key of one architecture; allowed: another, as {key}_ptx"
+        ordered = sorted({numbers(each) for each in gpu.capabilities})
+        if [numbers(each) for each in gpu.capabilities] != ordered:
+            found = f"found {', '.join(gpu.also)} after {gpu.capability}"
+            yield ("gpu", key, "also"), f"{found}; allowed: higher capabilities in ascending order"
         base = gpu.codegen_base
-        if base and _numbers(base) not in {(_numbers(gpu.capability)[0], n) for n in range(10)}:
+        if base and numbers(base) not in {(numbers(gpu.capability)[0], n) for n in range(10)}:
             allowed = f"allowed for {gpu.capability}: a capability of the same major version"
             yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
     yield from _levels(spec)
+    yield from pins_and_rules.contradictions(spec)
     yield from _builder_features(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
@@ -48,33 +62,51 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
 
 
 def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contradiction]:
-    """Yield files that two variants or two releases share, and wrong entries of clean-up lists."""
-    recipes: dict[str, Variant] = {}
-    for variant in variants:
-        other = recipes.setdefault(variant.path, variant)
-        if other is variant:
-            continue
-        place: Trail = ("names",)
-        what = f"{variant.path}, which release.{other.release_name} writes as well"
-        allowed = "another folder or other names"
-        if other.release is variant.release:
-            place = ("group", variant.release.group.index(variant.group))
-            what, allowed = f"{variant.id} twice", "each variant once"
-        yield ("release", variant.release_name, *place), f"found {what}; allowed: {allowed}"
+    """Yield names and files that two variants or two releases share, and wrong lists of them."""
+    yield from _shared_names(variants)
+    recipes = {variant.path for variant in variants}
     notes: dict[str, str] = {}
     for name, release in spec.release.items():
-        first = notes.setdefault(release.notes, name)
-        if first != name:
+        first = notes.setdefault(release.notes or name, name)
+        if release.notes and first != name:
             what = f'found "{release.notes}", the notes of release.{first} as well'
             yield ("release", name, "notes"), f"{what}; allowed: a file of its own"
+        for trail, what in pins_and_rules.unused_settings(name, release, variants):
+            yield ("release", name, "setting", *trail), what
         for trail, what in (*_cleanup(release, recipes), *_manual(release, recipes)):
             yield ("release", name, *trail), what
 
 
+def _shared_names(variants: Sequence[Variant]) -> Iterator[Contradiction]:
+    """Each variant has a recipe of its own, and a package name of its own in its catalog."""
+    recipes: dict[str, Variant] = {}
+    packages: dict[tuple[str, str], Variant] = {}
+    for variant in variants:
+        release = variant.release
+        at: Trail = ("release", variant.release_name)
+        by_path = recipes.setdefault(variant.path, variant)
+        by_name = packages.setdefault((release.catalog, variant.package), variant)
+        if by_path is not variant and by_path.release is release:
+            place = (*at, "group", release.group.index(variant.group))
+            yield place, f"found {variant.short_id} twice; allowed: each variant once"
+        elif by_path is not variant:
+            what = f"{variant.path}, which release.{by_path.release_name} writes as well"
+            yield (*at, "names"), f"found {what}; allowed: another folder or other names"
+        elif by_name is not variant:
+            what = f"{variant.package}, a package of release.{by_name.release_name} as well"
+            yield (*at, "names"), f"found {what}; allowed: other names or another catalog"
+
+
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
-    """Levels are unique in a platform; an ISA that requires more flags has a higher one."""
+    """Levels are unique in a platform; an ISA that requires more flags has a higher one.
+
+    Only Darwin has an ISA without flags.
+    """
     taken: dict[tuple[str, int], str] = {}
     for key, cpu in spec.cpu.items():
+        for field in ("flags", "cpuinfo", "macros"):
+            if not getattr(cpu, field) and not cpu.platform.endswith("-darwin"):
+                yield ("cpu", key, field), "found []; allowed: a list with at least one element"
         at, found = ("cpu", key, "level"), f"found {cpu.level}"
         other = taken.setdefault((cpu.platform, cpu.level), key)
         if other != key:
@@ -103,27 +135,12 @@ def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
 
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
-    torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
-    if torch.rev.startswith("v") and torch.rev != f"v{torch.version}":
-        allowed = f'"v{torch.version}", the tag of torch.version, or 40 hex digits'
-        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'
-    hashes: dict[Trail, str] = {
-        ("torch", "hash"): torch.hash,
-        ("nixpkgs", "sha256"): nixpkgs.sha256,
-        ("magma_patch", "hash"): patch.hash if patch else "",
-    }
-    for trail, value in hashes.items():
-        if value and set(value.removeprefix("sha256-")[:-1]) == {"A"}:
-            yield trail, "found a fake hash; allowed: the hash of the real source"
-    if nixpkgs.rev in nixpkgs.retired:
-        yield (
-            ("nixpkgs", "rev"),
-            "found a revision that nixpkgs.retired lists; allowed: any other revision",
-        )
+    yield from pins_and_rules.of_release(spec, release)
     parts = release.folder.split("/")
     if ".git" in parts or parts[0] in _OUR_FOLDERS:
         yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'
-    if release.notes in _WHOLE_PAGES:
+    notes = release.notes or ""
+    if notes in _WHOLE_PAGES or notes.startswith(f"{paths.RELEASE_PAGES}/"):
         found = f'found "{release.notes}", which is generated as a whole'
         yield ("notes",), f"{found}; allowed: another page"
     yield from _names(release)
@@ -149,27 +166,30 @@ def _names(release: Release) -> Iterator[Contradiction]:
 
 
 def _cuda(cuda: CudaToolkit) -> Iterator[Contradiction]:
-    major = _numbers(cuda.version)[0]
-    oldest = _DRIVERS.get(major, 0)
-    allowed = f"allowed for CUDA {cuda.version}"
-    if _numbers(cuda.driver)[0] < oldest:
+    oldest = _DRIVERS.get(numbers(cuda.version)[0], 0)
+    if numbers(cuda.driver)[0] < oldest:
+        allowed = f"allowed for CUDA {cuda.version}"
         yield ("cuda", "driver"), f'found "{cuda.driver}"; {allowed}: {oldest} or newer'
-    sets = (f"cudaPackages_{major}", f"cudaPackages_{cuda.version.replace('.', '_')}")
-    if cuda.package_set not in sets:
-        found = f'found "{cuda.package_set}"'
-        yield ("cuda", "package_set"), f"{found}; {allowed}: {' or '.join(sets)}"
 
 
-def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
+def _kind(release: Release, group: Group) -> Iterator[Contradiction]:
+    """A group has what its kind needs."""
     if group.kind == "gpu" and not group.gpu:
         yield (), 'found kind "gpu" without gpu; allowed: a list of GPU architectures'
     if group.kind == "gpu" and release.cuda is None:
         yield (), "found a GPU group; allowed only in a release that has a cuda table"
-    if group.kind == "cpu-only" and group.gpu:
-        yield ("gpu",), 'found a list; allowed with kind "cpu-only": no gpu at all'
+    if group.kind != "gpu" and group.gpu:
+        yield ("gpu",), f'found a list; allowed with kind "{group.kind}": no gpu at all'
+    if (group.kind == "mps") != group.platform.endswith("-darwin"):
+        allowed = 'aarch64-darwin with kind "mps" and only then'
+        yield ("platform",), f'found "{group.platform}"; allowed: {allowed}'
+
+
+def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
+    yield from _kind(release, group)
     for index, key in enumerate(group.gpu):
         if key not in spec.gpu:
-            yield ("gpu", index), _unknown(key, spec.gpu)
+            yield ("gpu", index), unknown(key, spec.gpu)
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
             found = f'found "{key}" with CUDA {release.cuda.version}'
             yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
@@ -179,7 +199,7 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
 def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
     for index, key in enumerate(group.cpu):
         if key not in spec.cpu:
-            yield ("cpu", index), _unknown(key, spec.cpu)
+            yield ("cpu", index), unknown(key, spec.cpu)
         elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
             found = f'found "{key}", which has no builder_feature'
             allowed = "ISAs with one, as build.require_builder_feature is true"
@@ -189,15 +209,11 @@ def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Co
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"
 
 
-def _unknown(key: str, known: Collection[str]) -> str:
-    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
-
-
 def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:
     """Return the CUDA versions that compile for an architecture if this one does not, or ""."""
     gpu = spec.gpu[key]
     last = gpu.last_cuda or cuda.version
-    if _numbers(gpu.first_cuda) <= _numbers(cuda.version) <= _numbers(last):
+    if numbers(gpu.first_cuda) <= numbers(cuda.version) <= numbers(last):
         return ""
     return f"{gpu.first_cuda} to {gpu.last_cuda}" if gpu.last_cuda else f"{gpu.first_cuda} or newer"
 
@@ -229,8 +245,3 @@ def _manual(release: Release, recipes: Collection[str]) -> Iterator[Contradictio
         if entry.waive and f"{release.folder}/{entry.file}" not in recipes:
             what = f"found a waiver for {entry.file}, which no check looks at"
             yield ("manual", index, "waive"), f"{what}; allowed: the recipe of a variant"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return a dotted version for comparing; packaging.version takes 4 ms of 60 to import here."""
-    return tuple(map(int, version.split(".")))

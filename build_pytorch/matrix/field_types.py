@@ -32,8 +32,12 @@ CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _NAME: Final = 60
 """Maximum length of the four parts of a file name, of which Linux takes 255 characters."""
 
-Platform = Literal["x86_64-linux", "aarch64-linux"]
-CudaFix = Literal["cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"]
+Platform = Literal["x86_64-linux", "aarch64-linux", "aarch64-darwin"]
+Kind = Literal["gpu", "cpu-only", "mps"]
+Fix = Literal[
+    "cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition", "own-libraries"
+]
+"""Changes of a build that the templates know by name."""
 
 Basis = Literal["measured", "extrapolated", "assumed"]
 
@@ -41,6 +45,7 @@ Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Fl
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
 Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
+Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source of a fact")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]
@@ -72,6 +77,15 @@ PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
 DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
+_OPTION: Final = "-D[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
+CmakeFlag = Annotated[str, like(_OPTION, "a CMake option such as -DUSE_X=OFF")]
+Variable = Annotated[str, like("[A-Z][A-Z0-9_]*", "an environment variable such as USE_CUDNN")]
+_WORDS: Final = "[A-Za-z0-9][A-Za-z0-9_.+=/:-]*"
+Setting = Annotated[str, like(_WORDS, "a value of letters, digits and _.+=/:- without spaces")]
+_BOUND: Final = r"(==|<=|>=|<|>)[0-9]{1,4}(\.[0-9]{1,4}){0,2}"
+Range = Annotated[str, like(f"{_BOUND}(, ?{_BOUND})*", "bounds of a version such as >=12.8, <13.0")]
+_DATE: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+Date = Annotated[str, like(_DATE, "a date such as 2026-02-17")]
 Word = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a word such as avx512_vnni or big-parallel")]
 _FEATURE: Final = "[a-z0-9][a-z0-9_.-]*"
 SystemFeature = Annotated[str, like(_FEATURE, "a system feature such as gccarch-x86-64-v3")]
@@ -90,8 +104,6 @@ Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 
 
 NonEmptyKeys = Annotated[tuple[Key, ...], filled("key")]
 NonEmptyWords = Annotated[tuple[Word, ...], filled("word")]
-NonEmptyMacros = Annotated[tuple[Macro, ...], filled("macro")]
-NonEmptyFlags = Annotated[tuple[Flag, ...], filled("gcc flag")]
 NonEmptyTexts = Annotated[tuple[Text, ...], filled("name")]
 NonEmptyPlatforms = Annotated[tuple[Platform, ...], filled("platform")]
 

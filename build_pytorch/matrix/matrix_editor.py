@@ -17,18 +17,23 @@ Value = str | list[str]
 
 
 def edited(text: str, values: Mapping[Trail, Value]) -> str:
-    """Return the text with existing values replaced; comments, order and spacing stay.
+    """Return the text with values replaced or added; comments, order and spacing stay.
 
-    Raises KeyError for a path that does not exist, MatrixError if the result is not consistent.
+    A table is added to a release that inherits it from another one. Raises KeyError for a release
+    or another place that does not exist, MatrixError if the result is not consistent.
     """
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
         table = document
-        for step in trail[:-1]:
+        for depth, step in enumerate(trail[:-1]):
+            if depth == 2 and "like" in table and step not in table:  # noqa: PLR2004 - in a release
+                table[step] = tomlkit.table()
             table = table[step]
         new = tomlkit.item(value)
+        old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
         for part in ("indent", "comment_ws", "comment", "trail"):
-            setattr(new.trivia, part, getattr(table[trail[-1]].trivia, part))
+            if old is not None:
+                setattr(new.trivia, part, getattr(old.trivia, part))
         table[trail[-1]] = new
     result = tomlkit.dumps(document)
     matrix_reader.parse(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency, toml_syntax
+from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
 from build_pytorch.matrix.toml_lines import TomlLines, excess
@@ -60,19 +61,24 @@ def decode(data: bytes, name: str = "matrix.toml") -> Matrix:
 def parse(text: str, name: str = "matrix.toml") -> Matrix:
     """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does."""
     raw = _parse_toml(text, name)
+    if wrong := list(inheritance.apply(raw)):
+        raise _error(text, name, wrong)
     try:
         spec = msgspec.convert(raw, MatrixFile, strict=True)
     except msgspec.ValidationError as error:
         raise _error(text, name, explain(error, raw, MatrixFile)) from None
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
-    variants = tuple(_variants(spec))
+    variants = tuple(_named(list(_variants(spec))))
     if wrong := list(consistency.collisions(spec, variants)):
         raise _error(text, name, wrong)
     return Matrix(
         releases=spec.release,
         gpus=spec.gpu,
         cpus=spec.cpu,
+        pins=spec.pin,
+        patches=spec.patch,
+        rules=spec.rule,
         builders=spec.builder,
         work=spec.work,
         variants=variants,
@@ -117,27 +123,42 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
 
 
 def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
-    without = [key for key, each in spec.release.items() if not each.nixpkgs.sha256]
+    used = dict.fromkeys(release.nixpkgs.pin for release in spec.release.values())
+    without = [key for key in used if not spec.pin[key].sha256]
     lines = TomlLines(text if without else "")
     for key in without:
-        trail = ("release", key, "nixpkgs")
+        trail = ("pin", key)
         what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
         fix = "`invoke prefetch --only nixpkgs` adds the hash"
         yield f"{what}: Nix cannot detect a changed tarball; {fix}"
 
 
+def _named(variants: list[Variant]) -> Iterator[Variant]:
+    """Yield the variants; those whose package name another one has say so."""
+    counts = Counter(variant.package for variant in variants)
+    for v in variants:
+        is_shared = counts[v.package] > 1
+        yield msgspec.structs.replace(v, shares_name=True) if is_shared else v
+
+
 def _variants(spec: MatrixFile) -> Iterator[Variant]:
     """Yield every variant, in the order of releases, groups, GPU architectures and CPU ISAs."""
     for name, release in spec.release.items():
+        pin = spec.pin[release.nixpkgs.pin]
+        own = [rule for rule in spec.rule if rules.may_hold(rule.when, release, pin)]
         for group in release.group:
             for gpu_key in group.gpu or (None,):
                 for cpu_key in group.cpu:
-                    yield Variant(
+                    variant = Variant(
                         release_name=name,
                         release=release,
+                        pin=pin,
                         group=group,
                         gpu_key=gpu_key,
                         gpu=spec.gpu[gpu_key] if gpu_key else None,
                         cpu_key=cpu_key,
                         cpu=spec.cpu[cpu_key],
+                        is_qualified=len(spec.release) > 1,
                     )
+                    effects = rules.effects(variant, own, spec.patch)
+                    yield msgspec.structs.replace(variant, effects=effects)

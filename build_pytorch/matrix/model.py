@@ -14,6 +14,8 @@ from msgspec import Struct
 from build_pytorch.base.versions import digits, numbers
 from build_pytorch.matrix import field_types as ft
 
+_OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
+
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
 
@@ -23,34 +25,51 @@ class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TorchSource(_TomlTable, frozen=True, kw_only=True):
-    """The PyTorch source that is built in place of the one in nixpkgs."""
+    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
 
     version: ft.Version  #: version of PyTorch
-    owner: ft.GithubName  #: GitHub owner
-    repo: ft.GithubName  #: GitHub repository
-    rev: ft.Rev  #: tag of the version, or a commit
-    fetcher: Literal["fetchFromGitHub"]  #: Nix fetcher; determines what the hash covers
-    submodules: bool  #: whether the hash covers the submodules
-    hash: ft.NoSri  #: hash of the source tree
-    hash_of: ft.NoRev  #: rev of the hash: Nix reuses an old source if only rev changes
+    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: the pin's torch and its patches
+    owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
+    repo: ft.GithubName = ""  #: GitHub repository
+    rev: ft.Rev = ""  #: tag of the version, or a commit
+    fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
+    submodules: bool = False  #: whether the hash covers the submodules
+    hash: ft.NoSri = ""  #: hash of the source tree
+    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
+
+    @property
+    def is_of_pin(self) -> bool:
+        """Whether the recipes keep the torch of the pin, with its source and its patches."""
+        return self.source == "nixpkgs"
 
 
-class NixpkgsConfig(_TomlTable, frozen=True, kw_only=True):
-    """Options that are set to true in the config of nixpkgs."""
+class Pin(_TomlTable, frozen=True, kw_only=True):
+    """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
 
-    gpu: tuple[ft.NixName, ...]  #: options for GPU recipes
-    cpu: tuple[ft.NixName, ...]  #: options for CPU-only recipes
-
-
-class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
-    """The nixpkgs revision that all recipes of a release import."""
-
-    rev: ft.Rev40  #: the pinned revision
+    rev: ft.Rev40  #: the revision
     fetcher: Literal["fetchTarball"]  #: Nix fetcher
     sha256: ft.NoSri  #: hash of the unpacked tarball
     sha256_of: ft.NoRev40  #: revision of the hash
-    retired: tuple[ft.Rev40, ...] = ()  #: earlier pins that no recipe may contain
-    config: NixpkgsConfig
+    date: ft.Text  #: date of the revision, as exactly as it is known
+    torch: ft.Version  #: version of python3Packages.torch
+    python: ft.Version  #: version of python3Packages
+    cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
+    has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
+    source: ft.Origin  #: where these facts are from
+    checked: ft.Date  #: date of the last comparison with the source
+    unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
+
+    def python_set(self, version: str) -> str:
+        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
+        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
+
+
+class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
+    """The nixpkgs that all recipes of a release import."""
+
+    pin: ft.Key  #: key of the pin
+    retired: tuple[ft.Rev40, ...] = ()  #: earlier revisions that no recipe may contain
+    config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
 
 
 class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
@@ -59,21 +78,14 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     version: ft.CudaVersion  #: version of CUDA
     package_set: ft.NixName  #: nixpkgs package set that provides it
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
-    fixes: tuple[ft.CudaFix, ...] = ()  #: changes that PyTorch needs to build on it
-
-    def source_fixes(self, gpu: GpuArchitecture) -> tuple[ft.CudaFix, ...]:
-        """Return the fixes that change the source of a build for a GPU architecture."""
-        changes = ("find-cuda-toolkit-stub", "cupti-paths", "codegen-condition")
-        return tuple(
-            fix
-            for fix in self.fixes
-            if fix in changes and (fix != "codegen-condition" or gpu.codegen_base)
-        )
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
-    """A patch that the pinned MAGMA needs to compile."""
+    """A patch that rules apply to a package of nixpkgs."""
 
+    package: Literal["magma"]  #: the patched package
     reason: ft.Text  #: why the patch is needed; a comment in the recipes
     name: ft.PatchName  #: file name of the patch
     url: ft.Url  #: address of the patch
@@ -82,10 +94,48 @@ class Patch(_TomlTable, frozen=True, kw_only=True):
     hash_of: ft.NoUrl  #: address of the hashed patch
 
 
+class Condition(_TomlTable, frozen=True, kw_only=True):
+    """Properties of a variant. All keys that are present must hold; one of each list must."""
+
+    kind: tuple[ft.Kind, ...] = ()  #: kinds of variants
+    platform: tuple[ft.Platform, ...] = ()  #: platforms
+    gpu: tuple[ft.Key, ...] = ()  #: GPU architectures
+    capability: ft.Range = ""  #: compute capabilities, of which the variant has one
+    cpu: tuple[ft.Key, ...] = ()  #: CPU ISAs
+    cuda: ft.Range = ""  #: versions of the release's CUDA
+    torch: ft.Range = ""  #: versions of PyTorch
+    torch_source: Literal["nixpkgs", "github"] | None = None  #: source of PyTorch
+    pin: tuple[ft.Key, ...] = ()  #: pins
+    pin_has: tuple[ft.Word, ...] = ()  #: fixes of pin.*.has
+
+
+class Effect(_TomlTable, frozen=True, kw_only=True):
+    """What a rule changes in a recipe."""
+
+    environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
+    cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
+    patches: tuple[ft.Key, ...] = ()  #: keys of patches
+    fixes: tuple[ft.Fix, ...] = ()  #: changes that the templates know by name
+    config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
+
+
+class Rule(_TomlTable, frozen=True, kw_only=True):
+    """A condition, and what it changes in the recipes of the variants for which it holds."""
+
+    id: ft.Word  #: name of the rule
+    when: Condition
+    effect: Effect
+    reason: ft.Text  #: why; a comment in the recipes
+    source: ft.Url  #: evidence for the reason
+    checked: ft.Date  #: date of the last comparison with the source
+    until: Condition | None = None
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
 class PythonVersion(_TomlTable, frozen=True, kw_only=True):
     """The Python of the release."""
 
-    version: ft.Version  #: version of python3Packages in the pinned nixpkgs
+    version: ft.Version  #: version; python3Packages if it is that of the pin
 
 
 class Names(_TomlTable, frozen=True, kw_only=True):
@@ -95,6 +145,7 @@ class Names(_TomlTable, frozen=True, kw_only=True):
     pname: ft.Name  #: first part of the derivation's pname
     gpu: ft.Name  #: second part of both names for GPU variants
     cpu: ft.Name  #: second part of both names for CPU-only variants
+    mps: ft.Name = "darwin-mps"  #: second part of both names for variants of kind mps
 
 
 class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
@@ -150,10 +201,27 @@ class Group(_TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
     title: ft.Text  #: title of the group in the docs
-    kind: Literal["gpu", "cpu-only"]  #: whether the variants have GPU code
+    kind: ft.Kind  #: GPU code, none, or Apple's Metal (mps)
     platform: ft.Platform  #: platform of the variants
     gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
+
+
+class WithoutRule(_TomlTable, frozen=True, kw_only=True):
+    """A rule that some variants do not follow."""
+
+    rule: ft.Word  #: id of the rule
+    reason: ft.Text  #: why it is switched off
+
+
+class VariantSetting(_TomlTable, frozen=True, kw_only=True):
+    """Settings of some variants of a release. Of two that set the same, the later one counts."""
+
+    variants: ft.NonEmptyTexts  #: patterns of ids such as sm90-*, or titles of groups
+    max_jobs: ft.Jobs | None = None  #: maximum number of parallel compile jobs
+    environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
+    cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
+    without: tuple[WithoutRule, ...] = ()
 
 
 class Cleanup(_TomlTable, frozen=True, kw_only=True):
@@ -177,38 +245,78 @@ class Manual(_TomlTable, frozen=True, kw_only=True):
 
 
 class Release(_TomlTable, frozen=True, kw_only=True):
-    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants."""
+    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants.
 
+    In folder and names, {release}, {torch}, {python} and {cuda} stand for the key of the release
+    and for its versions.
+    """
+
+    like: ft.Key | None = None  #: release whose values it has where it has none; not notes, cleanup
     folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
-    notes: ft.DocPath  #: build notes of the release, with a generated table of its variants
+    catalog: ft.Key = "main"  #: package names are unique among the releases with one value
+    notes: ft.DocPath | None = None  #: build notes, with a generated table of its variants
+    purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
+    support: ft.Text = "no support level given"  #: what is known about its builds
     torch: TorchSource
     nixpkgs: Nixpkgs
     cuda: CudaToolkit | None = None
-    magma_patch: Patch | None = None
     python: PythonVersion
     names: Names
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
+    setting: tuple[VariantSetting, ...] = ()
     cleanup: tuple[Cleanup, ...] = ()
     manual: tuple[Manual, ...] = ()
 
+    @property
+    def environment(self) -> str:
+        """The folder of the Flox environment with the recipes, below the root; "." is the root."""
+        return self.folder.removesuffix(".flox/pkgs").rstrip("/") or "."
+
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
-    """A GPU architecture; its key is sm and the digits of the capability."""
+    """A GPU architecture, or several in one build for machines with different GPUs.
+
+    The key of a single one is sm and the digits of the capability.
+    """
 
     capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
+    also: tuple[ft.Capability, ...] = ()  #: higher capabilities in the same build
+    ptx: bool = False  #: add PTX of the highest capability, from which newer GPUs compile code
     family: ft.Text  #: name of the GPU family
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
-    own_libraries: bool = False  #: compile NCCL and MAGMA for it; nixpkgs does not by default
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
 
     @property
     def code(self) -> str:
-        """The capability as compilers write it, such as 120."""
-        return digits(self.capability)
+        """The capability as compilers write it, such as 120; several such as 86;120."""
+        return digits(";".join(self.capabilities))
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The compute capabilities that its variants have code for, in ascending order."""
+        return (self.capability, *self.also)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its variants have code for one capability and no PTX."""
+        return not (self.also or self.ptx)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The capabilities as PyTorch's TORCH_CUDA_ARCH_LIST has them, such as 12.0+PTX."""
+        *lower, highest = self.capabilities
+        return (*lower, f"{highest}+PTX" if self.ptx else highest)
+
+    @property
+    def arch_list(self) -> str:
+        """The value of TORCH_CUDA_ARCH_LIST, such as 8.6;12.0+PTX."""
+        return ";".join(self.targets)
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -222,9 +330,9 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     title: ft.Text  #: name in docs and recipes
     platform: ft.Platform  #: platform of the ISA
     level: ft.Level  #: order of the ISAs of a platform
-    flags: ft.NonEmptyFlags  #: flags for the compilers
-    cpuinfo: ft.NonEmptyWords  #: flags of /proc/cpuinfo that a CPU must have to run it
-    macros: ft.NonEmptyMacros  #: macros that a compiler predefines with these flags
+    flags: tuple[ft.Flag, ...]  #: flags for the compilers; empty for the baseline of Darwin
+    cpuinfo: tuple[ft.Word, ...]  #: flags of /proc/cpuinfo that a CPU must have to run it
+    macros: tuple[ft.Macro, ...]  #: macros that a compiler predefines with these flags
     cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
     lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
@@ -254,6 +362,9 @@ class Work(_TomlTable, frozen=True, kw_only=True):
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
+    pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]
+    patch: dict[ft.Key, Patch] = {}
+    rule: tuple[Rule, ...] = ()
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
     work: Work | None = None
     builder: tuple[Builder, ...] = ()
@@ -276,26 +387,89 @@ class Phase(StrEnum):
         return list(Phase).index(self) + 1
 
 
+class Effects(Struct, frozen=True, kw_only=True):
+    """What the rules and settings of the matrix change in the recipe of a variant."""
+
+    rules: tuple[Rule, ...] = ()
+    """The rules that apply, in the order of the matrix."""
+    off: tuple[WithoutRule, ...] = ()
+    """Rules that would apply and are switched off by a setting."""
+    environment: dict[str, str] = {}
+    """Variables of the rules and settings."""
+    own_environment: dict[str, str] = {}
+    """Those variables that no rule sets."""
+    cmake_flags: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    fixes: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+    max_jobs: int = 1
+
+
 class Variant(Struct, frozen=True, kw_only=True):
     """One PyTorch to build: a release, a GPU architecture or none, and a CPU ISA."""
 
     release_name: str
     release: Release
+    pin: Pin
     group: Group
     gpu_key: str | None
     gpu: GpuArchitecture | None
     cpu_key: str
     cpu: CpuIsa
+    effects: Effects = Effects()
+    is_qualified: bool = False
+    """Whether the matrix has other releases, so that the id needs the name of this one."""
+    shares_name: bool = False
+    """Whether a release with another catalog has a package of the same name."""
+
+    @property
+    def short_id(self) -> str:
+        """The name inside its release, such as `sm120-avx512` or `cpu-avx2`. The ledger has it."""
+        if self.group.kind == "mps":
+            return "darwin-mps"
+        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
 
     @property
     def id(self) -> str:
-        """The short name inside a release, such as `sm120-avx512` or `cpu-avx2`."""
-        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
+        """The name in the matrix: with several releases such as `cuda12_8/sm120-avx512`."""
+        return f"{self.release_name}/{self.short_id}" if self.is_qualified else self.short_id
 
     @property
     def cuda(self) -> CudaToolkit | None:
         """The CUDA of the release; None without a GPU."""
         return self.release.cuda if self.gpu else None
+
+    @property
+    def kind(self) -> ft.Kind:
+        """The kind of its group."""
+        return self.group.kind
+
+    @property
+    def passthru(self) -> dict[str, str | None]:
+        """The attributes by which programs choose a package."""
+        if self.kind == "mps":
+            return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
+        capability = self.gpu.arch_list if self.gpu else None
+        blas = "cublas" if self.gpu else "openblas"
+        return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
+
+    @property
+    def source_fixes(self) -> tuple[str, ...]:
+        """The fixes that change the source."""
+        base = self.gpu and self.gpu.codegen_base
+        fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE)
+        return tuple(fix for fix in fixes if base or fix != "codegen-condition")
+
+    @property
+    def python_set(self) -> str:
+        """The attribute of nixpkgs that has the packages of its Python."""
+        return self.pin.python_set(self.release.python.version)
+
+    @property
+    def config(self) -> tuple[str, ...]:
+        """The options that are true in the config of its nixpkgs."""
+        support = ("cudaSupport",) if self.gpu else ()
+        return (*self.release.nixpkgs.config, *self.effects.config, *support)
 
     @property
     def driver(self) -> str:
@@ -307,12 +481,19 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def _suffix(self) -> str:
         names = self.release.names
-        return f"{names.gpu}-{self.id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"
+        if self.group.kind == "mps":
+            return names.mps
+        return f"{names.gpu}-{self.short_id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"
 
     @property
     def package(self) -> str:
         """The Flox package name, which is also the stem of the recipe's file name."""
         return f"{self.release.names.package}-{self._suffix}"
+
+    @property
+    def attribute(self) -> str:
+        """The package name; with that of the release if another release has the same package."""
+        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
 
     @property
     def pname(self) -> str:
@@ -344,11 +525,12 @@ class Variant(Struct, frozen=True, kw_only=True):
         return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
-    def untaken_hashes(self) -> tuple[str, ...]:
-        """The tables of its sources that have no hash yet. Without all, it cannot be built."""
-        patch = self.release.magma_patch if self.gpu else None
-        hashes = {"torch": self.release.torch.hash, "magma_patch": patch.hash if patch else "-"}
-        return tuple(table for table, hash_ in hashes.items() if not hash_)
+    def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
+        """The names and places of its sources that have no hash yet: without, no build begins."""
+        torch, patches = self.release.torch, self.effects.patches
+        is_missing = not (torch.is_of_pin or torch.hash)
+        missing = (("torch", f"release.{self.release_name}.torch"),) if is_missing else ()
+        return (*missing, *(("patch", f"patch {p.name}") for p in patches if not p.hash))
 
     @property
     def builder_features(self) -> tuple[str, ...]:
@@ -381,6 +563,9 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     releases: dict[str, Release]
     gpus: dict[str, GpuArchitecture]
     cpus: dict[str, CpuIsa]
+    pins: dict[str, Pin]
+    patches: dict[str, Patch]
+    rules: tuple[Rule, ...]
     builders: tuple[Builder, ...]
     work: Work | None
     variants: tuple[Variant, ...]

@@ -33,9 +33,8 @@ class Seed(Struct, frozen=True, kw_only=True):
 def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
 
-    The keys are package names. Each ISA is made from a variant with a GPU architecture of its own
-    and the reverse, so that no builder compiles both objects of one variant; a variant that no
-    machine can run is taken last. Pass all variants of the matrix: the seeds of a variant must not
+    The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
+    of its own. A variant that no machine can run is taken last. Pass all variants of the matrix: the seeds of a variant must not
     depend on what else is selected.
     """
     blocks: dict[_Place, list[Variant]] = {}
@@ -56,7 +55,7 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
                     (place, "cuda", gpu_key), Seed(kind="cuda", key=gpu_key, variant=variant)
                 )
     return {
-        variant.package: found
+        variant.attribute: found
         for variant in everything
         if (
             found := tuple(

@@ -58,7 +58,9 @@ def evaluate(
     if not recipes:
         return DerivationSet({}, {})
     release = quoting.literal(str(root.resolve() / "release.nix"))
-    names = " ".join(f"{quoting.literal(p)} = {quoting.literal(n)};" for p, n in by_path.items())
+    names = " ".join(
+        f"{quoting.literal(v.path)} = {quoting.literal(v.attribute)};" for v in variants
+    )
     shared = f"{{ release = {release}; names = {{ {names} }}; }}" if share else "null"
     run = nix_evaluation.run_recipes(
         recipes,

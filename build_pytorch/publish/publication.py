@@ -192,7 +192,10 @@ def carry_out(
     variant, package = decided.variant, decided.package
     system = result.variant.cpu.platform
     told = [] if system == this_system() else ["--system", system]
-    argv = ["flox", "publish", *(["-o", organization] if organization else []), *told, package]
+    folder = result.variant.release.environment
+    place = [] if folder == "." else ["--dir", folder]
+    owner = ["-o", organization] if organization else []
+    argv = ["flox", "publish", *place, *owner, *told, package]
     say(f"$ {' '.join(argv)}")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")
@@ -205,7 +208,7 @@ def carry_out(
     event = ledger.Published(
         at=ledger.now(),
         release=result.variant.release_name,
-        variant=variant,
+        variant=result.variant.short_id,
         digest=result.digest,
         organization=organization,
         output=result.output,

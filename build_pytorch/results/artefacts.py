@@ -44,8 +44,13 @@ def absence(root: Path, variant: Variant) -> str:
 
 
 def link(root: Path, variant: Variant) -> Path:
-    """Return the path of a variant's result link."""
-    return root / f"result-{variant.package}"
+    """Return the path of a variant's result link: at the root, or in its Flox environment.
+
+    Flox puts the link into the environment of the package; the newer one of two links counts.
+    """
+    name = f"result-{variant.package}"
+    found = [root / name, root / variant.release.environment / name]
+    return max(found, key=lambda path: path.lstat().st_mtime if os.path.lexists(path) else 0.0)
 
 
 def target(path: Path) -> str:

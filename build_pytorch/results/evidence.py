@@ -75,7 +75,7 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
         variant.package: _result(
             variant,
             recipe_digest(root, variant),
-            events.get((variant.release_name, variant.id), []),
+            events.get((variant.release_name, variant.short_id), []),
             target if (target := targets[variant.package]) in present else "",
         )
         for variant in variants
@@ -117,14 +117,14 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.package}-{stamp}Z.json"
     book, event, origin = Ledger(root), None, None
     if artefact:
-        subject, output = (variant.release_name, variant.id), str(artefact.output)
+        subject, output = (variant.release_name, variant.short_id), str(artefact.output)
         events = [event for event in book.events() if event.subject == subject]
         origin = _origin(events, recipe_digest(root, variant), output)
         if origin is not None and outcome != "not run":
             event = Tested(
                 at=moment,
                 release=variant.release_name,
-                variant=variant.id,
+                variant=variant.short_id,
                 digest=origin,
                 by=test,
                 outcome=outcome,

@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
-from build_pytorch.matrix.compatibility import missing_cpu_flags, runs_on, sm_code
+from build_pytorch.matrix import compatibility
+from build_pytorch.matrix.compatibility import missing_cpu_flags, sm_code
 from build_pytorch.matrix.model import Variant
 from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
 
@@ -42,7 +43,7 @@ def judge(report: SmokeReport, variant: Variant) -> Judgement:
             return Judgement(outcome="skipped", reasons=(mismatch,), notes=(error,))
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
     gpu = report.gpu if variant.gpu else None
-    fit = runs_on(variant.gpu.capability, gpu.capability) if variant.gpu and gpu else None
+    fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
     bad_cpu = [] if mismatch else [*_wrong_kernels(report, variant), *_bad_tests(report, "cpu")]
     bad_gpu = list(_bad_tests(report, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
@@ -67,9 +68,9 @@ def _by_gpu(report: SmokeReport, variant: Variant) -> tuple[Outcome, *tuple[str,
         return ("passed",)
     if report.gpu is None:
         return "skipped", _no_gpu(report, variant)
-    wanted = variant.gpu.capability
+    wanted = variant.gpu.arch_list
     here = f"{report.gpu.name} ({report.gpu.capability})"
-    match runs_on(wanted, report.gpu.capability):
+    match compatibility.fit(variant.gpu, report.gpu.capability):
         case "exact":
             return ("passed",)
         case "compatible":
@@ -111,10 +112,11 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         return
     if release.cuda and torch.cuda != release.cuda.version:
         yield f"is built with CUDA {torch.cuda}, not {release.cuda.version}"
-    wanted = sm_code(variant.gpu.capability)
-    if torch.arch_list != (wanted,):
+    codes = [sm_code(capability) for capability in variant.gpu.capabilities]
+    codes += [codes[-1].replace("sm_", "compute_")] if variant.gpu.ptx else []
+    if set(torch.arch_list) != set(codes):
         found = " ".join(torch.arch_list) or "nothing"
-        yield f"is built for {found}, not for {wanted} alone"
+        yield f"is built for {found}, not for {' '.join(codes)} alone"
     if not torch.magma:
         yield "is built without MAGMA"
 
@@ -187,9 +189,9 @@ def _notes(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield hints that do not change the outcome."""
     if "+" in report.torch.version:
         yield f"PyTorch reports its version as {report.torch.version}"
-    if variant.gpu and report.gpu and report.gpu.capability != variant.gpu.capability:
+    if variant.gpu and report.gpu and report.gpu.capability not in variant.gpu.capabilities:
         for gpu in report.cuda.devices:
-            if gpu.capability == variant.gpu.capability:
+            if gpu.capability in variant.gpu.capabilities:
                 yield f"--device {gpu.index} is {gpu.name} ({gpu.capability}), which fits"
     skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
     for test in report.declared:

@@ -28,6 +28,7 @@ API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
 TOKEN_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 
 NIXPKGS: Final = ("NixOS", "nixpkgs")
+PYTORCH: Final = ("pytorch", "pytorch")
 BRANCH: Final = "nixos-unstable"
 
 _CONNECT_SECONDS: Final = 10
@@ -154,12 +155,13 @@ def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
     github = GitHub()
     for name, release in matrix.releases.items():
         ours = release.torch.version
-        newest = newest_version(github.releases(release.torch.owner, release.torch.repo))
+        owner, repo = release.torch.owner or PYTORCH[0], release.torch.repo or PYTORCH[1]
+        newest = newest_version(github.releases(owner, repo))
         is_newer = newest is not None and Version(newest) > Version(ours)
         yield UpstreamVersion(
             release=name, name="torch", ours=ours, newest=newest or "?", newer=is_newer
         )
-        ours = release.nixpkgs.rev
+        ours = matrix.pins[release.nixpkgs.pin].rev
         rev, date = github.head(*NIXPKGS, BRANCH)
         yield UpstreamVersion(
             release=name, name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date

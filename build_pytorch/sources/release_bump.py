@@ -87,39 +87,65 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
         raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {target.nixpkgs}")
 
 
-def values(name: str, release: Release, target: BumpTarget) -> Iterator[tuple[Trail, Value]]:
+def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trail, Value]]:
     """Yield every value of matrix.toml that follows from the target. Pure.
 
-    Raises BuildPytorchError for a CUDA version and a release without CUDA.
+    Raises BuildPytorchError for a CUDA version and a release without CUDA, for a PyTorch and a
+    release with the torch of its pin, and for a pin that other releases have as well.
     """
     at: Trail = ("release", name)
+    release = matrix.releases[name]
     names, notes = release.names, release.notes
     if target.torch:
+        if release.torch.is_of_pin:
+            what = f"--torch: release {name} has the torch of its pin"
+            raise BuildPytorchError(f"{what}; move it with --nixpkgs, or give it a source")
         old, new = minor_version(release.torch.version), minor_version(target.torch)
         yield (*at, "torch", "version"), target.torch
         yield (*at, "torch", "rev"), f"v{target.torch}"
         yield (*at, "names", "pname"), names.pname.replace(digits(old), digits(new))
-        notes = notes.replace(old, new)
+        notes = notes and notes.replace(old, new)
     if target.nixpkgs:
-        retired = [*release.nixpkgs.retired, release.nixpkgs.rev]
-        yield (*at, "nixpkgs", "rev"), target.nixpkgs
-        yield (*at, "nixpkgs", "retired"), [rev for rev in retired if rev != target.nixpkgs]
+        yield from _pin_values(matrix, name, target.nixpkgs)
     if target.cuda:
         if release.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
         old, new = release.cuda.version, target.cuda
-        yield (*at, "cuda", "version"), new
-        is_exact = release.cuda.package_set.count("_") > 1
-        suffix = underscored(new) if is_exact else new.split(".")[0]
-        yield (*at, "cuda", "package_set"), f"cudaPackages_{suffix}"
+        yield from _cuda_values(matrix, name, new)
         old_name, new_name = f"cuda{underscored(old)}", f"cuda{underscored(new)}"
         yield (*at, "names", "gpu"), names.gpu.replace(old_name, new_name)
         for index, entry in enumerate(release.cleanup):
             if entry.action != "delete" and old_name in entry.file:
                 yield (*at, "cleanup", index, "file"), entry.file.replace(old_name, new_name)
-        notes = notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
-    if notes != release.notes:
+        notes = notes and notes.replace(f"cuda{old.split('.')[0]}", f"cuda{new.split('.')[0]}")
+    if notes and notes != release.notes:
         yield (*at, "notes"), notes
+
+
+def _cuda_values(matrix: Matrix, name: str, version: str) -> Iterator[tuple[Trail, Value]]:
+    """Yield the CUDA of a release. A package set named by the major version is that of the pin."""
+    release = matrix.releases[name]
+    at, key = ("release", name, "cuda"), release.nixpkgs.pin
+    is_exact = release.cuda is not None and release.cuda.package_set.count("_") > 1
+    suffix = underscored(version) if is_exact else version.split(".", maxsplit=1)[0]
+    package_set = f"cudaPackages_{suffix}"
+    yield (*at, "version"), version
+    yield (*at, "package_set"), package_set
+    if matrix.pins[key].cuda.get(package_set) != version:
+        yield ("pin", key, "cuda", package_set), version
+
+
+def _pin_values(matrix: Matrix, name: str, rev: str) -> Iterator[tuple[Trail, Value]]:
+    """Yield the values of another revision. Raises BuildPytorchError for a shared pin."""
+    nixpkgs = matrix.releases[name].nixpkgs
+    key = nixpkgs.pin
+    others = [n for n, r in matrix.releases.items() if r.nixpkgs.pin == key and n != name]
+    if others:
+        what = f"--nixpkgs: pin {key} is also the pin of release {', '.join(others)}"
+        raise BuildPytorchError(f"{what}; add a pin to matrix.toml and name it")
+    retired = [*nixpkgs.retired, matrix.pins[key].rev]
+    yield ("pin", key, "rev"), rev
+    yield ("release", name, "nixpkgs", "retired"), [each for each in retired if each != rev]
 
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
@@ -139,7 +165,9 @@ def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[st
     release = matrix.releases[name]
     (source,) = (s for s in sources(matrix, ("nixpkgs",)) if s.release == name)
     wanted = {"Python": release.python.version}
-    attributes = {"Python": "pkgs.python3.pythonVersion or null"}
+    pin = matrix.pins[release.nixpkgs.pin]
+    interpreter = pin.python_set(release.python.version).removesuffix("Packages")
+    attributes = {"Python": f"pkgs.{interpreter}.pythonVersion or null"}
     if release.cuda:
         cuda_set = f"pkgs.{quoting.attribute(release.cuda.package_set)}"
         wanted["CUDA"] = release.cuda.version
@@ -154,7 +182,7 @@ def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[st
             other = f"{what} {found[what]}" if found[what] else f"no {what}"
             where = f" in {release.cuda.package_set}" if what == "CUDA" and release.cuda else ""
             fix = "move to a nixpkgs that has it with --nixpkgs REV"
-            yield f"nixpkgs {release.nixpkgs.rev} has {other}{where}, not {version}; {fix}"
+            yield f"nixpkgs {pin.rev} has {other}{where}, not {version}; {fix}"
 
 
 def _evaluated(
@@ -194,7 +222,7 @@ def plan(old: Matrix, new: Matrix, name: str, root: Path) -> list[Change]:
             changes.append(Change(path=path, action=action, reason=reason, old=data))
     planned = docs.plan(new, texts, tree)
     page, moved = old.releases[name].notes, new.releases[name].notes
-    if page != moved:
+    if page and moved and page != moved:
         planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
         planned += docs.moved(texts, tree, page, moved)
     return [*changes, *planned]
@@ -228,11 +256,11 @@ def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
         yield "check whether the new PyTorch still needs each fix of the build notes"
         yield "update the prose of the build notes, which names the old version"
         yield f"check whether the nixpkgs pin has PyTorch {target.torch} itself"
-    if target.nixpkgs and release.magma_patch:
-        name = release.magma_patch.name
-        yield f"if the new pin already has {name}, remove release.*.magma_patch"
+    if target.nixpkgs:
+        pin = f"pin.{release.nixpkgs.pin}"
+        yield f"check torch, python, cuda and has of {pin}: they describe the earlier revision"
     if target.cuda:
         yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
-        yield "check that release.*.cuda.fixes and the MAGMA patch fit this CUDA"
+        yield f"check that pin {release.nixpkgs.pin} has this CUDA, and that the rules fit it"
         yield "check the name of the release's tables, which may contain the old CUDA"
     yield "build one variant before the others"

@@ -12,21 +12,17 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import Matrix, Nixpkgs, Release, Trail
+from build_pytorch.matrix.model import Matrix, Pin, Trail
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 """Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
 
 
-KINDS: Final = {
-    "torch": ("hash", "rev"),
-    "nixpkgs": ("sha256", "rev"),
-    "magma_patch": ("hash", "url"),
-}
-"""The tables of a release that have a hash, with two keys: that of the hash, and that of the
-revision or URL that the hash must belong to. The key of the hash with `_of` added has the one that
-it was taken for."""
+KINDS: Final = {"torch": ("hash", "rev"), "nixpkgs": ("sha256", "rev"), "patch": ("hash", "url")}
+"""The names of sources with two keys of their tables: that of the hash, and that of the revision or
+URL that the hash must belong to. The key of the hash with `_of` added has the one that it was taken
+for."""
 
 
 FAKE: Final = "sha256-" + "A" * 43 + "="
@@ -81,7 +77,7 @@ def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
 
     Raises BuildPytorchError for a name that no release has.
     """
-    found = [s for name, release in matrix.releases.items() for s in _of(name, release)]
+    found = list(_sources(matrix))
     names = list(dict.fromkeys(source.name for source in found))
     for name in only:
         if name not in names:
@@ -90,25 +86,38 @@ def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
     return [source for source in found if not only or source.name in only]
 
 
-def _of(name: str, release: Release) -> Iterator[Source]:
-    for table, (hash_key, taken_for) in KINDS.items():
-        values: Any = getattr(release, table)
-        if values is None:
-            continue
-        url, arguments = _request(values)
-        yield Source(
-            name=table,
-            release=name,
-            function=values.fetcher,
-            arguments=arguments,
-            url=url,
-            rev=str(arguments.get("rev", "")),
-            pin=_tarball(release.nixpkgs),
-            hash=getattr(values, hash_key),
-            taken_for=getattr(values, taken_for),
-            recorded=getattr(values, f"{hash_key}_of"),
-            trail=("release", name, table, hash_key),
-        )
+def _sources(matrix: Matrix) -> Iterator[Source]:
+    """Yield the torch and the pin of each release, each once, then the patches."""
+    first: dict[str, str] = {}
+    for name, release in matrix.releases.items():
+        pin = matrix.pins[key := release.nixpkgs.pin]
+        base = matrix.releases[release.like].torch if release.like else None
+        if not release.torch.is_of_pin and release.torch != base:  # not an inherited one
+            yield _source("torch", name, release.torch, pin, ("release", name, "torch"))
+        if first.setdefault(key, name) == name:
+            yield _source("nixpkgs", name, pin, pin, ("pin", key))
+    for key, patch in matrix.patches.items():
+        users = [v for v in matrix.variants if patch in v.effects.patches]
+        user = users[0] if users else matrix.variants[0]
+        yield _source("patch", user.release_name, patch, user.pin, ("patch", key))
+
+
+def _source(name: str, release: str, values: Any, pin: Pin, table: Trail) -> Source:  # noqa: ANN401
+    hash_key, taken_for = KINDS[name]
+    url, arguments = _request(values)
+    return Source(
+        name=name,
+        release=release,
+        function=values.fetcher,
+        arguments=arguments,
+        url=url,
+        rev=str(arguments.get("rev", "")),
+        pin=_tarball(pin),
+        hash=getattr(values, hash_key),
+        taken_for=getattr(values, taken_for),
+        recorded=getattr(values, f"{hash_key}_of"),
+        trail=(*table, hash_key),
+    )
 
 
 def _request(values: Any) -> tuple[str, dict[str, str | bool]]:  # noqa: ANN401 - any such table
@@ -125,8 +134,8 @@ def _request(values: Any) -> tuple[str, dict[str, str | bool]]:  # noqa: ANN401 
             return url, {"name": values.name, "url": url}
 
 
-def _tarball(nixpkgs: Nixpkgs) -> str:
-    return f"{_github()}/NixOS/nixpkgs/archive/{nixpkgs.rev}.tar.gz"
+def _tarball(pin: Pin) -> str:
+    return f"{_github()}/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
 
 
 def _github() -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, paths, process
+from build_pytorch.matrix.field_types import Kind
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
@@ -200,7 +201,7 @@ class Subjects(Struct, frozen=True, kw_only=True):
     """
 
     each: Callable[[Context], Iterable[tuple[str, tuple[Any, ...] | str]]]
-    kind: Literal["gpu", "cpu-only"] | None = None
+    kind: Kind | None = None
     needs_all: bool = False
     prepare: Callable[[Context], None] | None = None
 

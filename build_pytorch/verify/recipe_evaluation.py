@@ -96,10 +96,17 @@ class Evaluation(msgspec.Struct, dict=True):
     results: dict[str, EvaluatedRecipe] = {}
     warnings: dict[str, list[str]] = {}
 
+    catalogs: dict[str, str] = {}
+    """The catalog of each recipe."""
+
+    def first_like(self, result: EvaluatedRecipe) -> str | None:
+        """Return the first recipe of the same catalog with the derivation of a result."""
+        return self._first.get((self.catalogs.get(result.id), result.drv_path))
+
     @functools.cached_property
-    def first_by_derivation(self) -> dict[str | None, str]:
-        """The first recipe of each derivation path."""
-        return {r.drv_path: r.id for r in reversed(self.results.values()) if r.drv_path}
+    def _first(self) -> dict[tuple[str | None, str | None], str]:
+        found = [((self.catalogs.get(r.id), r.drv_path), r.id) for r in self.results.values()]
+        return {key: name for key, name in reversed(found) if key[1]}
 
 
 def prepare(context: Context) -> None:
@@ -125,7 +132,7 @@ def evaluated(context: Context) -> Evaluation:
         return Evaluation("Nix is not installed")
     start, wait = functools.partial(_start, context), functools.partial(_wait, context)
     run = nix_evaluation.run_recipes(recipes, start, wait, running)
-    done = Evaluation()
+    done = Evaluation(catalogs={v.path: v.release.catalog for v in context.variants})
     if run.result.code == 0:
         said = run.result.stderr
         if any(variant.untaken_hashes for variant in context.variants):
@@ -175,6 +182,7 @@ def _start(
   announce = true;
   catch = {quoting.literal(catch)};
   offline = {quoting.literal(not context.pinned)};
+  revisions = builtins.fromJSON {quoting.literal(_revisions(context))};
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
@@ -190,14 +198,22 @@ def _start(
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 
 
+def _revisions(context: Context) -> str:
+    """Return what the model of nixpkgs has to know of each revision, as JSON."""
+    fields = ("torch", "python", "cuda", "has")
+    pins = context.matrix.pins.values()
+    return json.dumps({pin.rev: {name: getattr(pin, name) for name in fields} for pin in pins})
+
+
 def _pin_name(variant: Variant) -> str:
     """Return the name of the pinned torch to compare a variant with."""
-    return f"{variant.release_name}-{variant.cpu.platform}-{'gpu' if variant.gpu else 'cpu'}"
+    parts = [variant.release.nixpkgs.pin, variant.cpu.platform, variant.python_set]
+    return "-".join([*parts, variant.cuda.package_set if variant.cuda else "cpu"])
 
 
 def _pinned_torch(variant: Variant) -> str:
     """Return Nix code for the torch of the pinned nixpkgs, with the CUDA of the release only."""
-    pin, cuda = variant.release.nixpkgs, variant.cuda
+    pin, cuda = variant.pin, variant.cuda
     url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
     sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
     overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
@@ -206,7 +222,7 @@ def _pinned_torch(variant: Variant) -> str:
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
     overlays = [ {overlay} ];
-  }}).python3Packages.torch.override {{ cudaSupport = {support}; }}"""
+  }}).{variant.python_set}.torch.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(

@@ -20,6 +20,7 @@ class Category(NamedTuple):
 
 
 CATEGORIES: Final = {
+    "matrix": Category("Whether the rules of matrix.toml are needed and agree.", ("matrix_rules",)),
     "text": Category(
         "Which recipe files exist, and their text. Works on any file, however broken.",
         ("text_files", "text_contents", "text_mistakes"),

@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROJECT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(PROJECT), str(PROJECT / "tests")]
+
+from one_release import first_release  # noqa: E402 - beside the tests
 
 BARE = """
 import sys; sys.path.insert(0, ".")
@@ -107,18 +110,23 @@ def main() -> None:
 
 def measure(folder: Path, runs: int, variants: int) -> list[Row]:
     """Take every comparison below a temporary folder."""
-    small = copy_project(folder / "small")
-    large = copy_project(folder / "large")
+    one = first_release((PROJECT / "matrix.toml").read_text())
+    small, large, lines = (copy_project(folder / name) for name in ("small", "large", "lines"))
+    (small / "matrix.toml").write_text(one)
     releases = -(-variants // 44)
-    (large / "matrix.toml").write_text(synthetic((PROJECT / "matrix.toml").read_text(), releases))
-    shutil.rmtree(large / ".flox/pkgs")
+    (large / "matrix.toml").write_text(synthetic(one, releases))
+    shutil.copy(PROJECT / "examples/all-lines/matrix.toml", lines / "matrix.toml")
+    for root in (small, large, lines):
+        shutil.rmtree(root / "releases")
+    for root in (large, lines):
+        shutil.rmtree(root / ".flox/pkgs")
     empty = folder / "empty"
     empty.mkdir()
     (empty / "noxfile.py").write_text(EMPTY_SESSION)
-    for root in (small, large):
+    for root in (small, large, lines):
         (root / "bare.py").write_text(BARE)
         run(invoke(root, "all"))
-    made = sum(1 for _ in large.rglob(".flox/pkgs/*.nix"))
+    made, of_lines = (sum(1 for _ in r.rglob(".flox/pkgs/*.nix")) for r in (large, lines))
     session: Command = (python("nox", "-s", "empty"), empty)
     # The same in this project's noxfile, whose sessions have to be known before one can run.
     own_noxfile = small / "noxfile.py"
@@ -178,6 +186,20 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
             script(large),
             max(3, runs // 3),
             aim="1.5",
+        ),
+        compare(
+            f"invoke all, the {of_lines} of examples/all-lines / 44 variants",
+            invoke(lines, "all"),
+            invoke(small, "all"),
+            max(3, runs // 3),
+            aim="at most 3 s",
+        ),
+        compare(
+            f"invoke verify, text, syntax, evaluation, those {of_lines} / 44 variants",
+            invoke(lines, "verify", *THREE),
+            invoke(small, "verify", *THREE),
+            max(3, runs // 3),
+            aim="at most 5 s",
         ),
         compare(
             f"nox -s verify, {made} variants / 44 variants",
@@ -284,7 +306,7 @@ def synthetic(text: str, releases: int) -> str:
     release = text[start:end]
     copies = [
         release.replace("release.cuda13_0", f"release.r{number}")
-        .replace('folder = "', f'folder = "r{number}/')
+        .replace('folder = "', f'catalog = "r{number}"\nfolder = "r{number}/')
         .replace('notes = "docs/explanation/', f'notes = "docs/explanation/r{number}-')
         .replace('hash = "sha256-RK', f'hash = "sha256-{number:02}')  # each builds its own source
         for number in range(releases)

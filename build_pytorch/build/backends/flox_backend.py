@@ -33,5 +33,8 @@ class FloxBackend(BuildBackend):
         """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""
         del jobs
         config = os.environ.get("NIX_CONFIG", "")
-        argv = ["flox", "build", steps[0].variant.package]
+        variant = steps[0].variant
+        folder = variant.release.environment
+        place = [] if folder == "." else ["--dir", folder]
+        argv = ["flox", "build", *place, variant.package]
         return BuildCommand(argv, {"NIX_CONFIG": f"{config}\ncores = {cores}"})

@@ -22,7 +22,7 @@ class NixBackend(BuildBackend):
         variant = steps[0].variant
         link = artefacts.link(self.settings.root, variant).name
         if self.settings.share:
-            argv = store.build_shared_argv(variant.package, link, cores)
+            argv = store.build_shared_argv(variant.attribute, link, cores)
         else:
             argv = store.build_argv(variant.path, link, cores)
         return BuildCommand(argv, hidden=with_json_log(()))

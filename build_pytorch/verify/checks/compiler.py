@@ -82,9 +82,10 @@ def _start_nvcc(context: Context) -> None:
 
 def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
-        (v.gpu_key, v.gpu.capability, v.cuda.version)
+        (v.gpu_key, capability, v.cuda.version)
         for v in context.variants
         if v.gpu_key and v.gpu and v.cuda
+        for capability in v.gpu.capabilities
     }
     reason, version, codes = _nvcc_output(context)
     for key, capability, cuda in sorted(wanted):

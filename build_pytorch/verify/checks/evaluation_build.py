@@ -38,10 +38,12 @@ _STUB_BY_NAME: Final = (
     word="cmakeFlags",
 )
 def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = [f"-DTORCH_BUILD_VERSION={variant.release.torch.version}"]
+    torch = variant.release.torch
+    wanted = [] if torch.is_of_pin else [f"-DTORCH_BUILD_VERSION={torch.version}"]
+    wanted += variant.effects.cmake_flags
     if cuda := variant.cuda:
         wanted.append(f"-DCUDA_VERSION={cuda.version}")
-        if "cccl-shim" in cuda.fixes:
+        if _has_fix(variant, "cccl-shim"):
             wanted.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
     else:
         wanted.append("-DUSE_CUDA=OFF")
@@ -54,6 +56,31 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
                 yield Finding(f"{other} among cmakeFlags", flag)
     if not any("CUDAToolkit_VERSION" in flag for flag in flags):
         yield Finding("cmakeFlags without those of nixpkgs", "oldAttrs' ++ [ ... ]")
+    for flag in flags if facts.value("nixpkgs") else ():  # flags of a real nixpkgs are unknown
+        if flag not in wanted and not flag.startswith(_FLAGS_OF_NIXPKGS):
+            yield Finding(f"{flag} among cmakeFlags", "no flag that no rule asks for")
+
+
+_FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
+
+
+@CHECKS.add(
+    id="eval-environment",
+    title="The switches of the build are those of the rules",
+    why="A missing switch builds code that the GPU or CPU cannot run; another one drops a library.",
+    fix="export the variables of the rules in preConfigure, and no other USE_...",
+    word="preConfigure",
+)
+def _environment(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    script = facts.shell("preConfigure")
+    found = dict(re.findall(r"(?m)^\s*(?:export )?(\w+)=[\"']?([^\"'\n]*)", script))
+    wanted = variant.effects.environment
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            yield Finding(f"{name}={found.get(name, '')}", f"export {name}={value}")
+    for name, value in found.items():
+        if name.startswith("USE_") and name not in wanted and name != "USE_CUDA":
+            yield Finding(f"{name}={value}", f"no {name}: no rule asks for it")
 
 
 @CHECKS.add(
@@ -111,7 +138,7 @@ def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 def _has_fix(variant: Variant, name: str) -> bool:
-    return variant.cuda is not None and name in variant.cuda.fixes
+    return name in variant.effects.fixes
 
 
 @CHECKS.add(
@@ -124,6 +151,11 @@ def _has_fix(variant: Variant, name: str) -> bool:
 def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
     script = facts.shell("preConfigure")
     version = variant.release.torch.version
+    if variant.release.torch.is_of_pin:
+        for word in ("PYTORCH_BUILD_VERSION", "version.txt"):
+            if word in script:
+                yield Finding(f"{word} in preConfigure", f"the {version} of nixpkgs")
+        return
     export = r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)"
     yield from equal("PYTORCH_BUILD_VERSION", _last(export, script, "(of nixpkgs)"), version)
     echo = r"^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt"
@@ -163,7 +195,7 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="MAX_JOBS",
 )
 def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    jobs = variant.release.build.max_jobs
+    jobs = variant.effects.max_jobs
     script = facts.shell("preConfigure")
     yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))

@@ -51,15 +51,14 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     id="eval-names",
     title="name, pname and version are those of the variant",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
-    fix="replace torch in python3Packages by the overlay, and override that torch",
+    fix="override torch in the package set of the release's Python; an overlay has to use that set",
     word="pname",
 )
 def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     version = variant.release.torch.version
     yield from facts.expect({"pname": variant.pname, "version": version})
-    # The prefix is the Python of nixpkgs; offline, it is that of the model.
-    name = facts.text("name").partition("-")[2]
-    yield from equal("name", name, f"{variant.pname}-{version}")
+    python = f"python{variant.release.python.version}"
+    yield from equal("name", facts.text("name"), f"{python}-{variant.pname}-{version}")
 
 
 @CHECKS.add(
@@ -70,7 +69,7 @@ def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="fetchTarball",
 )
 def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    pin = variant.release.nixpkgs
+    pin = variant.pin
     url = facts.value("nixpkgs.url")
     if url is None:
         return  # only the model records the nixpkgs of a package
@@ -88,6 +87,10 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
 )
 def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
     torch = variant.release.torch
+    if torch.is_of_pin:
+        if facts.text("src.owner") or facts.text("src.url"):
+            yield Finding(f"src of {facts.text('src.owner')}", "the source of the pin's torch")
+        return
     wanted = {"src.owner": torch.owner, "src.repo": torch.repo, "src.hash": torch.hash}
     yield from facts.expect({**wanted, "src.fetchSubmodules": torch.submodules})
     yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), torch.rev)
@@ -95,13 +98,16 @@ def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-patches",
-    title="torch is built without the patches of nixpkgs",
-    why="They are for the version that nixpkgs ships and do not apply.",
-    fix="patches = [];",
+    title="torch has the patches of nixpkgs if and only if it is the torch of nixpkgs",
+    why="They are for the version that nixpkgs ships and do not apply to another one.",
+    fix="patches = []; with a source of its own, nothing with the torch of the pin",
     word="patches",
 )
-def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
-    yield from facts.expect({"patches": []})
+def _patches(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if not variant.release.torch.is_of_pin:
+        yield from facts.expect({"patches": []})
+    elif not facts.list("patches"):
+        yield Finding("patches = []", "the patches of the pin's torch")
 
 
 @CHECKS.add(
@@ -112,14 +118,10 @@ def _patches(_: Variant, facts: Facts) -> Iterator[Finding]:
     word="passthru",
 )
 def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = {
-        "passthru.gpuArch": variant.gpu.capability if variant.gpu else None,
-        "passthru.cpuISA": variant.cpu_key,
-        "passthru.blasProvider": "cublas" if variant.gpu else "openblas",
-    }
+    wanted: dict[str, object] = {f"passthru.{k}": v for k, v in variant.passthru.items()}
     yield from facts.expect(wanted)
     if variant.gpu:  # TorchVision and others compile for these
-        capabilities = {"passthru.cudaCapabilities": [variant.gpu.capability]}
+        capabilities = {"passthru.cudaCapabilities": list(variant.gpu.capabilities)}
         yield from facts.expect(capabilities, lenient=True)
 
 
@@ -149,7 +151,7 @@ def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
         if version != torch:
             yield Finding(f"PyTorch {version}", f"PyTorch {torch}")
     if cuda := variant.cuda:
-        for word, value in (("CUDA", cuda.version), ("driver", cuda.driver.split(".")[0])):
+        for word, value in (("CUDA", cuda.version), ("driver", variant.driver.split(".")[0])):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
 
@@ -211,7 +213,7 @@ def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]
     for variant in context.matrix.variants:
         version = variant.release.torch.version
         name, expected = f"{variant.pname}-{version}", variant.cpu.platform
-        drv = packages.pop(variant.package, {"name": "nothing", "system": "nothing"})
+        drv = packages.pop(variant.attribute, {"name": "nothing", "system": "nothing"})
         # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
         if drv["name"].partition("-")[2] != name or drv["system"] != expected:
             shown = f"{variant.package} = {drv['name']} for {drv['system']}"
@@ -223,12 +225,12 @@ def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]
 @CHECKS.add(
     RESULTS,
     id="eval-distinct",
-    title="Every variant is a build of its own",
+    title="Every variant is a build of its own in its catalog",
     why="A copy with only its comment changed builds the same thing twice.",
     fix="give each recipe its own GPU architecture and CPU ISA",
 )
 def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
-    first = evaluation.first_by_derivation.get(result.drv_path)
+    first = evaluation.first_like(result)
     if first not in {None, result.id}:
         yield Finding(f"the same derivation as {first}", "a build of its own")
 
@@ -266,10 +268,10 @@ def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="gpuTargets",
 )
 def _architectures(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    capability = variant.gpu.capability if variant.gpu else None
     if variant.gpu and facts["gpuTargets"] is not None:
-        yield from facts.expect({"gpuTargets": [capability]})
-    yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], capability)
+        yield from facts.expect({"gpuTargets": list(variant.gpu.targets)})
+    wanted = variant.gpu.arch_list if variant.gpu else None
+    yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], wanted)
 
 
 @CHECKS.add(
@@ -307,13 +309,11 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
         yield from facts.expect({"magma": None})
         return
-    patch = variant.release.magma_patch
-    wanted = facts.list("pin.magmaPatches")
-    if patch:
-        wanted = [*wanted, {"name": patch.name, "url": patch.url, "hash": patch.hash}]
+    patches = [{"name": p.name, "url": p.url, "hash": p.hash} for p in variant.effects.patches]
     if facts["magma"] is None:
         yield Finding("torch links no MAGMA", "a static MAGMA")
     else:
+        wanted = [*facts.list("pin.magmaPatches"), *patches]
         yield from facts.expect({"magma.static": True, "magma.patches": wanted})
 
 
@@ -321,7 +321,7 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
     id="eval-libraries",
     title="NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
     why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
-    fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if own_libraries is set",
+    fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if a rule has own-libraries",
     word="overlays",
 )
 def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
@@ -329,7 +329,7 @@ def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
         return
     code = variant.gpu.code
     nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
-    if variant.gpu.own_libraries:
+    if "own-libraries" in variant.effects.fixes:
         nccl = [*nccl, f"NVCC_GENCODE=-gencode=arch=compute_{code},code=sm_{code}"]
         magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
     yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)

@@ -105,18 +105,21 @@ def _reference(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="docs-listing",
-    title="docs/reference/variants.md lists every package once",
+    title="The page of each release lists each of its packages once",
     why="People copy package names from it.",
     fix="run `invoke phase5`",
 )
 def _listing(context: Context) -> Iterator[Finding]:
-    text = _read(context, [paths.VARIANTS_DOC])[paths.VARIANTS_DOC]
-    listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", text))
-    expected = Counter(variant.package for variant in context.matrix.variants)
-    for name in sorted(expected.keys() | listed.keys()):
-        if listed[name] != expected[name]:
-            found = f"{name} listed {listed[name]} times"
-            yield Finding(found, f"{expected[name]} times", path=paths.VARIANTS_DOC)
+    matrix = context.matrix
+    pages = {name: f"{paths.RELEASE_PAGES}/{name}.md" for name in matrix.releases}
+    texts = _read(context, list(pages.values()))
+    for name, page in pages.items():
+        listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", texts.get(page, "")))
+        expected = Counter(variant.package for variant in matrix.of_release(name))
+        for package in sorted(expected.keys() | listed.keys()):
+            if listed[package] != expected[package]:
+                found = f"{package} listed {listed[package]} times"
+                yield Finding(found, f"{expected[package]} times", path=page)
 
 
 @CHECKS.add(

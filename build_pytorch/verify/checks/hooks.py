@@ -96,19 +96,19 @@ def _key(variant: Variant, facts: Facts) -> str:
     texts = [facts.text(name) for name in hook_runs.NAMES]
     whole = "\0".join([*texts, repr(_wanted_environment(variant))])
     flags = variant.cpu.flags
-    capability = variant.gpu.capability if variant.gpu else ""
+    capability = variant.gpu.arch_list if variant.gpu else ""
     for value in (" ".join(flags), ",".join(flags), variant.gpu_label, capability):
         if value:
             whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
     code = variant.gpu and "codegen-condition" in _fixes(variant) and variant.gpu.code
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
-    others = (_fixes(variant), code, variant.release.build.max_jobs)
+    others = (_fixes(variant), code, variant.effects.max_jobs)
     whole = "\0".join([whole, *pinned, repr(others)])
     return _without_hashes(whole) or ""
 
 
 def _fixes(variant: Variant) -> tuple[str, ...]:
-    return variant.cuda.source_fixes(variant.gpu) if variant.cuda and variant.gpu else ()
+    return variant.source_fixes
 
 
 def _wanted_environment(variant: Variant) -> dict[str, str]:
@@ -116,13 +116,15 @@ def _wanted_environment(variant: Variant) -> dict[str, str]:
     flags = " ".join(variant.cpu.flags)
     wanted = dict.fromkeys(_FLAGS, FLAG)
     wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{flags} {FLAG}"
-    wanted["PYTORCH_BUILD_VERSION"] = variant.release.torch.version
+    if not variant.release.torch.is_of_pin:
+        wanted["PYTORCH_BUILD_VERSION"] = variant.release.torch.version
+    wanted |= variant.effects.environment
     if variant.cuda is None or variant.gpu is None:
         return wanted | {"USE_CUDA": "0"}
-    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.capability
+    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
     if variant.release.build.cuda_host_flags:
         wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
-    if "cccl-shim" in variant.cuda.fixes:
+    if "cccl-shim" in variant.effects.fixes:
         wanted |= {name: f"-I/build/cccl-compat {wanted[name]}" for name in _FLAGS}
     return wanted
 
@@ -157,7 +159,7 @@ def _ends(report: HookReport) -> Iterator[Finding]:
     word="NIX_BUILD_CORES",
 )
 def _jobs(report: HookReport) -> Iterator[Finding]:
-    most = report.variant.release.build.max_jobs
+    most = report.variant.effects.max_jobs
     for machine, run in zip(_MACHINES, report.runs, strict=True):
         wanted = str(min(machine.cores or machine.processors, most))
         for name in _JOBS:
@@ -212,9 +214,10 @@ def _files(report: HookReport) -> Iterator[Finding]:
     if not run.is_complete:
         return
     files = {name: text for name, text in run.files.items() if report.pin.files.get(name) != text}
-    version = variant.release.torch.version
-    if (found := files.pop("version.txt", "(not written)").strip()) != version:
-        yield Finding(f"version.txt: {found}", f"version.txt: {version}")
+    if not variant.release.torch.is_of_pin:
+        version = variant.release.torch.version
+        if (found := files.pop("version.txt", "(not written)").strip()) != version:
+            yield Finding(f"version.txt: {found}", f"version.txt: {version}")
     fixes = _fixes(variant)
     if "find-cuda-toolkit-stub" in fixes:
         yield from _stub(files.pop(hook_runs.STUB, run.files.get(hook_runs.STUB, "(not written)")))
@@ -226,7 +229,7 @@ def _files(report: HookReport) -> Iterator[Finding]:
         if report.other.is_complete and message not in report.other.output.split("\n"):
             found = f"no message if {hook_runs.CODEGEN} is of another version"
             yield Finding(found, message, lenient=True)
-    if variant.cuda and "cccl-shim" in variant.cuda.fixes:
+    if "cccl-shim" in variant.effects.fixes:
         yield from _links(files)
     for name in sorted(files):
         yield Finding(f"{name} changed", "a file that is as after the hooks of nixpkgs")

@@ -143,12 +143,12 @@ def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     id="overlay-count",
     title="The number of overlays is the one that the release needs",
     why="One too few means another CUDA, MAGMA or PyTorch; one too many hides one of them.",
-    fix="CUDA, MAGMA if the matrix changes it, PyTorch; without CUDA, PyTorch alone",
+    fix="CUDA if the variant has a GPU, MAGMA if a rule changes it, PyTorch if it is not the pin's",
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    gpu = variant.gpu
-    changes_magma = gpu and (variant.release.magma_patch is not None or gpu.own_libraries)
-    wanted = 1 if gpu is None else 2 + bool(changes_magma)
+    effects = variant.effects
+    wanted = (variant.gpu is not None) + bool(effects.patches or "own-libraries" in effects.fixes)
+    wanted += not variant.release.torch.is_of_pin
     lists = _captures(recipe).get("overlays", [])
     counts = [sum(child.type != "comment" for child in n.named_children) for n in lists]
     if counts != [wanted]:

@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec import structs
 
-from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import Variant
 from build_pytorch.verify import check
 from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
@@ -28,7 +27,7 @@ _LIST: Final = {
 }
 _STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
 _OVERRIDE: Final = re.compile(
-    r"python3Packages\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
+    r"(?P<python>python3\d*Packages)\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
@@ -48,13 +47,14 @@ def _lines_with(text: str, words: list[str]) -> list[int]:
     fix="restore the overlays, and keep their words out of comments",
 )
 def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    words, text = [f'version = "{variant.release.torch.version}"'], recipe.text
+    torch, text = variant.release.torch, recipe.text
+    words = [] if torch.is_of_pin else [f'version = "{torch.version}"']
     if variant.cuda:
         words.append(variant.cuda.package_set)
-    if variant.gpu and (patch := variant.release.magma_patch):
+    for patch in variant.effects.patches:
         words.append(patch.name)
         text = text.replace(patch.url, "")  # may contain the name
-    lines = _lines_with(text, words)
+    lines = _lines_with(text, words) if words else []
     if len(lines) != len(words):
         found = f"{len(lines)} lines with {' or '.join(words)}"
         yield Finding(found, f"exactly {len(words)}, one for each overlay", line=max([1, *lines]))
@@ -63,7 +63,7 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     CPU_RECIPES,
     id="cpu-pattern-lines",
-    title="CPU-only recipes have one overlay and no CUDA",
+    title="CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA",
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
@@ -82,12 +82,19 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
-    for release in context.matrix.releases.values():
-        own = [r for path, r in context.recipes.items() if path.startswith(f"{release.folder}/")]
-        for recipe, pin in itertools.product(own, release.nixpkgs.retired):
-            for line in _lines_with(recipe.text, [pin]):
-                found = f"the retired pin {pin}"
-                yield Finding(found, release.nixpkgs.rev, line=line, path=recipe.path)
+    matrix = context.matrix
+    paths = {variant.path: variant.release_name for variant in matrix.variants}
+    for name, release in matrix.releases.items():
+        # In a folder of two releases, each has its own retired pins.
+        own = [
+            recipe
+            for path, recipe in context.recipes.items()
+            if path.startswith(f"{release.folder}/") and paths.get(path, name) == name
+        ]
+        for recipe, rev in itertools.product(own, release.nixpkgs.retired):
+            for line in _lines_with(recipe.text, [rev]):
+                wanted = matrix.pins[release.nixpkgs.pin].rev
+                yield Finding(f"the retired pin {rev}", wanted, line=line, path=recipe.path)
 
 
 @CHECKS.add(
@@ -97,7 +104,7 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
     fix="import the pin that matrix.toml names",
 )
 def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    rev = variant.release.nixpkgs.rev
+    rev = variant.pin.rev
     if rev not in recipe.code:
         other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
         found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
@@ -111,8 +118,7 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
 )
 def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    config = variant.release.nixpkgs.config
-    wanted = config.gpu if variant.gpu else config.cpu
+    wanted = variant.config
     for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
         if match[1] not in wanted:
             found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
@@ -122,21 +128,19 @@ def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     GPU_RECIPES,
     id="magma-patch",
-    title="GPU recipes patch MAGMA if and only if the release has a patch",
+    title="GPU recipes patch MAGMA if and only if a rule does",
     why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
-    fix="make the MAGMA overlay agree with release.*.magma_patch",
+    fix="make the MAGMA overlay agree with the rules",
 )
 def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    patch = variant.release.magma_patch
-    if patch is None:
-        if variant.gpu and variant.gpu.own_libraries:
-            return  # MAGMA gets other flags there
-        expected = "the MAGMA of the pin: this release has no MAGMA patch"
+    patches = [patch for patch in variant.effects.patches if patch.package == "magma"]
+    if not patches and "own-libraries" not in variant.effects.fixes:  # it sets flags of MAGMA
+        expected = "the MAGMA of the pin: no rule changes it"
         yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
-        return
-    for part in (patch.name, patch.url, "fetchpatch"):
-        if part not in recipe.code:
-            yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
+    for patch in patches:
+        for part in (patch.name, patch.url, "fetchpatch"):
+            if part not in recipe.code:
+                yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
 
 
 @CHECKS.add(
@@ -151,6 +155,14 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), match[0], expected)
 
 
+def _own(variant: Variant) -> str:
+    """Return a pattern for the list of the variant's own capabilities."""
+    if variant.gpu is None or variant.gpu.is_single:
+        return r"\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]"
+    quoted = [re.escape(f'"{capability}"') for capability in variant.gpu.capabilities]
+    return rf"\[\s*{' '.join(quoted)}\s*\]"
+
+
 @CHECKS.add(
     id="cuda-switch",
     title="Only override and gpuTargets enable or disable CUDA",
@@ -161,7 +173,7 @@ def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
     pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b"
     # passthru may say for which capabilities other packages are built with this torch.
-    pattern += r"|cudaCapabilities\s*=(?!\s*\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]\s*;)"
+    pattern += rf"|cudaCapabilities\s*=(?!\s*{_own(variant)}\s*;)"
     if variant.gpu is None:
         pattern += r"|cudaSupport\s*=\s*true"
     expected = "CUDA enabled or disabled by override and gpuTargets alone"
@@ -177,8 +189,8 @@ def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if variant.gpu:
-        yield from _binding(recipe, "gpuArchSM", variant.gpu.capability)
-        yield from _binding(recipe, "gpuArchNum", digits(variant.gpu.capability))
+        yield from _binding(recipe, "gpuArchSM", variant.gpu.arch_list)
+        yield from _binding(recipe, "gpuArchNum", variant.gpu.code)
 
 
 @CHECKS.add(
@@ -252,14 +264,21 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
-        found = "no (python3Packages.torch.override { ... }).overrideAttrs"
+        found = f"no ({variant.python_set}.torch.override {{ ... }}).overrideAttrs"
         yield Finding(found, f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs")
         return
+    if match["python"] != variant.python_set:
+        yield recipe.finding(match.start(), match["python"], variant.python_set)
     support = _CUDA_SUPPORT.search(match["arguments"])
     if support is None or support[1] != wanted:
         found = f"cudaSupport = {support[1]}" if support else "no cudaSupport"
         yield recipe.finding(match.start(), found, f"cudaSupport = {wanted}")
     if variant.gpu is None:
+        return
+    if not variant.gpu.is_single:
+        if 'gpuTargets = lib.splitString ";" gpuArchSM;' not in match["arguments"]:
+            expected = 'gpuTargets = lib.splitString ";" gpuArchSM'
+            yield recipe.finding(match.start(), "other gpuTargets", expected)
         return
     targets = _LIST["gpuTargets"].search(match["arguments"])
     allowed = {"gpuArchSM", '"${gpuArchSM}"', f'"{variant.gpu.capability}"'}

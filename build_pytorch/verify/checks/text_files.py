@@ -26,9 +26,13 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     def _check(context: Context) -> Iterator[Finding]:
         paths = [PurePosixPath(path) for path in (*context.recipes, *context.unreadable)]
         for release_name, release in context.matrix.releases.items():
-            variants = context.matrix.of_release(release_name)
-            wanted = sum(variant.group.kind == kind for variant in variants)
-            others = {variant.package for variant in variants if variant.group.kind != kind}
+            own = [v for v in context.matrix.of_release(release_name) if v.group.kind == kind]
+            wanted, packages = len(own), {variant.package for variant in own}
+            others = {
+                variant.package
+                for variant in context.matrix.variants
+                if variant.release.folder == release.folder
+            } - packages
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.names.package}-{prefix}-"
             found = sum(
@@ -91,37 +95,46 @@ def _extra(context: Context) -> Iterator[Finding]:
     fix="run `invoke prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
-    for name, release in context.matrix.releases.items():
-        torch, nixpkgs, patch = release.torch, release.nixpkgs, release.magma_patch
-        hashes = [("torch", "hash_of", torch.hash, torch.hash_of, torch.rev)]
-        hashes.append(("nixpkgs", "sha256_of", nixpkgs.sha256, nixpkgs.sha256_of, nixpkgs.rev))
-        if patch:
-            hashes.append(("magma_patch", "hash_of", patch.hash, patch.hash_of, patch.url))
-        for kind, field, hash_, hash_of, wanted in hashes:
-            table, expected = f"release.{name}.{kind}", f"the hash of {wanted}"
-            fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
-            if hash_ and hash_of != wanted:
-                found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
-                yield context.matrix_finding(f"[{table}]", found, expected, fix)
-            elif not hash_ and kind != "nixpkgs":
-                found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
-                finding = context.matrix_finding(f"[{table}]", found, expected, fix)
-                yield structs.replace(finding, severity="warning")
+    matrix = context.matrix
+    hashes = [
+        ("torch", f"release.{name}.torch", "hash_of", torch.hash, torch.hash_of, torch.rev)
+        for name, release in matrix.releases.items()
+        if not (torch := release.torch).is_of_pin
+    ]
+    hashes += [
+        ("nixpkgs", f"pin.{key}", "sha256_of", pin.sha256, pin.sha256_of, pin.rev)
+        for key, pin in matrix.pins.items()
+    ]
+    hashes += [
+        ("patch", f"patch.{key}", "hash_of", patch.hash, patch.hash_of, patch.url)
+        for key, patch in matrix.patches.items()
+    ]
+    for kind, table, field, hash_, hash_of, wanted in hashes:
+        expected = f"the hash of {wanted}"
+        fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
+        if hash_ and hash_of != wanted:
+            found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
+            yield context.matrix_finding(f"[{table}]", found, expected, fix)
+        elif not hash_ and kind != "nixpkgs":
+            found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
+            finding = context.matrix_finding(f"[{table}]", found, expected, fix)
+            yield structs.replace(finding, severity="warning")
 
 
 def _no_suffix(suffix: str, why: str) -> None:
     @CHECKS.add(
         id=f"no-{suffix}-suffix",
-        title=f"No recipe is named -{suffix}",
+        title=f"No recipe is named -{suffix}, unless a variant of the matrix is",
         why=why,
         fix="run `invoke phase1`, or delete the file",
     )
     def _check(context: Context) -> Iterator[Finding]:
+        expected = {variant.path for variant in context.matrix.variants}
         for path in context.recipe_paths():
-            if path.endswith(f"-{suffix}.nix"):
+            if path.endswith(f"-{suffix}.nix") and path not in expected:
                 yield Finding(f"the suffix -{suffix}", "no recipe of that name", path=path)
 
 
 _no_suffix("magma", "Every GPU recipe has MAGMA; a second name means a second build of the same.")
 _no_suffix("nightly", "A nightly follows a moving revision and cannot be built twice.")
-_no_suffix("avx", "Plain AVX is not an ISA of the matrix; avx2 replaced it.")
+_no_suffix("avx", "Plain AVX needs switches that other recipes lack; avx2 replaced it.")

@@ -132,7 +132,7 @@ def _fake_hash(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     fix="write 12.0, not sm_120",
 )
 def _dotted_capability(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    expected = variant.gpu.capability if variant.gpu else "no GPU"
+    expected = variant.gpu.arch_list if variant.gpu else "no GPU"
     if '"sm' in recipe.code or "sm_" in recipe.code:
         pattern = r'"sm_?\d+[a-z]?"|\bsm_\d+[a-z]?'
         yield from recipe.matches(pattern, f'the dotted capability "{expected}"')

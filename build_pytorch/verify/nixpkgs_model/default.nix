@@ -12,13 +12,14 @@
   overlays ? [ ],
   crossSystem ? null,
   crossOverlays ? [ ],
-  # Not in nixpkgs, set by evaluate.nix: the platform of a caller that names none, and the source
-  # from which the recipe imports nixpkgs.
+  # Not in nixpkgs, set by evaluate.nix: the platform of a caller that names none, the source from
+  # which the recipe imports nixpkgs, and what the revisions of nixpkgs contain.
   modelSystem ? "x86_64-linux",
   modelSource ? {
     url = null;
     sha256 = null;
   },
+  modelRevisions ? { },
   ...
 }@args:
 let
@@ -59,6 +60,11 @@ let
   packages = import ./packages.nix {
     inherit lib;
     config = checkedConfig;
+    pin = import ./pin.nix {
+      inherit lib;
+      revisions = modelRevisions;
+      inherit (modelSource) url;
+    };
     system = platform;
     source = modelSource;
   };

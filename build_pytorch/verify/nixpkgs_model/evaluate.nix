@@ -24,6 +24,8 @@
   # The torch of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
   pins ? _: { },
   model ? ./.,
+  # What revisions of nixpkgs contain, by revision; the form is that of the default in pin.nix.
+  revisions ? { },
   # The platform of the caller: of the package set that recipes get their arguments from, and of
   # each nixpkgs that a recipe imports without a platform.
   system ? "x86_64-linux",
@@ -56,7 +58,7 @@ let
 
   scope =
     if offline then
-      import ./offline-scope.nix { inherit model system; }
+      import ./offline-scope.nix { inherit model revisions system; }
     else
       {
         inherit builtins fetchGit fetchTarball import scopedImport;

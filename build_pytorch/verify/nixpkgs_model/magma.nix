@@ -1,5 +1,7 @@
 # MAGMA, the library for linear algebra on GPUs that torch links. Its CUDA is that of the
-# `cudaPackages` that callPackage passes, and depends on the overlays.
+# `cudaPackages` that callPackage passes, and depends on the overlays. `has` are the fixes in this
+# revision of nixpkgs.
+{ has }:
 {
   lib,
   stdenv,
@@ -30,8 +32,11 @@ stdenv.mkDerivation (finalAttrs: {
     hash = lib.fakeHash; # never fetched
   };
 
-  # A recipe that replaces `patches` instead of appending to them loses this one.
-  patches = [ (runCommand "drop-cmp0037.patch" { } "") ];
+  # A recipe that replaces `patches` instead of appending to them loses these.
+  patches = [
+    (runCommand "drop-cmp0037.patch" { } "")
+  ]
+  ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
 
   nativeBuildInputs = [
     cmake

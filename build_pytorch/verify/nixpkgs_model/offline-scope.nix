@@ -3,6 +3,8 @@
 # throws an error, so that the result depends on the recipe alone.
 {
   model,
+  # What revisions of nixpkgs contain, as in evaluate.nix.
+  revisions,
   # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
   system,
 }:
@@ -102,6 +104,7 @@ let
         import model (
           {
             modelSystem = system;
+            modelRevisions = revisions;
             modelSource =
               path.modelSource or {
                 url = null;

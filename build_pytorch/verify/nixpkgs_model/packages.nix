@@ -2,6 +2,7 @@
 {
   lib,
   config,
+  pin,
   system,
   source,
 }:
@@ -24,6 +25,19 @@ let
     isx86_64 = lib.hasPrefix "x86_64-" system;
     isStatic = false;
   };
+
+  pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
+  pythons = lib.unique [
+    "3.11"
+    "3.12"
+    "3.13"
+    pin.python
+  ];
+
+  defaultCuda = lib.foldl' (
+    newest: version:
+    if lib.versions.major version == "12" && lib.versionAtLeast version newest then version else newest
+  ) "12.0" (lib.attrValues pin.cuda);
 
   cudaPackagesOf =
     cudaMajorMinorVersion:
@@ -76,19 +90,11 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   mpi = final.openmpi;
 
   # The default 12.x differs between revisions of nixpkgs; only its major version matters here.
-  cudaPackages = final.cudaPackages_12;
-  cudaPackages_12 = final.cudaPackages_12_8;
-  cudaPackages_12_6 = cudaPackagesOf "12.6";
-  cudaPackages_12_8 = cudaPackagesOf "12.8";
-  cudaPackages_12_9 = cudaPackagesOf "12.9";
-  cudaPackages_13 = final.cudaPackages_13_0;
-  cudaPackages_13_0 = cudaPackagesOf "13.0";
-  cudaPackages_13_1 = cudaPackagesOf "13.1";
-  cudaPackages_13_2 = cudaPackagesOf "13.2";
+  cudaPackages = cudaPackagesOf defaultCuda;
   rocmPackages = { };
 
   # The other MAGMA packages are overrides of this one: a patch of it applies to all of them.
-  magma = final.callPackage ./magma.nix { };
+  magma = final.callPackage (import ./magma.nix { inherit (pin) has; }) { };
   magma-cuda = final.magma.override {
     cudaSupport = true;
     rocmSupport = false;
@@ -99,11 +105,27 @@ import ./fetchers.nix { inherit lib mkDerivation; }
     rocmSupport = true;
   };
 
-  # Three names of the same packages. If an overlay replaces one of them, the other two are still
-  # the packages of nixpkgs.
+  # Three names of the packages of one Python. If an overlay replaces one of them, the other two are
+  # still the packages of nixpkgs.
   pythonPackagesExtensions = [ ];
-  python313 = final.callPackage ./python.nix { self = final.python313; };
-  python313Packages = lib.recurseIntoAttrs final.python313.pkgs;
-  python3 = final.python313;
+  python3 = final.${pythonName pin.python};
   python3Packages = lib.dontRecurseIntoAttrs final.python3.pkgs;
 }
+// lib.mapAttrs (_: cudaPackagesOf) pin.cuda
+// lib.listToAttrs (
+  lib.concatMap (
+    version:
+    let
+      name = pythonName version;
+    in
+    [
+      (lib.nameValuePair name (
+        final.callPackage (import ./python.nix {
+          inherit pin;
+          pythonVersion = version;
+        }) { self = final.${name}; }
+      ))
+      (lib.nameValuePair "${name}Packages" (lib.recurseIntoAttrs final.${name}.pkgs))
+    ]
+  ) pythons
+)

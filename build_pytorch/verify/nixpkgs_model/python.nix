@@ -1,4 +1,5 @@
 # A Python interpreter and its packages: python313 and python313.pkgs, with their overrides.
+{ pin, pythonVersion }:
 {
   lib,
   callPackage,
@@ -16,7 +17,7 @@ let
 
   packages =
     stdenv: final: _:
-    (import ./stand-ins.nix).${stdenv.system}.python
+    (import ./stand-ins.nix).${stdenv.system}.python.${pythonVersion}
     // {
       python = self;
       pythonAtLeast = lib.versionAtLeast self.pythonVersion;
@@ -41,7 +42,7 @@ let
       triton-cuda = final.triton.override { cudaSupport = true; };
 
       # The attribute is torch: the set has no `pytorch`.
-      torch = final.callPackage ./torch.nix { };
+      torch = final.callPackage (import ./torch.nix { inherit pin; }) { };
       torchWithCuda = final.torch.override {
         triton = final.triton-cuda;
         cudaSupport = true;
@@ -67,9 +68,9 @@ let
 in
 stdenv.mkDerivation {
   pname = "python3";
-  version = "3.13.11";
+  version = "${pythonVersion}.0";
   passthru = rec {
-    pythonVersion = "3.13";
+    inherit pythonVersion;
     libPrefix = "python${pythonVersion}";
     executable = libPrefix;
     interpreter = "${self}/bin/${libPrefix}";
@@ -81,7 +82,7 @@ stdenv.mkDerivation {
     };
   };
   meta = {
-    description = "Stand-in for Python 3.13";
+    description = "Stand-in for Python ${pythonVersion}";
     platforms = lib.platforms.unix;
   };
 }

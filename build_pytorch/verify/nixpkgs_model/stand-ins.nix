@@ -1,4 +1,4 @@
-# Packages of which only the name matters: { SYSTEM = { general = ...; python = ...; }; }
+# Packages of which only the name matters: { SYSTEM = { general = ...; python.VERSION = ...; }; }
 #
 # They are free, not broken and for every platform, so that no configuration refuses them. They have
 # no inputs, so that no overlay changes them. All imports of the model share them: Nix evaluates an
@@ -24,8 +24,15 @@ let
     in
     {
       general = lib.genAttrs general (named "");
-      python = lib.genAttrs python (named "python3.13-");
+      python = lib.genAttrs pythons (version: lib.genAttrs python (named "python${version}-"));
     };
+
+  pythons = [
+    "3.11"
+    "3.12"
+    "3.13"
+    "3.14"
+  ];
 
   general = [
     "autoAddDriverRunpath"

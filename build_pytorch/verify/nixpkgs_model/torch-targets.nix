@@ -5,6 +5,7 @@
   cudaSupport,
   effectiveMagma,
   gpuTargets,
+  pin,
   rocmSupport,
 }:
 let
@@ -44,9 +45,10 @@ rec {
 
   brokenConditions = lib.filterAttrs (_: broken: broken) {
     "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
-    # This version of torch does not support CUDA 13: a build with it needs allowBroken.
+    # A torch that does not support CUDA 13 needs allowBroken.
     "Unsupported CUDA version" =
       cudaSupport
+      && !(lib.elem "torch-on-cuda-13" pin.has)
       && !(lib.elem cudaPackages.cudaMajorVersion [
         "11"
         "12"

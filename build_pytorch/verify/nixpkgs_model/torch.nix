@@ -1,5 +1,6 @@
-# The part of python3Packages.torch 2.9.1 that a recipe can read or change. The formals are exact,
-# so that an unknown argument is the same error as in nixpkgs.
+# The part of python3Packages.torch that a recipe can read or change. The formals are exact, so that
+# an unknown argument is the same error as in nixpkgs.
+{ pin }:
 {
   lib,
   stdenv,
@@ -36,7 +37,7 @@
   buildDocs ? false,
   mklDnnSupport ? true,
   blas,
-  tritonSupport ? true,
+  tritonSupport ? !stdenv.hostPlatform.isDarwin,
   triton,
   triton-cuda,
   _tritonEffective ? if cudaSupport then triton-cuda else triton,
@@ -89,6 +90,7 @@ let
         cudaSupport
         effectiveMagma
         gpuTargets
+        pin
         rocmSupport
         ;
     })
@@ -103,7 +105,7 @@ in
 # `rec` binds `version` to the value below: overrideAttrs does not change its uses.
 buildPackage rec {
   pname = "torch";
-  version = "2.9.1";
+  version = pin.torch;
   pyproject = true;
 
   outputs = [
@@ -114,10 +116,10 @@ buildPackage rec {
   ];
 
   # Assembled from about sixty repositories, each with its own hash.
-  src = runCommand "pytorch-v2.9.1-with-submodules" { } "";
+  src = runCommand "pytorch-v${pin.torch}-with-submodules" { } "";
 
   # For this version only: a recipe for another version must remove them.
-  patches = [ (runCommand "patch-for-torch-2.9.1.patch" { } "") ];
+  patches = [ (runCommand "patch-for-torch-${pin.torch}.patch" { } "") ];
 
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \

@@ -1,0 +1,119 @@
+"""Consistency of pins, rules and settings with what they name, and of releases with their pins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from build_pytorch.base.errors import near_miss
+from build_pytorch.matrix import rules
+from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.matrix.model import Condition, MatrixFile, Release, Rule, Trail, Variant
+
+Contradiction = tuple[Trail, str]
+"""The path of a wrong value, and what is wrong."""
+
+_OF_GITHUB = ("owner", "repo", "rev", "hash", "hash_of")
+
+
+def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
+    """Yield contradictions of pins, patches and rules."""
+    for trail, value in _hashes(spec):
+        if value and set(value.removeprefix("sha256-")[:-1]) == {"A"}:
+            yield trail, "found a fake hash; allowed: the hash of the real source"
+    revisions: dict[str, str] = {}
+    for key, pin in spec.pin.items():
+        first = revisions.setdefault(pin.rev, key)
+        if first != key:
+            allowed = "each revision once, with one set of facts"
+            yield ("pin", key, "rev"), f"found the revision of pin.{first}; allowed: {allowed}"
+    ids: dict[str, int] = {}
+    for index, rule in enumerate(spec.rule):
+        if ids.setdefault(rule.id, index) != index:
+            yield ("rule", index, "id"), f'found "{rule.id}" twice; allowed: each id once'
+        for trail, what in _of_rule(spec, rule):
+            yield ("rule", index, *trail), what
+
+
+def of_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
+    """Yield contradictions between a release, its pin and the rules that its settings name."""
+    ids = [rule.id for rule in spec.rule]
+    for index, setting in enumerate(release.setting):
+        for position, without in enumerate(setting.without):
+            if without.rule not in ids:
+                trail = ("setting", index, "without", position, "rule")
+                yield trail, unknown(without.rule, ids)
+    yield from _torch(spec, release)
+    key, cuda = release.nixpkgs.pin, release.cuda
+    if key not in spec.pin:
+        yield ("nixpkgs", "pin"), unknown(key, spec.pin)
+        return
+    pin = spec.pin[key]
+    if pin.rev in release.nixpkgs.retired:
+        found = f'found "{key}", whose revision nixpkgs.retired lists'
+        yield ("nixpkgs", "pin"), f"{found}; allowed: any other pin"
+    sets = [name for name, version in pin.cuda.items() if cuda and version == cuda.version]
+    if cuda and cuda.package_set not in sets:
+        known = " or ".join(sets) or f"a CUDA of pin.{key}.cuda"
+        allowed = f"allowed for CUDA {cuda.version}: {known}"
+        yield ("cuda", "package_set"), f'found "{cuda.package_set}"; {allowed}'
+
+
+def unused_settings(
+    name: str, release: Release, variants: Sequence[Variant]
+) -> Iterator[Contradiction]:
+    """Yield patterns of the settings of a release that name none of its variants."""
+    own = [v for v in variants if v.release_name == name] if release.setting else ()
+    for index, setting in enumerate(release.setting):
+        for position, pattern in enumerate(setting.variants):
+            if not any(rules.names(pattern, variant) for variant in own):
+                what = f'found "{pattern}", which names no variant'
+                allowed = "a pattern of ids such as sm90-*, or the title of a group"
+                yield (index, "variants", position), f"{what}; allowed: {allowed}"
+
+
+def unknown(key: str, known: Collection[str]) -> str:
+    """Return what is wrong with a key that a table does not have."""
+    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
+
+
+def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
+    """Yield the path and the value of every hash."""
+    for key, pin in spec.pin.items():
+        yield ("pin", key, "sha256"), pin.sha256
+    for key, patch in spec.patch.items():
+        yield ("patch", key, "hash"), patch.hash
+    for key, release in spec.release.items():
+        yield ("release", key, "torch", "hash"), release.torch.hash
+
+
+def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
+    """Conditions and effects name what the matrix has."""
+    for field in ("when", "until"):
+        condition: Condition | None = getattr(rule, field)
+        if condition == Condition():
+            yield (field,), "found no condition; allowed: at least one"
+        for name, known in (("gpu", spec.gpu), ("cpu", spec.cpu), ("pin", spec.pin)):
+            for position, key in enumerate(getattr(condition, name, ())):
+                if key not in known:
+                    yield (field, name, position), unknown(key, known)
+    for position, key in enumerate(rule.effect.patches):
+        if key not in spec.patch:
+            yield ("effect", "patches", position), unknown(key, spec.patch)
+
+
+def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
+    """A source of its own is complete; the torch of the pin has the version of the pin."""
+    torch = release.torch
+    for field in _OF_GITHUB:
+        is_given = bool(getattr(torch, field))
+        if is_given and torch.is_of_pin:
+            yield ("torch", field), 'found a value; allowed only with source "github"'
+        if not (is_given or torch.is_of_pin or field.startswith("hash")):
+            yield ("torch", field), "missing; add it"
+    pin = spec.pin.get(release.nixpkgs.pin)
+    if torch.is_of_pin and pin and torch.version != pin.torch:
+        allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
+        yield ("torch", "version"), f'found "{torch.version}"; allowed: {allowed}'
+    if torch.rev.startswith("v") and torch.rev != f"v{torch.version}":
+        allowed = f'"v{torch.version}", the tag of torch.version, or 40 hex digits'
+        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'

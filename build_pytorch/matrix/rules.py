@@ -1,0 +1,169 @@
+"""Rules: which of them apply to a variant, and what they change in its recipe. Pure."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix.model import (
+    Condition,
+    Effect,
+    Effects,
+    Patch,
+    Pin,
+    Release,
+    Rule,
+    Variant,
+    VariantSetting,
+)
+
+_Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+_COMPARISONS: Final[dict[str, _Comparison]] = {
+    "==": operator.eq,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_LENGTH: Final = 3
+"""Numbers that are compared; missing ones are 0."""
+
+
+def in_range(version: str, bounds: str) -> bool:
+    """Return whether a version is within all bounds, such as 12.9 in `>=12.8, <13.0`."""
+    value = _padded(version)
+    return all(compare(value, limit) for compare, limit in _limits(bounds))
+
+
+def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
+    """Return whether those parts of a condition hold that a release decides."""
+    torch, cuda = release.torch, release.cuda
+    return (
+        (not condition.pin or release.nixpkgs.pin in condition.pin)
+        and (not condition.pin_has or not {*condition.pin_has}.isdisjoint(pin.has))
+        and condition.torch_source in {None, torch.source}
+        and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
+        and (not condition.torch or in_range(torch.version, condition.torch))
+    )
+
+
+def holds(condition: Condition, variant: Variant) -> bool:
+    """Return whether all parts of a condition hold for a variant."""
+    capabilities = variant.gpu.capabilities if variant.gpu else ()
+    wanted = condition.capability
+    return (
+        (not condition.kind or variant.kind in condition.kind)
+        and (not condition.platform or variant.cpu.platform in condition.platform)
+        and (not condition.gpu or variant.gpu_key in condition.gpu)
+        and (not condition.cpu or variant.cpu_key in condition.cpu)
+        and (not wanted or any(in_range(capability, wanted) for capability in capabilities))
+        and may_hold(condition, variant.release, variant.pin)
+    )
+
+
+def is_ended(rule: Rule, variant: Variant) -> bool:
+    """Return whether the `until` of a rule holds for a variant."""
+    return rule.until is not None and holds(rule.until, variant)
+
+
+def settings_of(variant: Variant) -> Iterator[VariantSetting]:
+    """Yield the settings of the release that name a variant, in the order of the matrix."""
+    for setting in variant.release.setting:
+        if any(names(pattern, variant) for pattern in setting.variants):
+            yield setting
+
+
+def names(pattern: str, variant: Variant) -> bool:
+    """Return whether a pattern of a setting names a variant or its group."""
+    return pattern == variant.group.title or fnmatchcase(variant.short_id, pattern)
+
+
+def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch]) -> Effects:
+    """Return what rules and settings change in the recipe of a variant, with the rules."""
+    settings = tuple(settings_of(variant))
+    off = {without.rule: without for setting in settings for without in setting.without}
+    matching = [r for r in rules if holds(r.when, variant) and not is_ended(r, variant)]
+    applied = [rule for rule in matching if rule.id not in off]
+    changes = [rule.effect for rule in applied]
+    environment = {name: value for each in changes for name, value in each.environment.items()}
+    own = {name: value for each in settings for name, value in each.environment.items()}
+    jobs = [setting.max_jobs for setting in settings if setting.max_jobs]
+    flags: list[Effect | VariantSetting] = [*changes, *settings]
+    return Effects(
+        rules=tuple(applied),
+        off=tuple(off[rule.id] for rule in matching if rule.id in off),
+        environment=environment | own,
+        own_environment={name: own[name] for name in own if name not in environment},
+        cmake_flags=tuple(dict.fromkeys(flag for each in flags for flag in each.cmake_flags)),
+        patches=tuple(patches[key] for each in changes for key in each.patches),
+        fixes=tuple(dict.fromkeys(fix for each in changes for fix in each.fixes)),
+        config=tuple(dict.fromkeys(option for each in changes for option in each.config)),
+        max_jobs=(jobs or [variant.release.build.max_jobs])[-1],
+    )
+
+
+class RuleProblem(Struct, frozen=True):
+    """A rule that does not do what it says: what is wrong, and what would be right."""
+
+    rule: Rule
+    found: str
+    expected: str
+    is_error: bool = False
+
+
+def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[RuleProblem]:
+    """Yield rules that never apply, rules that are no longer needed, and contradicting rules."""
+    combinations = {tuple(r.id for r in v.effects.rules): v for v in variants}
+    applied = {name for names in combinations for name in names}
+    for rule in rules:
+        if rule.id in applied:
+            continue
+        matching = [variant for variant in variants if holds(rule.when, variant)]
+        if not matching:
+            yield RuleProblem(rule, f"{rule.id} applies to no variant", "a condition that holds")
+        elif all(is_ended(rule, variant) for variant in matching):
+            found = f"{rule.id}: its `until` holds for all {len(matching)} variants of its `when`"
+            yield RuleProblem(rule, found, "no rule that is no longer needed")
+        else:
+            yield RuleProblem(rule, f"{rule.id} is switched off everywhere", "a rule in use")
+    seen: set[tuple[str, str]] = set()
+    for variant in combinations.values():
+        for first, second, name in _contradictions(variant):
+            if (pair := (first.id, second.id)) not in seen:
+                seen.add(pair)
+                found = f"{second.id} and {first.id} set {name} to different values"
+                expected = f"one value for {variant.id}"
+                yield RuleProblem(second, found, expected, is_error=True)
+
+
+def _contradictions(variant: Variant) -> Iterator[tuple[Rule, Rule, str]]:
+    """Yield pairs of rules that set a variable or a flag of a variant to different values."""
+    values: dict[str, tuple[str, Rule]] = {}
+    for rule in variant.effects.rules:
+        pairs = [(f"${name}", value) for name, value in rule.effect.environment.items()]
+        pairs += [flag.split("=", 1) for flag in rule.effect.cmake_flags]  # type: ignore[misc]
+        for name, value in pairs:
+            other, first = values.setdefault(name, (value, rule))
+            if other != value:
+                yield first, rule, name.removeprefix("$")
+
+
+@functools.cache
+def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
+    limits = []
+    for bound in bounds.replace(" ", "").split(","):
+        operation = next(text for text in _COMPARISONS if bound.startswith(text))
+        limits.append((_COMPARISONS[operation], _padded(bound.removeprefix(operation))))
+    return tuple(limits)
+
+
+@functools.cache
+def _padded(version: str) -> tuple[int, ...]:
+    found = numbers(version)[:_LENGTH]
+    return found + (0,) * (_LENGTH - len(found))

@@ -1,0 +1,511 @@
+"""Rules, pins, inherited releases and settings: what they change, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, WHOLE, Project, needs_nix
+
+from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.selection import select, session_ids
+from build_pytorch.sources.fact_age import old_facts
+from build_pytorch.sources.source_list import sources
+from build_pytorch.verify import verification
+
+RULE = """
+[[rule]]
+id = "{id}"
+{when}
+{effect}
+reason = "for a test"
+source = "https://example.org/x"
+checked = "2026-11-21"
+{more}
+"""
+FIRST_PIN = "6a030d535719c5190187c4cec156f335e95e3211"
+SECOND_PIN = "fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3"
+LIKE = '\n[release.other]\nlike = "cuda12_8"\nfolder = "other/.flox/pkgs"\n{more}\n'
+OTHER_NAMES = (
+    'names.gpu = "other-python{python}-cuda{cuda}"\nnames.cpu = "other-python{python}-cpu"'
+)
+
+
+@pytest.fixture(scope="module")
+def all_releases() -> Matrix:
+    return matrix_reader.parse(WHOLE)
+
+
+def rule(id_: str, when: str, effect: str, more: str = "") -> str:
+    return RULE.format(id=id_, when=when, effect=effect, more=more)
+
+
+def by_id(matrix: Matrix, name: str) -> Variant:
+    return next(v for v in matrix.variants if v.id == name)
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.parse(text)
+    return str(caught.value)
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = WHOLE
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+# --- conditions ---
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "holds"),
+    [
+        ("12.9", ">=12.8, <13.0", True),
+        ("13.0", ">=12.8, <13.0", False),
+        ("2.10.0", ">2.9", True),  # numbers, not texts
+        ("2.10.0", "==2.10", True),
+        ("2.10.0rc1", ">=2.10", True),
+        ("7.0", "<7.5", True),
+        ("12.0", "<7.5", False),
+        ("7.5", "<=7.5", True),
+    ],
+)
+def test_a_range_compares_numbers(version: str, bounds: str, holds: bool) -> None:
+    assert rules.in_range(version, bounds) is holds
+
+
+def test_rules_of_the_matrix_apply_where_their_conditions_hold(all_releases: Matrix) -> None:
+    found = {
+        name: {r.id for r in by_id(all_releases, name).effects.rules}
+        for name in (
+            "cuda13_0/sm120-avx2",
+            "cuda13_0/sm121-armv9",
+            "cuda13_0/sm110-armv9",
+            "cuda13_0/cpu-avx2",
+            "cuda12_8/sm61-avx",
+            "cuda12_8/sm61-avx2",
+            "cuda12_8/sm120-avx",
+            "cuda12_8/sm120-avx2",
+            "cuda12_8/cpu-armv9",
+        )
+    }
+    common = {"magma-clock-rate", "cccl-headers", "find-cuda-toolkit", "cupti-paths"}
+    assert found == {
+        "cuda13_0/sm120-avx2": common,
+        "cuda13_0/sm121-armv9": common | {"arch-specific-kernels"},
+        "cuda13_0/sm110-armv9": common | {"libraries-for-jetson"},
+        "cuda13_0/cpu-avx2": set(),
+        "cuda12_8/sm61-avx": {"no-cudnn-below-7-5", "no-avx2-libraries", "no-avx2-kernels"},
+        "cuda12_8/sm61-avx2": {"no-cudnn-below-7-5"},
+        "cuda12_8/sm120-avx": {"no-avx2-libraries", "no-avx2-kernels"},
+        "cuda12_8/sm120-avx2": set(),
+        "cuda12_8/cpu-armv9": set(),
+    }
+
+
+def test_a_rule_ends_with_a_pin_that_has_the_fix() -> None:
+    mended = edited(
+        ('torch = "2.9.1"\npython', 'torch = "2.9.1"\nhas = ["magma-clock-rate"]\npython')
+    )
+    matrix = matrix_reader.parse(mended)
+    variant = by_id(matrix, "cuda13_0/sm120-avx2")
+    assert variant.effects.patches == ()
+    assert "clockrate" not in recipes.render(matrix)[variant.path]
+    (problem,) = rules.problems(matrix.rules, matrix.variants)
+    assert "magma-clock-rate: its `until` holds" in problem.found
+
+
+def test_a_rule_of_a_release_without_its_pin_does_not_apply_elsewhere() -> None:
+    more = rule("x", 'when.pin = ["autumn_2025"]', 'effect.environment = { USE_X = "0" }')
+    matrix = matrix_reader.parse(WHOLE + more)
+    with_it = {v.release_name for v in matrix.variants if "USE_X" in v.effects.environment}
+    assert with_it == {"cuda12_8"}
+
+
+# --- what verification reports ---
+
+
+def findings(tmp_path: Path, text: str) -> list[tuple[str, str, str, int]]:
+    matrix = matrix_reader.parse(text)
+    result = verification.verify(matrix, tmp_path, only=["matrix"])
+    return [(f.check, f.severity, f.found, f.line) for f in result.findings]
+
+
+def test_a_rule_that_never_applies_is_a_warning_with_its_line(tmp_path: Path) -> None:
+    text = WHOLE + rule("unused", 'when.capability = ">=99.0"', 'effect.config = ["allowBroken"]')
+    ((check, severity, found, line),) = findings(tmp_path, text)
+    assert (check, severity, found) == ("rules-needed", "warning", "unused applies to no variant")
+    assert text.split("\n")[line - 1] == "[[rule]]"
+    assert text.split("\n")[line] == 'id = "unused"'
+
+
+def test_contradicting_rules_are_an_error(tmp_path: Path) -> None:
+    text = WHOLE + rule("again", 'when.cpu = ["avx"]', 'effect.environment = { USE_FBGEMM = "1" }')
+    ((check, severity, found, _),) = findings(tmp_path, text)
+    assert (check, severity) == ("rules-agree", "error")
+    assert found == "again and no-avx2-libraries set USE_FBGEMM to different values"
+    flags = 'effect.cmake_flags = ["-DC_AVX2_FOUND=TRUE"]'
+    ((_, _, found, _),) = findings(tmp_path, WHOLE + rule("flag", 'when.cpu = ["avx"]', flags))
+    assert found == "flag and no-avx2-kernels set -DC_AVX2_FOUND to different values"
+
+
+def test_the_rules_of_the_project_have_no_problem(tmp_path: Path) -> None:
+    assert findings(tmp_path, WHOLE) == []
+
+
+# --- wrong matrices ---
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            WHOLE + rule("x", "when = {}", "effect = {}"),
+            "rule[9].when: found no condition",
+        ),
+        (
+            WHOLE + rule("cccl-headers", 'when.cpu = ["avx"]', "effect = {}"),
+            'rule[9].id: found "cccl-headers" twice',
+        ),
+        (
+            WHOLE + rule("x", 'when.cpu = ["avx3"]', "effect = {}"),
+            'rule[9].when.cpu[0]: found "avx3"',
+        ),
+        (
+            WHOLE + rule("x", 'when.cpu = ["avx"]', 'effect.patches = ["none"]'),
+            'rule[9].effect.patches[0]: found "none"; allowed: magma_clock_rate',
+        ),
+        (
+            WHOLE + rule("x", 'when.capability = "7.5"', "effect = {}"),
+            'rule[9].when.capability: found "7.5"; allowed: bounds of a version',
+        ),
+        (
+            WHOLE + rule("x", 'when.cpu = ["avx"]', 'effect.environment = { USE_X = "$(id)" }'),
+            "allowed: a value of letters",
+        ),
+        (
+            WHOLE + rule("x", 'when.cpu = ["avx"]', 'effect.cmake_flags = ["-DX=a b"]'),
+            "allowed: a CMake option",
+        ),
+        (
+            edited(('pin = "autumn_2025"', 'pin = "autum_2025"')),
+            'release.cuda12_8.nixpkgs.pin: found "autum_2025"; allowed: early_2026, autumn_2025; '
+            'did you mean "autumn_2025"?',
+        ),
+        (
+            edited(('"2.8.0"\nsource = "nixpkgs"', '"2.7.0"\nsource = "nixpkgs"')),
+            'torch.version: found "2.7.0"; allowed: "2.8.0", the torch of pin.autumn_2025',
+        ),
+        (
+            edited(('source = "nixpkgs"', 'source = "nixpkgs"\nowner = "pytorch"')),
+            'torch.owner: found a value; allowed only with source "github"',
+        ),
+        (
+            edited(('owner = "pytorch"\nrepo', "repo")),
+            "release.cuda13_0.torch.owner: missing; add it",
+        ),
+        (
+            edited(('package_set = "cudaPackages_12_8"', 'package_set = "cudaPackages_12_9"')),
+            'cuda.package_set: found "cudaPackages_12_9"; allowed for CUDA 12.8: cudaPackages_12_8',
+        ),
+        (
+            edited((f'rev = "{SECOND_PIN}"', f'rev = "{FIRST_PIN}"')),
+            "pin.autumn_2025.rev: found the revision of pin.early_2026",
+        ),
+        (
+            edited(('kind = "cpu-only"', 'kind = "mps"')),
+            'group[2].platform: found "x86_64-linux"; allowed: aarch64-darwin',
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_its_place(text: str, says: str) -> None:
+    message = error_of(text)
+    assert says in message
+    assert "\n" not in message
+
+
+# --- inherited releases ---
+
+
+def test_a_release_like_another_has_its_values_and_its_own_names() -> None:
+    more = 'python.version = "3.12"\n' + OTHER_NAMES
+    matrix = matrix_reader.parse(WHOLE + LIKE.format(more=more))
+    ours, theirs = matrix.of_release("other"), matrix.of_release("cuda12_8")
+    assert [v.short_id for v in ours] == [v.short_id for v in theirs]
+    assert {v.python_set for v in ours} == {"python312Packages"}
+    assert ours[0].package == "pytorch-other-python312-cuda12_8-sm120-avx"
+    assert ours[0].pname == "pytorch28-other-python312-cuda12_8-sm120-avx"
+    assert matrix.releases["other"].notes is None
+    text = recipes.render(matrix)[ours[0].path]
+    assert "(nixpkgs_pinned.python312Packages.torch.override {" in text
+
+
+def test_an_edit_of_an_inherited_value_belongs_to_the_release_alone() -> None:
+    text = WHOLE + LIKE.format(more=OTHER_NAMES)
+    new = matrix_editor.edited(text, {("release", "other", "python", "version"): "3.12"})
+    assert new == f'{text.rstrip()}\n\n[release.other.python]\nversion = "3.12"\n'
+    versions = {
+        name: release.python.version for name, release in matrix_reader.parse(new).releases.items()
+    }
+    assert versions == {"cuda13_0": "3.13", "cuda12_8": "3.13", "other": "3.12"}
+
+
+def test_an_inherited_source_is_one_source() -> None:
+    like = '\n[release.copy]\nlike = "cuda13_0"\ncatalog = "copy"\nfolder = "copy/.flox/pkgs"\n'
+    found = [(s.name, s.trail) for s in sources(matrix_reader.parse(WHOLE + like))]
+    assert found == [
+        ("torch", ("release", "cuda13_0", "torch", "hash")),
+        ("nixpkgs", ("pin", "early_2026", "sha256")),
+        ("nixpkgs", ("pin", "autumn_2025", "sha256")),
+        ("patch", ("patch", "magma_clock_rate", "hash")),
+    ]
+
+
+def test_arrays_are_replaced_not_added() -> None:
+    group = '\n[[release.other.group]]\ntitle = "one"\nkind = "cpu-only"\nplatform = '
+    group += '"x86_64-linux"\ncpu = ["avx2"]\n'
+    matrix = matrix_reader.parse(WHOLE + LIKE.format(more=OTHER_NAMES) + group)
+    assert [v.id for v in matrix.of_release("other")] == ["other/cpu-avx2"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('\n[release.x]\nlike = "x"\n', 'release.x.like: found "x", the release itself'),
+        ('\n[release.x]\nlike = "cuda12"\n', 'found "cuda12"; allowed: the key of a release'),
+        (
+            '\n[release.x]\nlike = "y"\n[release.y]\nlike = "x"\n',
+            'release.x.like: found "y", which is like another one itself',
+        ),
+        (
+            '\n[release.x]\nlike = "cuda12_8"\n[release.y]\nlike = "x"\n',
+            'release.y.like: found "x", which is like another one itself',
+        ),
+        (LIKE.format(more=""), "a package of release.cuda12_8 as well; allowed: other names or"),
+    ],
+)  # fmt: skip
+def test_a_wrong_like_is_reported_with_its_place(more: str, says: str) -> None:
+    assert says in error_of(WHOLE + more)
+
+
+def test_the_same_names_are_allowed_in_another_catalog() -> None:
+    matrix = matrix_reader.parse(WHOLE + LIKE.format(more='catalog = "other"'))
+    assert len(matrix.of_release("other")) == 57
+    with pytest.raises(BuildPytorchError, match="is ambiguous: cuda12_8/sm61-avx, other/sm61-avx"):
+        select(matrix, ["pytorch-python313-cuda12_8-sm61-avx"])
+
+
+# --- settings ---
+
+SETTING = """
+[[release.cuda12_8.setting]]
+variants = ["sm61-*", "CPU-only ARM"]
+max_jobs = 8
+environment = { USE_X = "0" }
+cmake_flags = ["-DUSE_Y=OFF"]
+without = [{ rule = "no-avx2-kernels", reason = "setup.py does not read them" }]
+"""
+
+
+def test_a_setting_changes_the_variants_that_it_names(tmp_path: Path) -> None:
+    matrix = matrix_reader.parse(WHOLE + SETTING)
+    changed = [v for v in matrix.variants if v.effects.max_jobs == 8]
+    assert [v.id for v in changed] == [
+        "cuda12_8/sm61-avx",
+        "cuda12_8/sm61-avx2",
+        "cuda12_8/cpu-armv8_2",
+        "cuda12_8/cpu-armv9",
+    ]
+    text = recipes.render(matrix)[changed[0].path]
+    for part in ("MAX_JOBS=8", 'ninjaFlags = [ "-j8" ]', "export USE_X=0", '"-DUSE_Y=OFF"'):
+        assert part in text
+    assert "CXX_AVX2_FOUND" not in text
+    assert [w.reason for w in changed[0].effects.off] == ["setup.py does not read them"]
+    for path, recipe in recipes.render(matrix).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(recipe)
+    only = ["matrix", "text", "syntax", "evaluation"]
+    result = verification.verify(matrix, tmp_path, variants=changed, only=only[1:])
+    assert [f.found for f in result.findings] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"sm61-*"', '"sm62-*"', 'setting[0].variants[0]: found "sm62-*", which names no variant'),
+        ('"no-avx2-kernels"', '"no-avx"', 'setting[0].without[0].rule: found "no-avx"; allowed: '),
+    ],
+)
+def test_a_setting_of_nothing_is_an_error(old: str, new: str, says: str) -> None:
+    assert says in error_of(WHOLE + SETTING.replace(old, new))
+
+
+# --- the age of facts ---
+
+
+def test_facts_that_were_checked_more_than_a_year_ago_are_listed(all_releases: Matrix) -> None:
+    assert list(old_facts(all_releases, dt.date(2027, 11, 21))) == []
+    old = dict(old_facts(all_releases, dt.date(2027, 11, 22)))
+    names = ("pin.early_2026", "gpu.sm61", "release.cuda12_8.cuda", "rule[0]")
+    assert {old[name] for name in names} == {"2026-11-21"}
+
+
+# --- several GPU architectures in one build ---
+
+MIXED = """
+[gpu.sm86_120]
+capability = "8.6"
+also = ["12.0"]
+ptx = true
+family = "Ampere and Blackwell"
+hosts.x86_64-linux = ["RTX 30 series with RTX 50 series"]
+first_cuda = "12.8"
+
+[[release.cuda12_8.group]]
+title = "mixed"
+kind = "gpu"
+platform = "x86_64-linux"
+gpu = ["sm86_120"]
+cpu = ["avx2"]
+"""
+
+
+@needs_nix
+def test_one_build_for_several_architectures(tmp_path: Path) -> None:
+    matrix = matrix_reader.parse(WHOLE + MIXED)
+    variant = by_id(matrix, "cuda12_8/sm86_120-avx2")
+    assert variant.package == "pytorch-python313-cuda12_8-sm86_120-avx2"
+    text = recipes.render(matrix)[variant.path]
+    for part in (
+        'gpuArchNum = "86;120";',
+        'gpuArchSM = "8.6;12.0+PTX";',
+        'gpuTargets = lib.splitString ";" gpuArchSM;',
+        'cudaCapabilities = [ "8.6" "12.0" ];',
+    ):
+        assert part in text
+    (tmp_path / variant.path).parent.mkdir(parents=True)
+    (tmp_path / variant.path).write_text(text)
+    only = ["text", "syntax", "evaluation", "hooks"]
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
+    assert [(f.check, f.found) for f in result.findings] == []
+    wrong = text.replace('"8.6;12.0+PTX"', '"8.6;12.0"')
+    (tmp_path / variant.path).write_text(wrong)
+    result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
+    assert {"gpu-arch", "eval-architecture"} <= {f.check for f in result.findings}
+
+
+@pytest.mark.parametrize(
+    ("device", "runs"),
+    [
+        ("8.6", "exact"),
+        ("12.0", "exact"),
+        ("8.9", "compatible"),
+        ("12.1", "compatible"),
+        ("13.0", "compatible"),  # from PTX
+        ("9.0", None),
+        ("8.0", None),
+        ("8.7", None),  # Jetson
+    ],
+)
+def test_it_runs_where_one_of_its_architectures_does(device: str, runs: str | None) -> None:
+    gpu = matrix_reader.parse(WHOLE + MIXED).gpus["sm86_120"]
+    assert compatibility.fit(gpu, device) == runs
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('also = ["12.0"]', 'also = ["8.0"]', "gpu.sm86_120.also: found 8.0 after 8.6; allowed:"),
+        ("sm86_120", "sm86", "declared twice|set twice"),
+        ('also = ["12.0"]\nptx = true\n', "", "gpu.sm86_120.capability: found"),
+    ],
+)
+def test_a_wrong_mixture_is_an_error(old: str, new: str, says: str) -> None:
+    assert re.search(re.escape(says).replace(r"\|", "|"), error_of(WHOLE + MIXED.replace(old, new)))
+
+
+# --- selection ---
+
+
+def test_an_id_names_its_release_where_there_is_more_than_one(all_releases: Matrix) -> None:
+    assert [v.id for v in select(all_releases, ["cuda12_8/sm120-avx512"])] == [
+        "cuda12_8/sm120-avx512"
+    ]
+    assert [v.id for v in select(all_releases, ["sm61-avx"])] == ["cuda12_8/sm61-avx"]
+    assert [v.id for v in select(all_releases, ["sm120-avx2"], "cuda13_0")] == [
+        "cuda13_0/sm120-avx2"
+    ]
+    assert len(select(all_releases, ["sm120-*"])) == 4 + 7
+    assert len(select(all_releases, [], "cuda12_8")) == 57
+
+
+@pytest.mark.parametrize(
+    ("patterns", "release", "says"),
+    [
+        (
+            ["sm120-avx2"],
+            "",
+            '"sm120-avx2" is ambiguous: cuda13_0/sm120-avx2, cuda12_8/sm120-avx2; name one of them',
+        ),
+        (["sm121-armv9"], "cuda12_8", 'no variant matches "sm121-armv9"'),
+        ([], "cuda12", '--release "cuda12": no such release; did you mean "cuda12_8"?'),
+    ],
+)
+def test_a_selection_that_cannot_be_meant_is_an_error(
+    all_releases: Matrix, patterns: list[str], release: str, says: str
+) -> None:
+    with pytest.raises(BuildPytorchError) as caught:
+        select(all_releases, patterns, release)
+    assert says in str(caught.value)
+
+
+def test_sessions_have_the_id_and_the_release_as_a_tag(all_releases: Matrix) -> None:
+    sessions = {name: tags for _, name, tags in session_ids(all_releases)}
+    assert len(sessions) == 101
+    assert sessions["cuda12_8/sm61-avx"] == ["sm61", "avx", "cuda12_8", "gpu"]
+
+
+def test_ci_jobs_name_their_release(whole: Project) -> None:
+    jobs = json.loads(whole.invoke("ci-matrix", "--size", "50").stdout)["include"]
+    names = [job["name"] for job in jobs]
+    assert len(set(names)) == len(names) == 8
+    assert names[0] == "cuda13_0 GPU x86 1/1"
+    one = json.loads(whole.invoke("ci-matrix", "--release", "cuda12_8").stdout)["include"]
+    assert {job["release"] for job in one} == {"cuda12_8"}
+
+
+# --- two releases in one folder ---
+
+
+@needs_nix
+def test_two_releases_in_one_folder_verify(tmp_path: Path) -> None:
+    """Counts, retired pins and clean-up lists belong to a release, not to a folder."""
+    shared = WHOLE.replace("releases/cuda12_8/.flox/pkgs", ".flox/pkgs")
+    matrix = matrix_reader.parse(shared)
+    for path, text in recipes.render(matrix).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert len(list((tmp_path / ".flox/pkgs").iterdir())) == 101
+    only = ["matrix", "text", "syntax", "evaluation"]
+    result = verification.verify(matrix, tmp_path, only=only)
+    assert [(f.path, f.check, f.found) for f in result.findings] == []
+
+
+def test_the_eight_variants_of_the_old_line_have_their_recipes() -> None:
+    folder = PROJECT / "releases/cuda12_8/.flox/pkgs"
+    for name in (
+        *(f"sm120-{isa}" for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")),
+        *("sm120-armv8_2", "sm120-armv9", "sm86-avx2", "sm90-avx512"),
+    ):
+        assert (folder / f"pytorch-python313-cuda12_8-{name}.nix").is_file()
+    assert len(list(folder.iterdir())) == 57
