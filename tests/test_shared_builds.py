@@ -135,7 +135,8 @@ def test_reproducible_cuda_objects(farm: Farm) -> None:
     flags = "-frandom-seed=build-pytorch -objtemp"
     (farm.root / "release.nix").rename(farm.root / "all.nix")
     (farm.root / "release.nix").write_text(
-        f"""args: let all = import ./all.nix args; in if args.share or false then all else {{
+        f"""{{ share ? false, reproducibleCuda ? false }}@args:
+        let all = import ./all.nix args; in if share then all else {{
           {name} = all.{name}.overrideAttrs (old: {{
             preBuild = "export NVCC_APPEND_FLAGS='{flags}'\n" + old.preBuild;
           }});
