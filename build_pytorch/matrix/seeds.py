@@ -34,8 +34,9 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
 
     The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
-    of its own. A variant that no machine can run is taken last. Pass all variants of the matrix: the seeds of a variant must not
-    depend on what else is selected.
+    of its own. A variant that no machine can run is taken last.
+
+    Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
     """
     blocks: dict[_Place, list[Variant]] = {}
     everything = list(variants)
