@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -155,6 +156,17 @@ def bench(session: nox.Session) -> None:
     """Measure our commands against bare baselines in the same run, as ratios."""
     _install(session, "test")
     session.run("python", "tests/bench/bench.py", *session.posargs)
+
+
+@nox.session(name="bench-sharing")
+def bench_sharing(session: nox.Session) -> None:
+    """Build a test project with and without sharing; needs root, Nix, nvcc, ccache 4.10."""
+    _install(session, "test")
+    env = {}
+    if found := shutil.which("ccache"):
+        env["BUILD_PYTORCH_CCACHE"] = str(Path(found).resolve().parents[1])
+    env |= {k: v for k, v in os.environ.items() if k == "BUILD_PYTORCH_CCACHE"}
+    session.run("pytest", "-n0", "-rP", "tests/test_shared_builds.py", *session.posargs, env=env)
 
 
 @nox.session

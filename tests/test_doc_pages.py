@@ -89,7 +89,7 @@ def menus() -> dict[str, str]:
     here = Project(PROJECT)
     tasks = re.findall(r"(?m)^  ([a-z][a-z0-9-]*) ", here.invoke("--list").stdout)
     helps = {task: here.invoke(task, "--help").stdout for task in tasks}
-    sessions = re.findall(r"(?m)^[*-] ([a-z]+)\b", here.nox("-l").stdout)
+    sessions = re.findall(r"(?m)^[*-] ([a-z][a-z-]*)\b", here.nox("-l").stdout)
     return helps | {session: helps.get(session, "") for session in sessions}
 
 

@@ -627,7 +627,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     }
     assert all(meaning for keys in described.values() for meaning in keys.values())
     for header, keys in {
-        "matrix.toml": "pin patch rule release builder gpu cpu",
+        "matrix.toml": "pin patch rule release work builder gpu cpu",
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,21 @@ STAND_IN = PROJECT / "tests/stand_in/build.sh"
 class Site:
     """A Nix store and the site it downloads from. Tests may share one: a World clears it."""
 
-    def __init__(self, folder: Path, *, checks_hashes: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        checks_hashes: bool = False,
+        script: Path = STAND_IN,
+        arguments: Sequence[Path] = (),
+        config: str = "sandbox = false",
+    ) -> None:
         self.folder = folder
         self.scenarios = folder / "scenarios"
         self.scenarios.mkdir()
         self.store = folder / "nix/store"
-        self.archive = _nixpkgs(self.scenarios, checks_hashes=checks_hashes)
+        given = arguments or (self.scenarios,)
+        self.archive = _nixpkgs(script, given, checks_hashes=checks_hashes)
         self.requests: list[str] = []
         self.refused = 0
         """So many connections are closed without an answer first."""
@@ -54,7 +63,7 @@ class Site:
             "NIX_LOG_DIR": f"{folder}/nix/log",
             "NIX_CONF_DIR": f"{folder}/nix/conf",
             "NIX_CONFIG": (
-                "substituters =\nbuild-users-group =\nsandbox = false\ncompress-build-log = false"
+                f"substituters =\nbuild-users-group =\n{config}\ncompress-build-log = false"
             ),
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
@@ -209,12 +218,14 @@ def kill_session(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _nixpkgs(scenarios: Path, *, checks_hashes: bool) -> bytes:
+def _nixpkgs(script: Path, arguments: Sequence[Path], *, checks_hashes: bool) -> bytes:
     """The model of nixpkgs as GitHub's archive of the pin, with our builder in it."""
     # The two sources that matrix.toml has hashes of; those of the model's own are made up.
     checks = '(args.rev or "") == "v2.10.0" || (args.name or "") == "cuda-13.0-clockrate-fix.patch"'
+    shell = script.read_text().partition("\n")[0].removeprefix("#!")
+    words = " ".join(f'"{argument}"' for argument in arguments)
     builder = (
-        f'{{ builder = "/bin/sh"; args = [ ./build.sh "{scenarios}" ]; '
+        f'{{ builder = "{shell}"; args = [ ./build.sh {words} ]; '
         f"checksHashes = args: {checks if checks_hashes else 'false'}; }}\n"
     )
     data = io.BytesIO()
@@ -222,7 +233,7 @@ def _nixpkgs(scenarios: Path, *, checks_hashes: bool) -> bytes:
         for path in sorted(MODEL.glob("*.nix")):
             text = builder if path.name == "builder.nix" else path.read_text()
             _add(archive, path.name, text)
-        _add(archive, "build.sh", STAND_IN.read_text())
+        _add(archive, "build.sh", script.read_text())
     return data.getvalue()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
 
+from build_pytorch.base import files
 from build_pytorch.base.console import shortened
-from build_pytorch.base.errors import WriteError
+from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.matrix.model import Variant
@@ -18,6 +21,10 @@ from build_pytorch.results.ledger import Ended, Ledger, Started, now
 BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
 _LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
+_STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts of the cache
+_CACHE: Final = re.compile(rb"build-pytorch: compiler cache: (\d{1,9}) hits, (\d{1,9}) misses")
+_MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
+"""Largest part of the objects that a shared build is expected to compile itself."""
 _KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
 
 
@@ -114,7 +121,10 @@ class BuildRecord:
     A ledger that cannot be written ends no build: the store has the result.
     """
 
-    def __init__(self, root: Path, backend: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, root: Path, backend: str, say: Callable[[str], None], *, shared: bool = False
+    ) -> None:
+        self.shared = shared
         self.ledger = Ledger(root)
         self.backend = backend
         self.say = say
@@ -132,6 +142,7 @@ class BuildRecord:
             derivation=step.derivation.drv_path if step.derivation else "",
             log=str(attempt.log),
             cores=cores,
+            shared=self.shared,
         )
         self._append(event)
 
@@ -139,6 +150,13 @@ class BuildRecord:
         """Record what became of an attempt."""
         if attempt.lost_log:
             self.say(f"{outcome.variant.id}: its log is incomplete: {attempt.lost_log}")
+        hits, misses = self._cache_counts(attempt) if self.shared else (0, 0)
+        expected = _MISSES["gpu" if outcome.variant.gpu else "cpu-only"]
+        if misses > 5 + expected * (hits + misses):
+            self.say(
+                f"{outcome.variant.id}: {misses} of {hits + misses} objects were not in its seeds; "
+                f"something differs that should not ({outcome.log} names them)"
+            )
         event = Ended(
             at=now(),
             release=outcome.variant.release_name,
@@ -153,8 +171,22 @@ class BuildRecord:
             steps=attempt.progress.total,
             peak_memory=peak_memory,
             where=outcome.where,
+            shared=self.shared,
+            cache_hits=hits,
+            cache_misses=misses,
         )
         self._append(event)
+
+    def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
+        """Return the hits and misses that the hook of nix/sharing.nix printed last."""
+        try:
+            descriptor = files.open_below(self.ledger.root, attempt.log)
+            with os.fdopen(descriptor, "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _STATISTICS))
+                found = _CACHE.findall(log.read())
+        except (OSError, LinkError):
+            return 0, 0
+        return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
 
     def _append(self, event: Started | Ended) -> None:
         try:

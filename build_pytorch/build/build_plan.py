@@ -70,7 +70,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run
         try:
-            evaluated = derivations.evaluate(root, rest, write=write)
+            evaluated = derivations.evaluate(root, rest, write=write, share=settings.share)
         except UnreachablePinError:
             if not settings.dry_run:
                 raise

@@ -15,6 +15,7 @@ from typing import Final
 from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.seeds import diagonal
 
 _RETRIES: Final = {"fewer-cores": 1, "later": 3}
 
@@ -25,30 +26,13 @@ def ordered(variants: Iterable[Variant]) -> list[Variant]:
     for variant in variants:
         kinds.setdefault(kind(variant), []).append(variant)
     blocks = sorted(kinds.values(), key=lambda block: block[0].gpu is None)
-    blocks = [_diagonal(block) for block in blocks]
+    blocks = [diagonal(block) for block in blocks]
     return [*(block[0] for block in blocks), *(v for block in blocks for v in block[1:])]
 
 
 def kind(variant: Variant) -> tuple[str, str]:
     """Return the key of variants that one canary tests: their recipes differ in values only."""
     return variant.release_name, variant.group.title
-
-
-def _diagonal(block: Sequence[Variant]) -> list[Variant]:
-    """Order variants: pairs of a new ISA and a new architecture, then either new, then the rest."""
-    result: list[Variant] = []
-    gpus: set[str | None] = set()
-    cpus: set[str] = set()
-    rest = list(block)
-    for enough in (2, 1, 0):
-        for variant in rest:
-            if (variant.gpu_key not in gpus) + (variant.cpu_key not in cpus) >= enough:
-                result.append(variant)
-                gpus.add(variant.gpu_key)
-                cpus.add(variant.cpu_key)
-        taken = {variant.package for variant in result}
-        rest = [variant for variant in rest if variant.package not in taken]
-    return result
 
 
 def next_of(

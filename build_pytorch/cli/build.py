@@ -16,6 +16,7 @@ from build_pytorch.base.console import Screen, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.build.build_outcome import BuildOutcome, clock, earlier_seconds
@@ -49,9 +50,14 @@ def _settings(options: BuildCommandOptions) -> BuildSettings:
         raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
     if options.fix_hashes and options.root.resolve() != paths.PROJECT:
         raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
+    if options.share and options.backend not in {"", NixBackend.name}:
+        raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
     check_cache(copy_to, options.secret_key)
     others = [name for name in BuildSettings.__struct_fields__ if name != "copy_to"]
-    return BuildSettings(copy_to=copy_to, **{name: getattr(options, name) for name in others})
+    values = {name: getattr(options, name) for name in others}
+    if options.share:
+        values["backend"] = NixBackend.name
+    return BuildSettings(copy_to=copy_to, **values)
 
 
 def run(options: BuildCommandOptions) -> int:
@@ -66,10 +72,12 @@ def run(options: BuildCommandOptions) -> int:
         matrix = matrix_reader.load()
         plan = make_plan(matrix, _selected(matrix, options), settings)
         _print_plan(screen, plan)
+        work = _shared_work(screen, matrix, plan) if options.share else {}
         reason = _reason_against(plan)
         if reason or options.dry_run:
             if options.json:
-                print_json(_document(plan, {}, EXIT_BAD_INPUT if reason else EXIT_OK), sys.stdout)
+                code = EXIT_BAD_INPUT if reason else EXIT_OK
+                print_json(_document(plan, {}, code) | work, sys.stdout)
             if reason:
                 raise reason
             return EXIT_OK
@@ -91,10 +99,21 @@ def run(options: BuildCommandOptions) -> int:
     _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
     if options.json:
         ended_by = build_run.ended_by
-        print_json(_document(plan, outcomes, 128 + ended_by if ended_by else code), sys.stdout)
+        code_of_run = 128 + ended_by if ended_by else code
+        print_json(_document(plan, outcomes, code_of_run) | work, sys.stdout)
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
+
+
+def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, Any]:
+    """Print the seeds and the work of a shared build. Return its part of the document."""
+    from build_pytorch.cli import shared_plan  # only --share needs it
+
+    force = plan.backend.settings.force
+    wanted = [step.variant for step in plan.steps if step.action != "up to date"]
+    wanted = [variant for variant in wanted if force or not variant.impossible]
+    return shared_plan.show(screen, matrix, wanted, plan.cores)
 
 
 def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ...]:

@@ -145,6 +145,7 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     ] = ""
     store: Annotated[str, "URL", "the same as --copy-to"] = ""
     secret_key: Annotated[Path | None, "FILE", "sign what is pushed with this key"] = None
+    share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
     dry_run: Annotated[bool, "show the plan and build nothing"] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
     fail_fast: Annotated[bool, "stop everything at the first failure"] = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.matrix.field_types import CONTROL
+from build_pytorch.matrix.seeds import seeds_of
 from build_pytorch.nix import quoting
 
 if TYPE_CHECKING:
@@ -53,7 +54,16 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
         if number := sum(other.startswith(name) for other in names.values()):
             name += f"_{number + 1}"
         variants.append((variant, names.setdefault(text, name)))
-    return render_file("release.nix.j2", imports=names, variants=variants)
+    imported = {variant.attribute: name for variant, name in variants}
+    own = {
+        package: [seed for seed in found if imported[seed.variant.attribute]]
+        for package, found in seeds_of(matrix.variants).items()
+        if imported[package]
+    }
+    seeds = {seed.name: seed for found in own.values() for seed in found}
+    return render_file(
+        "release.nix.j2", imports=names, variants=variants, imported=imported, seeds=seeds, own=own
+    )
 
 
 def hardware(variant: Variant) -> str:

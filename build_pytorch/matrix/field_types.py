@@ -39,6 +39,8 @@ Fix = Literal[
 ]
 """Changes of a build that the templates know by name."""
 
+Basis = Literal["measured", "extrapolated", "assumed"]
+
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)", _NAME)]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
@@ -95,6 +97,7 @@ Base64 = Annotated[str, like("[A-Za-z0-9+/]+={0,2}", "a key in base64")]
 
 Size = Annotated[float, Meta(gt=0, le=65536, description="a size in GiB")]
 Hours = Annotated[float, Meta(gt=0, le=10000, description="a number of hours")]
+Share = Annotated[float, Meta(ge=0, le=100, description="a number from 0 to 100")]
 Jobs = Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")]
 Level = Annotated[int, Meta(ge=1, le=99, description="a level from 1 to 99, higher is newer")]
 Gib = Annotated[int, Meta(ge=1, le=1024, description="a number of GiB from 1 to 1024")]

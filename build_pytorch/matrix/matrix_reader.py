@@ -80,6 +80,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         patches=spec.patch,
         rules=spec.rule,
         builders=spec.builder,
+        work=spec.work,
         variants=variants,
         notes=tuple(_notes(spec, text, name)),
         text=text,

@@ -338,6 +338,27 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
+class WorkShare(_TomlTable, frozen=True, kw_only=True):
+    """A part of the work, relative to one GPU variant that is built alone."""
+
+    share: ft.Share  #: the part; 1 is one GPU variant
+    basis: ft.Basis  #: whether the value was measured; extrapolated: from measured samples
+    source: ft.Text  #: where the value comes from
+
+
+class Work(_TomlTable, frozen=True, kw_only=True):
+    """What the work of a build consists of: the model behind `invoke build --share --dry-run`."""
+
+    cxx: WorkShare  #: C and C++ objects; they depend on the CPU ISA only
+    cuda: WorkShare  #: CUDA objects; they depend on the GPU architecture only
+    link: WorkShare  #: configure, generate code, link and install
+    replay: WorkShare  #: read the objects of a variant from the compiler caches
+    cpu_only_cxx: WorkShare  #: C and C++ objects of a CPU-only variant
+    cpu_only_miss: WorkShare  #: those of them that no GPU variant of the ISA has
+    nccl: WorkShare  #: one build of NCCL
+    magma: WorkShare  #: one build of MAGMA
+
+
 class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
@@ -345,6 +366,7 @@ class MatrixFile(_TomlTable, frozen=True, kw_only=True):
     patch: dict[ft.Key, Patch] = {}
     rule: tuple[Rule, ...] = ()
     release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
+    work: Work | None = None
     builder: tuple[Builder, ...] = ()
     gpu: dict[ft.Key, GpuArchitecture]
     cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
@@ -545,6 +567,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     patches: dict[str, Patch]
     rules: tuple[Rule, ...]
     builders: tuple[Builder, ...]
+    work: Work | None
     variants: tuple[Variant, ...]
     notes: tuple[str, ...]
     """What is allowed and not complete, each with its place in the file."""

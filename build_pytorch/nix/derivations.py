@@ -13,7 +13,7 @@ import msgspec
 from build_pytorch.base import files
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix import nix_evaluation
+from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
 
 
@@ -40,11 +40,15 @@ class DerivationSet(msgspec.Struct, frozen=True):
     failures: dict[str, str]
 
 
-def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) -> DerivationSet:
+def evaluate(
+    root: Path, variants: Sequence[Variant], *, write: bool = False, share: bool = False
+) -> DerivationSet:
     """Return the derivations of variants, from one Nix process if all recipes evaluate.
 
     With `write` the derivations are put into the store and can be built without another
-    evaluation. Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
+    evaluation. With `share` they are those of release.nix that read seeds.
+
+    Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
     by_path = {variant.path: variant.package for variant in variants}
     recipes = [
@@ -53,9 +57,16 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
     ]
     if not recipes:
         return DerivationSet({}, {})
+    release = quoting.literal(str(root.resolve() / "release.nix"))
+    names = " ".join(
+        f"{quoting.literal(v.path)} = {quoting.literal(v.attribute)};" for v in variants
+    )
+    shared = f"{{ release = {release}; names = {{ {names} }}; }}" if share else "null"
     run = nix_evaluation.run_recipes(
         recipes,
-        lambda rest, share: nix_evaluation.start(_expression(rest, share=share), write=write),
+        lambda rest, share: nix_evaluation.start(
+            _expression(rest, share=share, shared=shared), write=write
+        ),
         lambda running, total: wait_with_progress(running, "evaluating recipes", total),
     )
     failures = {by_path[path]: message_of(result.stderr) for path, result in run.failed.items()}
@@ -67,17 +78,20 @@ def evaluate(root: Path, variants: Sequence[Variant], *, write: bool = False) ->
     return DerivationSet({by_path[path]: found for path, found in decoded.items()}, failures)
 
 
-def _expression(recipes: Sequence[RecipeSource], *, share: bool) -> str:
+def _expression(recipes: Sequence[RecipeSource], *, share: bool, shared: str) -> str:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     return f"""let
   imports = {{ {imports} }};
+  shared = {shared};
+  release = import (/. + shared.release) {{ share = true; }};
   described = {{ id, path, nixpkgs ? null }}: {{
     name = id;
     value = builtins.trace "evaluating ${{id}}" (
       let
         recipe = import (/. + path);
         arguments = if nixpkgs == null then {{ }} else {{ nixpkgs_pinned = imports.${{nixpkgs}}; }};
-        d = if builtins.isFunction recipe then recipe arguments else recipe;
+        plain = if builtins.isFunction recipe then recipe arguments else recipe;
+        d = if shared == null then plain else release.${{shared.names.${{id}}}};
       in {{
         inherit (d) drvPath system;
         outputs = builtins.listToAttrs

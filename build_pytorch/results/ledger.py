@@ -51,6 +51,8 @@ class Started(Event, tag="started", frozen=True, kw_only=True, omit_defaults=Tru
     derivation: str = ""
     log: str = ""
     cores: int = 0
+    shared: bool = False
+    """Whether it read compiler caches that other builds filled (seeds)."""
 
 
 class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +73,11 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """Bytes; 0 if unknown."""
     where: str = ""
     """The remote builder; empty for this machine."""
+    shared: bool = False
+    cache_hits: int = 0
+    """Objects from seeds; 0 if it is not shared or did not get that far."""
+    cache_misses: int = 0
+    """Objects that a shared build compiled itself."""
 
 
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):

@@ -1,3 +1,4 @@
+#!/bin/sh
 # Stands in for every builder of the model of nixpkgs. $1 is the folder of scenarios: what a build
 # of PyTorch prints and leaves behind is decided there, by variant or in default.sh.
 PATH=/usr/bin:/bin

@@ -37,10 +37,13 @@ def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
 
 
 def choose(settings: BuildSettings, matrix: Matrix, host: NixSettings) -> BuildBackend:
-    """Return the first fitting backend whose program is installed. Raises ToolError."""
+    """Return the first fitting backend whose program is installed. Raises ToolError.
+
+    The plan of a shared build needs no program.
+    """
     candidates = fitting(settings.backend, is_remote=bool(settings.builders))
     for backend in candidates:
-        if process.which(backend.program):
+        if process.which(backend.program) or (settings.share and settings.dry_run):
             return backend(settings, matrix, host)
     programs = " nor ".join(backend.program for backend in candidates)
     if len(candidates) == 1:

@@ -31,6 +31,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     builders: str = ""
     copy_to: str = ""
     secret_key: Path | None = None
+    share: bool = False
     dry_run: bool = False
     fail_fast: bool = False
     force: bool = False

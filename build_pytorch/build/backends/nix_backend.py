@@ -21,7 +21,10 @@ class NixBackend(BuildBackend):
         del jobs
         variant = steps[0].variant
         link = artefacts.link(self.settings.root, variant).name
-        argv = store.build_argv(variant.path, link, cores)
+        if self.settings.share:
+            argv = store.build_shared_argv(variant.attribute, link, cores)
+        else:
+            argv = store.build_argv(variant.path, link, cores)
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def reader(self, steps: Sequence[Step]) -> LogReader:

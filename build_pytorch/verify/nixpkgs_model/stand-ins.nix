@@ -37,6 +37,7 @@ let
   general = [
     "autoAddDriverRunpath"
     "bash"
+    "ccache"
     "cmake"
     "coreutils"
     "gcc"

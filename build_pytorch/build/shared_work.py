@@ -1,0 +1,149 @@
+"""What shared compilation saves: units of work, and time over several builders.
+
+Everything here is a pure function of the matrix. One unit is the work of one GPU variant that is
+built alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.matrix.model import Variant, Work
+from build_pytorch.matrix.seeds import Seed
+
+BUILDERS: Final = (1, 2, 4, 8, 13)
+"""Numbers of builders that a plan shows."""
+
+ASSUMPTIONS: Final = (
+    "each builder builds one thing at a time, is as fast as the others and runs every platform",
+    "a variant waits for its seeds, a seed for NCCL and MAGMA",
+    "copies between builders take no time",
+    "a seed also configures the source and compiles its code generators, which is not counted",
+    "no binary cache has NCCL and MAGMA; each import of nixpkgs compiles both once",
+)
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """Something to build, with its work in units and the jobs that must be done before."""
+
+    name: str
+    units: float
+    hours: float  #: core-hours
+    needs: tuple[str, ...] = ()
+
+
+class SharedWork(Struct, frozen=True, kw_only=True):
+    """The work on some variants, with and without sharing."""
+
+    seeds: tuple[Seed, ...]
+    dependencies: tuple[Job, ...]  #: NCCL and MAGMA, the same in both
+    shared: tuple[Job, ...]  #: seeds and variants
+    unshared: tuple[Job, ...]
+
+    @property
+    def units(self) -> float:
+        """Work of seeds and variants."""
+        return sum(job.units for job in self.shared)
+
+    @property
+    def units_unshared(self) -> float:
+        """Work of the variants, each built alone."""
+        return sum(job.units for job in self.unshared)
+
+    @property
+    def units_dependencies(self) -> float:
+        """Work on NCCL and MAGMA, which both ways have."""
+        return sum(job.units for job in self.dependencies)
+
+    def hours(self, builders: int, cores: int, *, is_shared: bool) -> float:
+        """Return the hours until everything is built on machines with so many cores each."""
+        jobs = self.shared if is_shared else self.unshared
+        return makespan([*self.dependencies, *jobs], builders, unit="hours") / cores
+
+
+def shared_work(
+    variants: Sequence[Variant],
+    work: Work,
+    seeds: Mapping[str, Sequence[Seed]],
+    imports: Mapping[str, str],
+) -> SharedWork:
+    """Return the work on variants.
+
+    `seeds`: those of `seeds_of`. `imports`: the import of nixpkgs of each recipe, by attribute; GPU
+    variants with the same import use the same NCCL and MAGMA.
+    """
+    needed: dict[str, Seed] = {}
+    dependencies: dict[str, Job] = {}
+    needs: dict[str, tuple[str, ...]] = {}
+    unshared = []
+    jobs = []
+    for variant in variants:
+        own = seeds.get(variant.attribute, ())
+        needed |= {seed.name: seed for seed in own}
+        for user in (variant, *(seed.variant for seed in own)):
+            needs[user.attribute] = tuple(
+                _add(dependencies, f"{name}-{imports.get(user.attribute, '')}", units, user)
+                for name, units in (("nccl", work.nccl.share), ("magma", work.magma.share))
+                if user.gpu_key
+            )
+        parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+        if not variant.gpu_key:
+            parts = {"cxx": work.cpu_only_cxx.share}
+        alone = sum(parts.values())
+        kinds = {seed.kind for seed in own}
+        left = sum(units for kind, units in parts.items() if kind not in kinds)
+        left += work.replay.share if own else 0.0
+        left += work.cpu_only_miss.share if own and not variant.gpu_key else 0.0
+        before = needs[variant.attribute]
+        unshared.append(_job(variant.attribute, alone + work.link.share, variant, before))
+        before += tuple(seed.name for seed in own)
+        jobs.append(_job(variant.attribute, left + work.link.share, variant, before))
+    costs = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+    first = [
+        _job(name, costs[seed.kind], seed.variant, needs[seed.variant.attribute])
+        for name, seed in needed.items()
+    ]
+    first.sort(key=lambda job: -job.units)
+    return SharedWork(
+        seeds=tuple(needed.values()),
+        dependencies=tuple(sorted(dependencies.values(), key=lambda job: -job.units)),
+        shared=(*first, *jobs),
+        unshared=tuple(sorted(unshared, key=lambda job: -job.units)),
+    )
+
+
+def _add(jobs: dict[str, Job], name: str, units: float, variant: Variant) -> str:
+    jobs.setdefault(name, _job(name, units, variant, ()))
+    return name
+
+
+def _job(name: str, units: float, variant: Variant, needs: tuple[str, ...]) -> Job:
+    hours = units * variant.release.build.core_hours
+    return Job(name=name, units=units, hours=hours, needs=needs)
+
+
+def makespan(
+    jobs: Sequence[Job], builders: int, *, unit: Literal["units", "hours"] = "units"
+) -> float:
+    """Return when the last job ends if each builder takes the first job that is ready.
+
+    Raises ValueError if jobs need each other, or one that is missing.
+    """
+    waiting = list(jobs)
+    done: dict[str, float] = {}
+    running: list[tuple[float, str]] = []
+    now = 0.0
+    while waiting or running:
+        ready = [job for job in waiting if all(name in done for name in job.needs)]
+        for job in ready[: builders - len(running)]:
+            heapq.heappush(running, (now + getattr(job, unit), job.name))
+            waiting.remove(job)
+        if not running:
+            raise ValueError(f"{waiting[0].name} waits for ever")
+        now, name = heapq.heappop(running)
+        done[name] = now
+    return now

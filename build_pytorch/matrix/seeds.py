@@ -1,0 +1,92 @@
+"""Seeds: what variants have in common is compiled once.
+
+A seed is a compiler cache that a build of its own fills: with the C and C++ objects of one CPU
+ISA, or with the CUDA objects of one GPU architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from build_pytorch.matrix.model import Variant
+
+_Place = tuple[str, str]
+"""The release and the platform: objects of others differ."""
+
+
+class Seed(Struct, frozen=True, kw_only=True):
+    """A seed, which is made from the recipe of `variant`: both compile with the same flags."""
+
+    kind: Literal["cxx", "cuda"]
+    key: str  #: of the CPU ISA or the GPU architecture
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        """The attribute in release.nix, such as `seed-cuda13_0-x86_64-linux-avx2`."""
+        return f"seed-{self.variant.release_name}-{self.variant.cpu.platform}-{self.key}"
+
+
+def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
+    """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
+
+    The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
+    of its own. A variant that no machine can run is taken last.
+
+    Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
+    """
+    blocks: dict[_Place, list[Variant]] = {}
+    everything = list(variants)
+    for variant in everything:
+        if variant.gpu_key:
+            blocks.setdefault(_place(variant), []).append(variant)
+    seeds: dict[tuple[_Place, str, str], Seed] = {}
+    for place, block in blocks.items():
+        for variant in diagonal(sorted(block, key=lambda v: bool(v.impossible))):
+            seeds.setdefault(
+                (place, "cxx", variant.cpu_key),
+                Seed(kind="cxx", key=variant.cpu_key, variant=variant),
+            )
+            if not variant.release.build.cuda_host_flags:  # else CUDA objects depend on the ISA
+                gpu_key = variant.gpu_key or ""
+                seeds.setdefault(
+                    (place, "cuda", gpu_key), Seed(kind="cuda", key=gpu_key, variant=variant)
+                )
+    return {
+        variant.attribute: found
+        for variant in everything
+        if (
+            found := tuple(
+                seeds[key]
+                for key in (
+                    (_place(variant), "cxx", variant.cpu_key),
+                    (_place(variant), "cuda", variant.gpu_key or ""),
+                )
+                if key in seeds
+            )
+        )
+    }
+
+
+def _place(variant: Variant) -> _Place:
+    return variant.release_name, variant.cpu.platform
+
+
+def diagonal(block: Sequence[Variant]) -> list[Variant]:
+    """Order variants: pairs of a new ISA and a new architecture, then either new, then the rest."""
+    result: list[Variant] = []
+    gpus: set[str | None] = set()
+    cpus: set[str] = set()
+    rest = list(block)
+    for enough in (2, 1, 0):
+        for variant in rest:
+            if (variant.gpu_key not in gpus) + (variant.cpu_key not in cpus) >= enough:
+                result.append(variant)
+                gpus.add(variant.gpu_key)
+                cpus.add(variant.cpu_key)
+        taken = {variant.package for variant in result}
+        rest = [variant for variant in rest if variant.package not in taken]
+    return result

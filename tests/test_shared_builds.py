@@ -1,0 +1,260 @@
+"""Shared builds with real compilers, in Nix's sandbox, through the recipes and release.nix.
+
+They take minutes: `nox -s bench-sharing` runs them. BUILD_PYTORCH_CCACHE names a folder with
+bin/ccache, version 4.10 or newer, and what it needs beside /usr and /lib.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT
+from world import Site, served
+
+CCACHE: Final = os.environ.get("BUILD_PYTORCH_CCACHE", "")
+HERE: Final = PROJECT / "tests/shared_project"
+ISAS: Final = ("avx2", "avx512", "avx512vnni")
+GPUS: Final = ("sm80", "sm90", "sm120")
+CXX, CUDA = 25, 15
+"""Objects of a GPU variant: 17 + 6 + 1 C and C++, and one with the list of architectures."""
+
+pytestmark = pytest.mark.skipif(not CCACHE, reason="nox -s bench-sharing")
+
+
+class Farm:
+    """A checkout and a store in which release.nix is built."""
+
+    def __init__(self, root: Path, site: Site) -> None:
+        self.root = root
+        self.site = site
+
+    def build(self, names: list[str], **arguments: str) -> dict[str, tuple[str, Path, float]]:
+        """Build attributes one after the other. Return log, output and seconds of each."""
+        found = {}
+        for name in names:
+            words = [w for key, value in arguments.items() for w in ("--arg", key, value)]
+            began = time.monotonic()
+            argv = ["nix-build", "release.nix", "-A", name, "--no-out-link", "-j1", *words]
+            output = self.site.nix(*argv, "--cores", "2", env={"PWD": str(self.root)})
+            seconds = time.monotonic() - began
+            path = Path(output.split()[-1])
+            found[name] = (self.site.nix("nix-store", "--read-log", str(path)), path, seconds)
+        return found
+
+
+def package(gpu: str, isa: str) -> str:
+    return f"pytorch-python313-{'cuda13_0-' if gpu != 'cpu' else ''}{gpu}-{isa}"
+
+
+def counts(log: str) -> tuple[int, int]:
+    found = re.search(r"compiler cache: (\d+) hits, (\d+) misses", log)
+    assert found, log[-2000:]
+    return int(found[1]), int(found[2])
+
+
+def seconds_of(log: str) -> float:
+    found = re.search(r"compiled in ([0-9.]+) s", log) or re.search(r"built in ([0-9.]+) s", log)
+    assert found, log[-2000:]
+    return float(found[1])
+
+
+def objects(output: Path) -> dict[str, str]:
+    lines = [line.split() for line in (output / "objects").read_text().splitlines()]
+    return {name: digest for digest, name in lines}
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    folder = tmp_path_factory.mktemp("farm")
+    root = folder / "checkout"
+    for name in (".flox", "build_pytorch/nix"):
+        shutil.copytree(PROJECT / name, root / name)
+    shutil.copy(PROJECT / "release.nix", root)
+    ccache = Path(CCACHE).resolve()
+    places = f"/bin /usr /lib /lib64 /etc/alternatives {ccache} {HERE}"
+    config = f"sandbox = true\nsandbox-fallback = false\nsandbox-paths = {places}"
+    site = Site(folder, script=HERE / "build.sh", arguments=(ccache, HERE), config=config)
+    old = Path.cwd()
+    os.chdir(root)
+    try:
+        with served(site):
+            yield Farm(root, site)
+    finally:
+        os.chdir(old)
+
+
+def test_three_isas_and_three_architectures(farm: Farm) -> None:
+    """Shared builds take a fraction of the time, hit as predicted, and yield the same objects."""
+    variants = [(gpu, isa) for gpu in GPUS for isa in ISAS]
+    names = [package(gpu, isa) for gpu, isa in variants]
+    seeds = [f"seed-cuda13_0-x86_64-linux-{key}" for key in (*ISAS, *GPUS)]
+    plain = farm.build(names)
+    made = farm.build(seeds, share="true")
+    shared = farm.build(names, share="true")
+    for seed, (log, output, _) in made.items():
+        is_cuda = seed.endswith(GPUS)
+        assert counts(log) == (0, CUDA if is_cuda else CXX), seed
+        assert not list(output.glob("*.so"))
+    report = {}
+    for name in names:
+        log, output, _ = shared[name]
+        hits, misses = counts(log)
+        before, after = objects(plain[name][1]), objects(output)
+        same = {key for key in before if before[key] == after[key]}
+        host = {key for key in before if not key.endswith(".cu.o")}
+        assert host <= same, sorted(host - same)
+        assert (hits + misses, misses in {0, 1}) == (CXX + CUDA, True), (name, hits, misses)
+        if misses:
+            assert "compiled here: " in log
+            assert "module.cpp" in log.partition("compiled here: ")[2].splitlines()[0]
+        report[name] = [hits, misses, seconds_of(plain[name][0]), seconds_of(log)]
+    assert [row[1] for row in report.values()].count(1) >= len(names) - len(ISAS)
+    alone = sum(seconds_of(log) for log, _, _ in plain.values())
+    together = sum(seconds_of(log) for log, _, _ in (*made.values(), *shared.values()))
+    wall = [
+        sum(s for *_, s in runs) for runs in (plain.values(), [*made.values(), *shared.values()])
+    ]
+    print(json.dumps({"plain": alone, "shared": together, "wall": wall, "variants": report}))
+    of_seeds = {name: seconds_of(log) for name, (log, *_) in made.items()}
+    print(json.dumps({"seeds": of_seeds}))
+    assert alone / together >= 2.0
+
+
+def test_reproducible_cuda_objects(farm: Farm) -> None:
+    """With the flags for it, CUDA objects from a seed are those of a build without sharing."""
+    name = package("sm90", "avx512vnni")
+    flags = "-frandom-seed=build-pytorch -objtemp"
+    (farm.root / "release.nix").rename(farm.root / "all.nix")
+    (farm.root / "release.nix").write_text(
+        f"""{{ share ? false, reproducibleCuda ? false }}@args:
+        let all = import ./all.nix args; in if share then all else {{
+          {name} = all.{name}.overrideAttrs (old: {{
+            preBuild = "export NVCC_APPEND_FLAGS='{flags}'\n" + old.preBuild;
+          }});
+        }}"""
+    )
+    plain = objects(farm.build([name])[name][1])
+    log, output, _ = farm.build([name], share="true", reproducibleCuda="true")[name]
+    assert counts(log) == (CXX + CUDA, 0)
+    assert objects(output) == plain
+
+
+HOOK: Final = """
+let
+  fake = { overrideAttrs = change: change { meta.platforms = [ ]; }; };
+  nixpkgs.ccache = "CCACHE";
+  shared = import SHARING {
+    recipes.p = fake; plain.p = fake;
+    seeds.s = { kind = "cxx"; package = "p"; inherit nixpkgs; };
+    seedsOf.p = [ ];
+  };
+in shared.s.preBuild
+"""
+
+
+class Compiling:
+    """Compiles one file twice in one cache, as a seed does: with our hook, or with ccache alone."""
+
+    def __init__(self, folder: Path, *, hooked: bool) -> None:
+        self.folder = folder
+        text = HOOK.replace("CCACHE", CCACHE).replace(
+            "SHARING", str(PROJECT / "build_pytorch/nix/sharing.nix")
+        )
+        argv = ["nix-instantiate", "--eval", "--json", "-E", text]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+        self.hook = json.loads(done.stdout) if hooked else "export CCACHE_DIR=$out"
+        (folder / "a.cpp").write_text("int f(int x) { return x * FACTOR; }\n")
+        (folder / "a.cu").write_text("__global__ void f(int *x) { *x *= FACTOR; }\n")
+
+    def object(self, *argv: str, **variables: str) -> bytes:
+        script = f"set -e -o pipefail; shopt -s inherit_errexit\n{self.hook}\n"
+        script += f'{CCACHE}/bin/ccache "$@" -o "$out.o"'
+        out = str(self.folder / "cache")
+        env = {"PATH": os.environ["PATH"], "HOME": "/homeless-shelter", "out": out}
+        env |= {"NIX_BUILD_TOP": str(self.folder), "FOLDER": str(self.folder), **variables}
+        argv = ("bash", "-c", script, "bash", *argv)
+        subprocess.run(argv, check=True, env=env, cwd=self.folder, capture_output=True)
+        return Path(f"{out}.o").read_bytes()
+
+    def wrapper(self, name: str, text: str) -> str:
+        """A compiler wrapper with the time stamp that all files of a Nix store have."""
+        path = self.folder / name / "g++"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        os.utime(path, (1, 1))
+        return str(path)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_flags_that_a_wrapper_reads_from_the_environment(tmp_path: Path, *, hooked: bool) -> None:
+    compiling = Compiling(tmp_path, hooked=hooked)
+    compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
+    made = [
+        compiling.object(
+            *(compiler, "-c", "a.cpp", "-DFACTOR=3"),
+            CXX=compiler,
+            NIX_CFLAGS_COMPILE=flags,
+        )
+        for flags in ("-O0", "-O2")
+    ]
+    assert (made[0] != made[1]) is hooked
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_search_paths_that_a_wrapper_reads_from_the_environment(
+    tmp_path: Path, *, hooked: bool
+) -> None:
+    """Only the output of the preprocessor tells; without it the paths are in the key."""
+    compiling = Compiling(tmp_path, hooked=hooked)
+    (tmp_path / "a.cpp").write_text("#include <factor.h>\nint f(int x) { return x * FACTOR; }\n")
+    for number in ("2", "3"):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "factor.h").write_text(f"#define FACTOR {number}\n")
+        os.utime(tmp_path / number / "factor.h", (1, 1))
+    os.utime(tmp_path / "a.cpp", (1, 1))
+    compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
+    made = [
+        compiling.object(
+            *(compiler, "-c", "a.cpp"),
+            CXX=compiler,
+            NIX_CFLAGS_COMPILE=f"-isystem {tmp_path}/{number}",
+        )
+        for number in ("2", "3")
+    ]
+    assert (made[0] != made[1]) is hooked
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_two_wrappers_of_a_store_have_one_time_and_one_size(
+    tmp_path: Path, *, hooked: bool
+) -> None:
+    compiling = Compiling(tmp_path, hooked=hooked)
+    made = []
+    for level in ("0", "2"):
+        compiler = compiling.wrapper(level, f'exec g++ -O{level} "$@"')
+        shutil.rmtree(tmp_path / "bin", ignore_errors=True)
+        made.append(compiling.object(compiler, "-c", "a.cpp", "-DFACTOR=3", CXX=compiler))
+    assert (made[0] != made[1]) is hooked
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("variable", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
+def test_flags_that_nvcc_reads_from_the_environment(
+    tmp_path: Path, variable: str, *, hooked: bool
+) -> None:
+    compiling = Compiling(tmp_path, hooked=hooked)
+    made = [
+        compiling.object("nvcc", "-c", "a.cu", "-DFACTOR=3", "-arch=sm_90", **{variable: flags})
+        for flags in ("-lineinfo", "-G")
+    ]
+    assert (made[0] != made[1]) is hooked
