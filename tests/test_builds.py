@@ -354,7 +354,10 @@ SICK = {
         "wrong-architecture",
         "echo 'cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=52 -DX=1'",
     ),
-    "sm89-avx512vnni": ("unknown-architecture", "warning 'Found Unknown CUDA Architecture Name'"),
+    "sm89-avx512vnni": (
+        "unknown-architecture",
+        "warning 'Found Unknown CUDA Architecture Name in X: sm_89'",
+    ),
     "sm86-avx2": ("wrong-cuda", "echo '--     CUDA version        : 12.8'"),
     "sm86-avx512": ("wrong-version", "echo 'Building wheel torch-2.9.1'"),
     "cpu-avx2": ("cuda-on", "cuda=ON; summary"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +18,7 @@ import pytest
 from conftest import PROJECT, Project, error_line
 
 from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant, split_lines
+from build_pytorch.cli.diagnose import _chunks
 from build_pytorch.matrix.model import Matrix, Variant
 
 LOGS = PROJECT / "tests/logs"
@@ -150,6 +154,133 @@ def test_the_log_of_a_build_here_is_read_as_the_build_was(fleet: Matrix) -> None
     assert found.progress == (30, 90)
 
 
+# --- whose lines they are ---
+
+OFF = "--   USE_CUDA              : OFF"
+STEPS = [f"[{n}/100] Building CXX object x{n}.o" for n in range(1, 101)]
+
+
+def building(variant: Variant) -> str:
+    return f"building '/nix/store/{'a' * 32}-python3.13-{variant.pname}-2.10.0.drv'..."
+
+
+def build_of(variant: Variant, *summary: str) -> list[str]:
+    return [building(variant), "unpacking sources", "configuring", *summary, *STEPS, "installing"]
+
+
+def found_in(lines: Iterable[str], variant: Variant | None) -> LogDiagnosis:
+    return diagnose([line.encode() for line in lines], variant)
+
+
+def job(name: str, lines: Iterable[str]) -> list[str]:
+    return [f"build ({name})\tnix build\t2026-11-21T10:15:00.1234567Z {line}" for line in lines]
+
+
+@pytest.fixture(scope="module")
+def gpu(fleet: Matrix) -> Variant:
+    return next(v for v in fleet.variants if v.id == "sm120-avx512")
+
+
+@pytest.fixture(scope="module")
+def others(fleet: Matrix) -> list[Variant]:
+    ids = ("cpu-avx512", "sm120-avx512bf16")
+    return [v for v in fleet.variants if v.id in ids]
+
+
+BEFORE_A_BUILD = {
+    "the environment of a container": ["TORCH_CUDA_ARCH_LIST=7.5 8.0 8.6 9.0+PTX", "HOME=/root"],
+    "an old log": ["$ cat old.log", OFF, "[3/90] x", "$ nix build"],
+    "a script": ["+ cat <<EOF", OFF, "EOF"],
+    "a dependency without a name": ["unpacking sources", "configuring", OFF],
+}
+
+
+@pytest.mark.parametrize("before", BEFORE_A_BUILD.values(), ids=BEFORE_A_BUILD)
+def test_nothing_before_the_build_stops_it(gpu: Variant, before: list[str]) -> None:
+    for begin in (building(gpu), f"$ flox build {gpu.package}", "Running phase: unpackPhase"):
+        if begin[0] == "b" or "unpacking sources" not in before:
+            found = found_in([*before, begin, "configuring", *STEPS], gpu)
+            assert (found.stop, found.failure, found.progress) == (None, None, (100, 100))
+            assert found_in([*before, begin, "configuring", OFF], gpu).stop
+    assert found_in(before, gpu).stop  # without such a sign, it may be a part of the log
+
+
+def test_a_second_attempt_does_not_hide_why_the_first_is_stopped(gpu: Variant) -> None:
+    found = found_in([*build_of(gpu, OFF), *build_of(gpu)], gpu)
+    assert found.stop
+    assert [number for number, _ in found.stop.lines] == [4]
+
+
+def test_a_sibling_whose_name_is_longer_is_another(gpu: Variant, others: list[Variant]) -> None:
+    for other in others:
+        name = f"python3.13-{other.pname}"
+        assert not found_in([*build_of(gpu), f"{name}> {OFF}"], gpu).stop
+        assert not found_in([*build_of(gpu), *build_of(other, OFF)], gpu).stop
+    assert found_in([f"python3.13-{gpu.pname}> {OFF}"], gpu).stop
+
+
+@pytest.mark.parametrize("first", ["building", "flox", "script", "nothing"])
+def test_jobs_of_a_ci_run_are_told_apart(gpu: Variant, others: list[Variant], first: str) -> None:
+    for other in others:
+        begin = {
+            "building": [building(other)],
+            "flox": [f"$ flox build {other.package}"],
+            "script": [f"##[group]Run flox build {other.package}", "##[endgroup]"],
+            "nothing": [],
+        }[first]
+        theirs = job("other", [*begin, "configuring", OFF, *STEPS])
+        for summary in ([], [OFF]):
+            own = job("own", build_of(gpu, *summary))
+            mixed = [line for pair in zip(theirs, own, strict=False) for line in pair]
+            orders = [theirs + own, mixed] if first != "nothing" else [own + theirs]
+            for lines in orders:
+                stop = found_in(lines, gpu).stop
+                assert bool(stop) == bool(summary)
+                assert not stop or [lines[n - 1] for n, _ in stop.lines] == own[3:4]
+
+
+def test_an_architecture_of_others_does_not_stop(gpu: Variant) -> None:
+    line = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'"
+    found = found_in([*build_of(gpu)[:4], line.format(121), *STEPS * 3], gpu)
+    assert (found.stop, found.failure) == (None, None)
+    found = found_in([*build_of(gpu)[:4], line.format(121)], gpu)
+    assert found.failure
+    assert (found.stop, found.failure.rule.id) == (None, "other-architecture")
+    assert found_in([*build_of(gpu)[:4], line.format("120a")], gpu).stop
+
+
+def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:
+    printed = "Exception: std::bad_alloc: what():  std::bad_alloc"
+    result = f"/nix/store/{'b' * 32}-{gpu.pname}-2.10.0"
+    for success in (
+        "1 passed",
+        "OK",
+        "Running phase: fixupPhase",
+        "post-installation fixup",
+        result,
+    ):
+        assert found_in([*build_of(gpu), printed, success], gpu).failure is None
+    for end in ("", "1 failed, 1 passed", "Traceback (most recent call last):"):
+        assert found_in([*build_of(gpu), printed, end], gpu).failure
+    failed = f"error: builder for '/nix/store/{'a' * 32}-x.drv' failed due to signal 9 (Killed)"
+    assert found_in([*build_of(gpu), failed, "1 passed"], gpu).failure
+
+
+STAMPS = (
+    *("2026-11-21T10:00:00.123456Z 01O ", "2026-11-21T10:00:00.123456Z 01E+", "10:00:00  "),
+    *("[2026-11-21T10:00:00.123Z] ", "Nov 21 10:00:00 host nix-daemon[123]: ", "#12 0.5 "),
+    *("Nov  1 10:00:00 host nix-daemon[1]: ", "2026-11-21T10:00:00+0000 host nix-daemon[1]: "),
+    "2026-11-21T10:00:00.1234567Z #12 0.5 ",
+)
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_what_programs_write_before_each_line_is_left_out(gpu: Variant, stamp: str) -> None:
+    found = found_in((stamp + line for line in build_of(gpu, OFF)), gpu)
+    assert found.stop
+    assert (found.phase, found.progress) == ("install", (100, 100))
+
+
 def test_the_log_names_its_variant(fleet: Matrix) -> None:
     by_id = {v.id: v for v in fleet.variants}
     for name in ("cpu-avx512", "cpu-avx512bf16", "sm120-avx2"):
@@ -220,3 +351,53 @@ def test_what_is_no_log_is_refused(
 ) -> None:
     os.mkfifo(project.root / "fifo")
     assert message in error_line(project.invoke("diagnose", *arguments))
+
+
+FORMS: dict[str, Callable[[str], bytes]] = {
+    "plain": lambda text: text.encode(),
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "gzip in two parts": lambda text: (
+        gzip.compress(text[:99].encode()) + gzip.compress(text[99:].encode())
+    ),
+    "bzip2": lambda text: bz2.compress(text.encode()),
+    "xz": lambda text: lzma.compress(text.encode()),
+    "UTF-16 with a mark": lambda text: text.encode("utf-16"),
+    "UTF-16 little": lambda text: text.encode("utf-16-le"),
+    "UTF-16 big": lambda text: text.encode("utf-16-be"),
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "CR": lambda text: text.replace("\n", "\r").encode(),
+    "UTF-16 in gzip": lambda text: gzip.compress(text.encode("utf-16")),
+}
+
+
+def test_logs_are_read_in_every_form(project: Project, gpu: Variant) -> None:
+    text = "\n".join(build_of(gpu, OFF)) + "\n"
+    for form, write in FORMS.items():
+        (project.root / "x.log").write_bytes(write(text))
+        lines = split_lines(_chunks(str(project.root / "x.log")), 1 << 20)
+        found = diagnose(lines, gpu)
+        assert found.stop, form
+        assert found.stop.lines[0][0] == 4, form
+    (project.root / "x.log.bz2").write_bytes(bz2.compress(text.encode()))
+    assert "a build is stopped here" in project.invoke("diagnose", "x.log.bz2").stdout
+
+
+def test_a_log_has_a_limit_also_when_it_is_expanded(project: Project) -> None:
+    root = project.root
+    with (root / "sparse.log").open("wb") as log:
+        log.truncate(10 << 30)
+    bomb = gzip.compress(b"\0" * (1 << 24))
+    (root / "bomb.gz").write_bytes(bomb * 33)
+    (root / "torn.gz").write_bytes(bomb[:-99])
+    (root / "torn.bz2").write_bytes(b"BZh9" + b"x" * 99)
+    (root / "torn.xz").write_bytes(lzma.compress(b"x" * 99)[:-9])
+    (root / "x.zst").write_bytes(b"\x28\xb5\x2f\xfdxxxx")
+    for name, message in {
+        "sparse.log": "sparse.log: cannot be read: larger than 512 MiB",
+        "bomb.gz": "bomb.gz: cannot be read: larger than 512 MiB",
+        "torn.gz": "torn.gz: cannot be read: the compressed data is damaged",
+        "torn.bz2": "torn.bz2: cannot be read: damaged",
+        "torn.xz": "torn.xz: cannot be read: the compressed data is damaged",
+        "x.zst": "x.zst: compressed with zstd: decompress it first",
+    }.items():
+        assert message in error_line(project.invoke("diagnose", name))

@@ -250,6 +250,27 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("ghp_0123456789abcdefghij0123456789", "***"),
         ("Authorization: Bearer abc.def", "Authorization: ***"),
         ("eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", "***"),
+        (
+            "https://x/?token=s3c&X-Amz-Signature=ab&n=1",
+            "https://x/?token=***&X-Amz-Signature=***&n=1",
+        ),
+        ("https://x/?a=1&sig=ab%2B&key=cd z", "https://x/?a=1&sig=***&key=*** z"),
+        ("export MYAPP_PASSWORD=correct", "export MYAPP_PASSWORD=***"),
+        ("API_KEY='two words' x", "API_KEY='***' x"),
+        (json.dumps({"a": 'DB_SECRET="x y" z'}), json.dumps({"a": 'DB_SECRET="***" z'})),
+        (
+            "curl -H x-api-key: zzzz -H 'Private-Token: y'",
+            "curl -H x-api-key: *** -H 'Private-Token: ***'",
+        ),
+        ("sk-proj-abcdefghijklmnopq1 hf_abcdefghijklmnopqrst AKIAIOSFODNN7EXAMPLE", "*** *** ***"),
+        (
+            "TOKENIZERS_PARALLELISM=no code=sm_90 monkey=1",
+            "TOKENIZERS_PARALLELISM=no code=sm_90 monkey=1",
+        ),
+        (
+            "disk-full: task-list-of-names-for-the-9th token: x",
+            "disk-full: task-list-of-names-for-the-9th token: x",
+        ),
         ("a@b https://host/x@y ghost eyJ", "a@b https://host/x@y ghost eyJ"),
     ],
 )

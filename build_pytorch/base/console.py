@@ -155,11 +155,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-_SECRET_NAME: Final = re.compile(
+_NAME_END: Final = (
     r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_PAT"
-    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|AUTH|ENCRYPTION)_?KEY)S?(?:_(?:KEY|ID|VALUE|B64))?\d*$",
-    re.IGNORECASE,
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|AUTH|ENCRYPTION)[_-]?KEY)S?(?:_(?:KEY|ID|VALUE|B64))?\d*"
 )
+_SECRET_NAME: Final = re.compile(f"{_NAME_END}$", re.IGNORECASE)
 """Names of environment variables whose values are secrets."""
 
 _SHORTEST_SECRET: Final = (
@@ -170,11 +170,29 @@ _SECRET: Final = re.compile(
     rb"|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}"
     rb"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
     rb"|(?<=uthorization: )[^\r\n'\"]+"
+    rb"|(?<![\w-])sk-(?=[\w-]*\d)[\w-]{20,}|\bhf_[A-Za-z0-9]{20,}|\bA[KS]IA[0-9A-Z]{16}\b"
 )
-"""Secrets that are known by their form: in addresses, of GitHub and GitLab, JSON Web Tokens."""
+"""Secrets that are known by their form: in addresses, of GitHub, GitLab, OpenAI, Hugging Face and
+AWS, JSON Web Tokens."""
 
-_SECRET_SIGNS: Final = (b"@", b"gh", b"glpat-", b"eyJ", b"uthorization: ")
+_SECRET_SIGNS: Final = (
+    *(b"@", b"gh", b"glpat-", b"eyJ", b"uthorization: ", b"sk-", b"hf_", b"AKIA", b"ASIA"),
+)
 """Every secret that `_SECRET` matches has one of these in it or beside it."""
+
+_NAMED_SECRET: Final = re.compile(
+    rf"(?P<kept>(?:{_NAME_END}|SIGNATURE|[?&;](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
+    rf"|-(?:API-?KEY|TOKEN|SECRET|PASSWORD): *)"
+    r"(?:(?<=\")[^\"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s&'\"\\]+)".encode(),
+    re.IGNORECASE,
+)
+"""A name of a secret and its value: NAME=value, a query of an address, a header."""
+
+_NAMED_SIGNS: Final = (
+    *(b"token", b"secret", b"passw", b"passphrase", b"credential", b"_pat", b"key", b"signature"),
+    *(b"sig=", b"?code=", b"&code=", b"auth="),
+)
+"""Every text that `_NAMED_SECRET` matches has one of these in it, in small letters."""
 
 
 @functools.cache
@@ -199,7 +217,11 @@ def masked(data: bytes) -> bytes:
     for value in _secret_values():
         if value in data:
             data = data.replace(value, b"***")
-    return _SECRET.sub(b"***", data) if any(map(data.__contains__, _SECRET_SIGNS)) else data
+    if any(map(data.__contains__, _SECRET_SIGNS)):
+        data = _SECRET.sub(b"***", data)
+    if (b"=" in data or b"-" in data) and any(map(data.lower().__contains__, _NAMED_SIGNS)):
+        data = _NAMED_SECRET.sub(rb"\g<kept>***", data)
+    return data
 
 
 def counted(number: int, noun: str) -> str:

@@ -24,6 +24,7 @@ TEMPORARY: Final = ".build-pytorch-tmp"
 
 LARGEST: Final = 64 << 20
 """Bytes that are read of a file, if the caller gives no limit."""
+LARGEST_LOG: Final = 1 << 29  #: bytes of the log of a build; PyTorch's has some MB
 
 LARGEST_TEXT: Final = 1 << 20
 """Bytes of a recipe or a matrix.toml. A generated recipe has seven thousand."""

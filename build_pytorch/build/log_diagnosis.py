@@ -49,9 +49,14 @@ def diagnose(lines: Iterable[bytes], variant: Variant | None) -> LogDiagnosis:
     reader, progress = ForeignReader(package), BuildProgress(variant)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
-    number = 0
+    number = started = 0
     for number, raw in enumerate(lines, 1):
         for line in reader.read(raw):
+            if reader.started > started:
+                # Nothing that came before the build stops it: an environment, another log.
+                started, stop = reader.started, None
+                progress.begin_again()
+                matches = {key: at for key, at in matches.items() if key in progress.found}
             rule = progress.see(line, float(number), own=line.derivation == package)
             if found := progress.latest:
                 text = shortened(progress.found[found.id][1], _LONGEST)

@@ -40,6 +40,14 @@ _PHASE_STARTS: Final = (
     *("Running phase: ", "unpacking sources", "patching sources", "configuring", "building"),
     *("installing", "*** ", "Executing pythonImp", "Check whether the following"),
 )
+_LATE_PHASES: Final = frozenset({"install", "installCheck", "check", "fixup", "pythonImportsCheck"})
+_PASSED: Final = re.compile(
+    r"^(?!.*\b[1-9]\d* (?:failed|errors?)\b)(?:"
+    r"(?:=+ )?\d+ passed\b|(?:OK|ok)(?: \(.*\))?$|.*\.\.\. (?:ok|PASSED)$"
+    r"|post-installation fixup$|/nix/store/\w{32}-\S+$)"
+)
+"""A line that says, after the build proper, that what came before went well."""
+
 _CMAKE_HEAD: Final = re.compile(r"CMake (?:Error|Warning|Deprecation Warning)\b.*:$")
 _BUILDING: Final = re.compile(r"building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _PREFIX: Final = re.compile(r"([\w.+-]+)> ")
@@ -47,10 +55,15 @@ _QUOTED_BY_NIX: Final = re.compile(r" {7}> ?")
 """Before the last lines of a log, which Nix repeats in its error."""
 
 _STAMP: Final = re.compile(
-    r"(?:[^\t]{1,100}\t[^\t]{1,100}\t)?\ufeff?\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*"
-    r"(?:Z|[+-]\d\d:?\d\d)?\]? |#\d+ \d+\.\d+ |\ufeff"
+    r"\ufeff?(?:(?P<job>[^\t]{1,100})\t[^\t]{1,100}\t\ufeff?)?(?:"
+    r"(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]? "
+    r"(?:[0-9a-f]{2}[OE][ +])?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?=\S{1,100} [\w./@-]{1,100}\[))"
+    r"(?:\S{1,100} [\w./@-]{1,100}\[\d+\]: )?"
+    r"|\d\d:\d\d:\d\d(?:\.\d+)? {1,2}|#\d+ \d+\.\d+ )?"
 )
-"""Before a line: the time that CI systems write, `gh run view` after job and step; BuildKit's."""
+"""Before a line: the time that CI systems write, `gh run view` after job and step; GitLab with the
+stream, journald with host and program; BuildKit's number and time."""
 
 _FAILED: Final = re.compile(
     r"error: (?:builder for|Cannot build) '/nix/store/\w{32}-(\S+?)(?:\.drv)?'"
@@ -60,12 +73,36 @@ _OF_TORCH: Final = re.compile(r"(?:/nix/store/\w{32}-)?(?:python[\d.]+-)?(?:py)?
 """A derivation that builds PyTorch, in a log that names no variant."""
 
 
+_COMMAND: Final = re.compile(r"(?:\S*/)?(?:flox build|nix build|nix-build)\b")
+_OTHER: Final = "another build"  #: the owner of lines of a job in which no variant is built
+_MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
+
+# Signs of where a build begins, from weak to certain. What came before was not its own.
+_BY_PHASE: Final = 1
+_BY_COMMAND: Final = 2
+_BY_NAME: Final = 3
+_FIRST_PHASES: Final = frozenset({"unpack", "patch", "configure"})
+
+
+def _own_name(package: str) -> re.Pattern[str]:
+    """Return what the whole name of a derivation or package of a variant matches.
+
+    The name is followed by nothing but a version: `sm120-avx512` is not `sm120-avx512bf16`.
+    """
+    base, _, suffix = package.partition("-")
+    return re.compile(
+        rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*{re.escape(base)}\d*-{re.escape(suffix)}"
+        r"(?:-\d[^\s-]*)?(?:\.drv|\.nix)?(?:!\S*)?$"
+    )
+
+
 class PlainReader:
     """Reads output without structure; a line may have its derivation's name as a prefix."""
 
     def __init__(self, package: str) -> None:
         self.package = package
-        self._suffix = package.split("-", 1)[-1]
+        self.started = 0  #: the most certain sign so far that the variant's own build began
+        self._own = _own_name(package) if package else _OF_TORCH
         self._current = package  #: the owner of lines without a prefix: what began last
 
     def read(self, line: bytes) -> Iterator[LogLine]:
@@ -75,22 +112,28 @@ class PlainReader:
     def owned(self, text: str) -> Iterator[LogLine]:
         """Return a line as text with its owner."""
         if text.startswith("building '") and (built := _BUILDING.match(text)):
-            self._current = self.owner(built[1])
+            self._current = self.owner(built[1], _BY_NAME)
             yield LogLine("", text)
         elif "> " in text[:100] and (prefix := _PREFIX.match(text)):
             self._current = ""  # this program writes prefixes: a line without one is its own
-            yield LogLine(self.owner(prefix[1]), text[prefix.end() :])
+            yield LogLine(self.owner(prefix[1], _BY_NAME), text[prefix.end() :])
         else:
             # A line that begins so is Nix's: compilers name a file before the word.
             yield LogLine("" if text.startswith("error: ") else self._current, text)
 
-    def owner(self, name: str) -> str:
-        """Return the owner of lines of a derivation: `package` or its name."""
-        return self.package if self._suffix in name else name
+    def owner(self, name: str, sign: int = 0) -> str:
+        """Return the owner of lines of a derivation: `package` or its name.
+
+        `sign`: how certain it is that the derivation is being built.
+        """
+        if not self._own.match(name):
+            return name
+        self.started = max(self.started, sign)
+        return self.package
 
 
-class ForeignReader(PlainReader):
-    """Reads a log of any origin: plain or structured, from CI, or one that a build here wrote.
+class _JobReader(PlainReader):
+    """Reads a log of one job, of any origin: plain or structured, or one that a build here wrote.
 
     Without a `package`, lines of any derivation of PyTorch are owned by it.
     """
@@ -98,20 +141,14 @@ class ForeignReader(PlainReader):
     def __init__(self, package: str) -> None:
         super().__init__(package)
         self._nix = NixLogReader()
+        self._base = package.partition("-")[0]
         self._is_ours: bool | None = None  #: whether a build here wrote it; None before line 1
         self._is_script = False  #: within a script that GitHub Actions shows before it runs it
         self._failed = ""  #: the owner of the lines that Nix repeats in an error
 
-    def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the lines of the log that a line of the file stands for."""
-        text = plain_text(line.decode("utf-8", errors="replace"))
-        has_stamp = text[:4].isdigit() or text[:1] in {"[", "#", "\ufeff"} or "\t" in text[:200]
-        if has_stamp and (stamp := _STAMP.match(text)):
-            text = text[stamp.end() :]
-        if self._is_ours is None:
-            self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
-        if text.startswith("##["):
-            self._is_script = text.startswith("##[group]Run ")
+    def read_text(self, text: str) -> Iterator[LogLine]:
+        """Return the lines of the log that a line of the file, without its stamp, stands for."""
+        self._take_sign(text)
         is_error = text.startswith("error: ")
         if is_error and (failed := _FAILED.match(text)):
             self._failed = self.owner(failed[1])
@@ -119,7 +156,7 @@ class ForeignReader(PlainReader):
             yield LogLine("", f"##{text}")
         elif text.startswith("@nix "):
             for found in self._nix.read(text.encode("utf-8", errors="replace")):
-                owner = self.owner(found.derivation) if found.derivation else ""
+                owner = self.owner(found.derivation, _BY_NAME) if found.derivation else ""
                 yield LogLine(owner, found.text, found.phase, found.began, found.where)
         elif text.startswith(" ") and (quoted := _QUOTED_BY_NIX.match(text)):
             yield LogLine(self._failed, text[quoted.end() :])
@@ -128,12 +165,75 @@ class ForeignReader(PlainReader):
             prefix = _PREFIX.match(text)
             yield LogLine(prefix[1] if prefix else self.package, text)
         else:
-            yield from self.owned(text)
+            for line in self.owned(text):
+                if not self.started and line.derivation == self.package:
+                    self._follow_phase(line.text)
+                yield line
 
-    def owner(self, name: str) -> str:
-        """Return the owner of lines of a derivation: `package` or its name."""
-        is_own = self._suffix in name if self._suffix else _OF_TORCH.match(name)
-        return self.package if is_own else name
+    def _take_sign(self, text: str) -> None:
+        """Take in what a line says about the lines that follow."""
+        if self._is_ours is None:
+            self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
+        if text.startswith("##["):
+            self._is_script = text.startswith("##[group]Run ")
+        if self._base and self._base in text and "build " in text[:100]:
+            self._follow_command(text)
+
+    def _follow_command(self, text: str) -> None:
+        """Take in a command line of a user or of CI that names what is built."""
+        plain = re.sub(r"^(?:##\[group\]Run |\[command\]|[$+>#] )+", "", text[:_LONGEST])
+        if not _COMMAND.match(plain):
+            return
+        names = [word.strip("'\"") for word in plain.split()]
+        names = [re.split(r"[#/]", name)[-1] for name in names]
+        names = [name for name in names if re.match(rf"{re.escape(self._base)}\d*-", name)]
+        if names and not any(map(self._own.match, names)):
+            self._current = names[-1]
+            self._is_ours = False
+        elif len(names) == 1:
+            self._current = self.owner(names[0], _BY_COMMAND)
+
+    def _follow_phase(self, text: str) -> None:
+        if self._current == self.package and text.startswith(_PHASE_STARTS):
+            phase = _PHASE.match(text)
+            if phase and (phase["name"] or phase.lastgroup) in _FIRST_PHASES:
+                self.started = _BY_PHASE
+
+
+class ForeignReader:
+    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.started = 0  #: rises where lines so far turn out not to be the variant's own
+        self._jobs: dict[str, _JobReader] = {}
+
+    def read(self, line: bytes) -> Iterator[LogLine]:
+        """Return the lines of the log that a line of the file stands for."""
+        text = plain_text(line.decode("utf-8", errors="replace"))
+        name = ""
+        if (
+            text[:2].isdigit()
+            or text[:1] in {"[", "#", "\ufeff"}
+            or text[9:10] == ":" == text[12:13]
+            or "\t" in text[:200]
+        ) and (stamp := _STAMP.match(text)):
+            name = stamp["job"] or ""
+            text = text[stamp.end() :]
+            if (inner := _STAMP.match(text)) and not inner["job"]:  # of a program within the job
+                text = text[inner.end() :]
+        job = self._jobs.get(name)
+        if not job:
+            if len(self._jobs) >= _MOST_JOBS:
+                name = next(reversed(self._jobs))
+            job = self._jobs.setdefault(name, _JobReader(self.package))
+        for found in job.read_text(text):
+            self.started = max(self.started, job.started)
+            is_elsewhere = len(self._jobs) > 1 and job.started < self.started
+            if is_elsewhere and found.derivation == self.package and self.package:
+                yield LogLine(_OTHER, found.text, found.phase, found.began, found.where)
+            else:
+                yield found
 
 
 def _prefix_length(text: str) -> int:
@@ -173,6 +273,16 @@ class BuildProgress:
         self._at: dict[str, int] = {}
         self._mismatches: list[str] = []
         self._after_mismatch = 0
+        self._own_matches: set[str] = set()  #: ids of rules that the build's own lines matched
+
+    def begin_again(self) -> None:
+        """Forget what lines showed that the variant's own build did not write after all."""
+        self.found = {key: found for key, found in self.found.items() if not found[0].stops}
+        self._matcher = LogMatcher(self.variant)
+        self._compiles = self._in_failed_step = False
+        self._cmake.clear()
+        self.done = self.total = 0
+        self.first_step, self.phase = 0.0, ""
 
     @property
     def message(self) -> str:
@@ -188,6 +298,7 @@ class BuildProgress:
             if line.began:
                 self.where, self.began, self.phase = line.where, now, "starting"
             if line.phase:
+                self._pass()
                 self.phase = line.phase.removesuffix("Phase")
         self.latest = None
         text = line.text if len(line.text) <= _LONGEST else line.text[:_LONGEST]
@@ -237,6 +348,7 @@ class BuildProgress:
             is_nixs_own = not line.derivation and text.startswith("error")
             is_lasting = is_nixs_own or self._in_failed_step
             self._at[rule.id] = _FOREVER if is_lasting else self.lines
+            (self._own_matches.add if own else self._own_matches.discard)(rule.id)
         self.latest = rule
         return rule if rule.stops else None
 
@@ -255,8 +367,17 @@ class BuildProgress:
         elif text.startswith("FAILED: "):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
         elif text.startswith(_PHASE_STARTS) and (phase := _PHASE.match(text)):
+            self._pass()
             self.phase = phase["name"] or phase.lastgroup or ""
-            self._in_failed_step = False
+        elif self._own_matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
+            self._pass()
+
+    def _pass(self) -> None:
+        """Forget failures that the build's own lines named: it went on after them."""
+        self._in_failed_step = False
+        for key in self._own_matches:
+            self._at.pop(key, None)
+        self._own_matches.clear()
 
     def _keep_mismatch(self, text: str) -> None:
         """Keep the few lines with which Nix reports the two hashes."""

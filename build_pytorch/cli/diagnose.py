@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import contextlib
+import errno
+import gzip
+import io
 import itertools
+import lzma
 import os
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
@@ -24,6 +32,16 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 
 _CHUNK: Final = 1 << 20
+_COMPRESSED: Final[tuple[tuple[bytes, str, Callable[[IO[bytes]], Any] | None], ...]] = (
+    (b"\x1f\x8b\x08", "gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
+    (b"BZh", "bzip2", bz2.BZ2File),
+    (b"\xfd7zXZ\0", "xz", lzma.LZMAFile),
+    (b"\x28\xb5\x2f\xfd", "zstd", None),
+    (b"\x04\x22\x4d\x18", "lz4", None),
+    (b"PK\x03\x04", "zip", None),
+)
+"""How compressed files begin; Nix keeps its own logs as .bz2. None: not in the standard library."""
+
 _HEAD: Final = 20_000  #: lines in which the variant is searched
 
 
@@ -48,17 +66,58 @@ def run(options: DiagnoseOptions) -> int:
 
 
 def _chunks(name: str) -> Iterator[bytes]:
-    """Yield the pieces of a log: logs may be larger than memory."""
-    descriptor = -1
+    """Yield the pieces of a log as UTF-8, expanded where the log is compressed."""
+    total = 0
     try:
-        descriptor = files.open_named(Path(name), or_stdin=True)
-        while chunk := os.read(descriptor, _CHUNK):
-            yield chunk
+        with _opened(name) as stream:
+            chunk = stream.read(_CHUNK)
+            decoder = codecs.getincrementaldecoder(_encoding(chunk))(errors="replace")
+            is_utf8 = _encoding(chunk) == "utf-8"
+            has_lines = b"\n" in chunk
+            while chunk:
+                total += len(chunk)
+                _limit(total)
+                text = chunk if is_utf8 else decoder.decode(chunk).encode()
+                yield text if has_lines else text.replace(b"\r", b"\n")
+                chunk = stream.read(_CHUNK)
     except OSError as error:
-        raise BuildPytorchError(f"{name}: cannot be read: {error.strerror}") from None
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
+        reason = error.strerror or "damaged"
+        raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
+    except (EOFError, zlib.error, lzma.LZMAError):
+        raise BuildPytorchError(f"{name}: cannot be read: the compressed data is damaged") from None
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    """Open a log, compressed or not. Raises OSError, and BuildPytorchError for other formats."""
+    descriptor = files.open_named(Path(name), or_stdin=True)
+    with io.BufferedReader(io.FileIO(descriptor), _CHUNK) as raw:
+        _limit(os.fstat(descriptor).st_size)
+        begin = raw.peek(8)
+        for sign, program, expand in _COMPRESSED:
+            if begin.startswith(sign):
+                if not expand:
+                    what = f"compressed with {program}: decompress it first"
+                    raise BuildPytorchError(f"{name}: {what}")
+                with expand(raw) as stream:
+                    yield stream
+                return
+        yield raw
+
+
+def _limit(size: int) -> None:
+    if size > files.LARGEST_LOG:
+        raise OSError(errno.EFBIG, f"larger than {files.LARGEST_LOG >> 20} MiB")
+
+
+def _encoding(begin: bytes) -> str:
+    """Return the encoding of a log; PowerShell writes UTF-16."""
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = begin[0:16:2], begin[1:16:2]
+    if odd and any(odd) != any(even):
+        return "utf-16-le" if any(even) else "utf-16-be"
+    return "utf-8"
 
 
 def document(diagnosis: LogDiagnosis) -> dict[str, Any]:

@@ -152,16 +152,13 @@ def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
     return [structs.replace(done[source.request], source=source) for source in wanted]
 
 
-_LARGEST_LOG: Final = 1 << 29  #: bytes; a build of PyTorch prints some MB
-
-
 def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     """Return the sources whose old hash a build log reports as wrong, with their true hash.
 
     Raises BuildPytorchError for a log without such a hash, or with one that no source has.
     """
     try:
-        log = files.read_named(path, _LARGEST_LOG, or_stdin=True)
+        log = files.read_named(path, files.LARGEST_LOG, or_stdin=True)
     except OSError as error:
         raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}") from None
     pairs = hash_mismatches(log.decode("utf-8", errors="replace"))

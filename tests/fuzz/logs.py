@@ -83,7 +83,7 @@ def changed(draw: random.Random) -> bytes:
 def read(draw: random.Random, lines: list[bytes]) -> str:
     """Read lines as a build and as `invoke diagnose` do, and print what they show."""
     variant = draw.choice(FLEET.variants)
-    readers: list[NixLogReader | PlainReader] = [
+    readers: list[NixLogReader | PlainReader | ForeignReader] = [
         NixLogReader(),
         PlainReader(variant.package),
         ForeignReader(variant.package),
