@@ -220,3 +220,9 @@ def test_what_is_no_log_is_refused(
 ) -> None:
     os.mkfifo(project.root / "fifo")
     assert message in error_line(project.invoke("diagnose", *arguments))
+
+
+def test_an_empty_log_is_said_to_be_empty(project: Project) -> None:
+    (project.root / "empty").touch()
+    done = project.invoke("diagnose", "empty")
+    assert (done.returncode, done.stdout) == (0, "empty: is empty, so it names no failure\n")
