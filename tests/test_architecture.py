@@ -288,7 +288,6 @@ OPENS_FILES: Final = {
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.sources.release_bump": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",
-    "build_pytorch.verify.reports": "the file that --sarif or --junit names",
 }
 """The modules that open or list files themselves, with what they open."""
 

@@ -799,6 +799,15 @@ def test_without_flox_and_nix_it_says_what_to_install(world: World) -> None:
     assert "neither flox nor nix-build is installed" in done.stderr
 
 
+def test_without_flox_and_nix_the_plan_is_shown_with_the_obstacle(world: World) -> None:
+    python = Path(sys.executable).parent
+    env = {**world.env, "PATH": f"{world.bin}:{python}"}
+    done = world.project.run("invoke", "build", "cpu-avx2", "--dry-run", env=env)
+    assert done.returncode == 2
+    assert "  build       cpu-avx2  not built yet" in done.stdout
+    assert "\n  neither flox nor nix-build is installed" in done.stderr
+
+
 # --- status ---
 
 

@@ -615,6 +615,16 @@ def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:
         assert project.invoke("outdated", *options).returncode == 1
 
 
+def test_outdated_reads_the_matrix_of_the_root(api: Api, project: Project, tmp_path: Path) -> None:
+    del api
+    other = copied_project(tmp_path / "other")
+    (project.root / "matrix.toml").write_text("broken")
+    done = other.invoke("outdated", "--root", str(project.root))
+    assert done.returncode == 2
+    assert "matrix.toml:1" in done.stderr
+    assert other.invoke("outdated").returncode == 0
+
+
 def test_outdated_states_that_nothing_is_newer(api: Api, project: Project) -> None:
     releases = "/repos/pytorch/pytorch/releases?per_page=50"
     api.answers[releases] = ok([{"tag_name": "v2.10.0", "prerelease": False}])

@@ -405,6 +405,7 @@ def test_the_menus_hold_no_logic() -> None:
         (["build", "cpu-avx2", "--cores", "1.5"], '--cores: found "1.5"'),
         (["prefetch", "--timeout", "x"], '--timeout: found "x"'),
         (["bump", "--timeout", "x"], '--timeout: found "x"'),
+        (["ci-matrix", "--runner", "x86_64-linux="], "use PLATFORM=LABEL"),
         (["ci-matrix", "--size", "9" * 5000], f'--size: found "{"9" * 37}..."'),
     ],
 )

@@ -401,3 +401,9 @@ def test_a_log_has_a_limit_also_when_it_is_expanded(project: Project) -> None:
         "x.zst": "x.zst: compressed with zstd: decompress it first",
     }.items():
         assert message in error_line(project.invoke("diagnose", name))
+
+
+def test_an_empty_log_is_said_to_be_empty(project: Project) -> None:
+    (project.root / "empty").touch()
+    done = project.invoke("diagnose", "empty")
+    assert (done.returncode, done.stdout) == (0, "empty: is empty, so it names no failure\n")

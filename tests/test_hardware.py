@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from conftest import PROJECT, Project, error_line
+from conftest import Project, error_line
 
 from build_pytorch.base.errors import WriteError
 from build_pytorch.hardware import detect, saved_machines
@@ -404,16 +404,14 @@ def test_describe_machine_needs_a_name_where_it_is_given_one(project: Project) -
     assert "--output: found an empty value, as from a variable that is not set" in error_line(done)
 
 
-def test_describe_machine_writes_through_a_link(project: Project) -> None:
+def test_describe_machine_does_not_write_through_a_link(project: Project) -> None:
     assert project.invoke("describe-machine", "--output", "here.json").returncode == 0
-    (project.root / "here.json").write_bytes(
-        (PROJECT / "tests/machines/dgx-spark.json").read_bytes()
-    )
-    link = project.root / "link.json"
-    link.symlink_to("here.json")
-    assert project.invoke("describe-machine", "--output", "link.json").returncode == 0
-    assert link.is_symlink()
-    assert "GB10" not in (project.root / "here.json").read_text()
+    (project.root / "link.json").symlink_to("here.json")
+    before = project.snapshot()
+    done = project.invoke("describe-machine", "--output", "link.json")
+    assert done.returncode == 2
+    assert error_line(done).startswith("link.json: is a symbolic link; refusing to overwrite it")
+    assert project.snapshot() == before
 
 
 def test_describe_machine_replaces_nothing_else(project: Project) -> None:
@@ -437,7 +435,7 @@ def test_a_link_is_not_followed_to_a_file_that_is_none_of_ours(tmp_path: Path) -
     target.write_text("x")
     link = tmp_path / "here.json"
     link.symlink_to(target)
-    with pytest.raises(WriteError, match="not a machine description"):
+    with pytest.raises(WriteError, match="is a symbolic link"):
         saved_machines.save(Machine(platform="x86_64-linux", cpu=detect.parse_cpuinfo("")), link)
     assert target.read_text() == "x"
 

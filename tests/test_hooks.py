@@ -137,15 +137,15 @@ def test_in_bubblewrap_hooks_write_nothing_outside(tmp_path: Path) -> None:
 @needs_nix
 @pytest.mark.skipif(hook_runs.is_confined(), reason="bubblewrap is installed")
 def test_hooks_of_another_checkout_are_not_run_without_bubblewrap(
-    project: Project, tmp_path: Path
+    whole: Project, tmp_path: Path
 ) -> None:
     mark = tmp_path / "mark"
-    project.edit(
+    whole.edit(
         ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
         "export MAX_JOBS",
         f"echo > {mark}\n    export MAX_JOBS",
     )
-    command = ["verify", "--root", str(project.root), "--only", "hooks", "--json"]
+    command = ["verify", "--root", str(whole.root), "--only", "hooks", "--json"]
     done = subprocess.run(
         [PROJECT / ".venv/bin/invoke", *command]
         if (PROJECT / ".venv/bin/invoke").exists()

@@ -16,6 +16,7 @@ from conftest import Project, error_line, needs_nix
 from smoke_reports import Raw, right, variant
 
 from build_pytorch.base import digest
+from build_pytorch.base.console import WIDTH
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.ledger import Ended, Ledger, now
 from build_pytorch.results.ledger import Tested as Evidence
@@ -197,7 +198,11 @@ def test_a_variant_that_was_not_built_is_not_run_with_the_command_that_builds_it
 ) -> None:
     done = smoke(project, ID)
     assert done.returncode == 3
-    assert f"{ID}: not run: {LINK} does not exist; run `invoke build {ID}`" in done.stdout
+    assert f"{ID}: not run: {LINK} does not exist; run `invoke build {ID}`" in " ".join(
+        done.stdout.split()
+    )
+    lines = smoke(project).stdout.splitlines()
+    assert max(map(len, lines)) <= WIDTH
 
 
 def test_all_variants_end_in_a_state(project: Project, fleet: Matrix) -> None:
@@ -495,7 +500,7 @@ def test_a_link_that_leads_nowhere_is_not_run(project: Project, target: str) -> 
     (project.root / LINK).symlink_to(target)
     done = smoke(project, ID)
     assert done.returncode == 3
-    assert f"{LINK} does not lead into the Nix store" in done.stdout
+    assert f"{LINK} does not lead into the Nix store" in " ".join(done.stdout.split())
     assert "Traceback" not in done.stderr
 
 
@@ -505,7 +510,9 @@ def test_a_result_without_a_python_is_not_run(store: Store, fleet: Matrix) -> No
     output = store.build("bare", right(variant(fleet, ID)))
     done = store.smoke()
     assert done.returncode == 3
-    assert f"its closure has no Python 3.13; is {output} a Python package?" in done.stdout
+    assert f"its closure has no Python 3.13; is {output} a Python package?" in " ".join(
+        done.stdout.split()
+    )
     assert records(store.project) == []
 
 

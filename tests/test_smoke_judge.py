@@ -643,6 +643,50 @@ def test_a_wrong_report_is_refused_with_its_place(
     assert says in found.problem
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"error": None},
+        {"tolerance": None},
+        {"error": 2e-5},
+        {"error": 0.5, "tolerance": 1.0},
+        {"tolerance": 1.1e-5},
+    ],
+)
+def test_a_passed_test_must_show_it_by_its_numbers(fleet: Matrix, values: Raw) -> None:
+    for name in ("cpu fft", "cuda fft"):
+        document = change(right(variant(fleet, "sm90-avx512")), name, **values)
+        judgement = judged(document, fleet, "sm90-avx512")
+        assert judgement.outcome == "failed"
+        assert judgement.reasons[0].startswith(f"{name}: passed with")
+
+
+def test_a_test_that_this_script_lacks_is_judged_by_its_own_tolerance(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["declared"].append({"name": "cpu old", "device": "cpu", "tolerance": 0.5})
+    document["tests"].append(
+        {"name": "cpu old", "outcome": "passed", "error": 0.4, "tolerance": 0.5}
+    )
+    assert judged(document, fleet, "sm90-avx512").outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"error": -1e-9}, {"tolerance": -1.0}, {"seconds": -0.1}, {"seconds": 1e300}],
+)
+def test_a_report_with_impossible_numbers_is_invalid(fleet: Matrix, values: Raw) -> None:
+    document = change(right(variant(fleet, "sm90-avx512")), "cpu fft", **values)
+    found = smoke_report.parse(json.dumps(document))
+    assert found.report is None
+    assert f".{next(iter(values))}" in found.problem
+
+
+def test_a_report_with_two_results_of_one_test_is_invalid(fleet: Matrix) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["tests"].insert(0, {"name": "cpu fft", "outcome": "failed"})
+    assert "two tests of one name" in smoke_report.parse(json.dumps(document)).problem
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, '"\\ud800"', "", "1e999", "NaN"])
 def test_what_is_no_report_is_a_problem_and_no_exception(text: str) -> None:
     assert smoke_report.parse(text).problem.startswith("its output is not a report: ")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TextIO
 from xml.etree import ElementTree as ET
@@ -14,7 +15,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import msgspec
 import pytest
-from conftest import ONE, PROJECT, Project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
 from build_pytorch.cli.commands import VerifyOptions
@@ -238,6 +239,106 @@ def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
     assert [case.get("message") for case in skipped] == ["not valid Nix"]
 
 
+@pytest.mark.parametrize("option", ["sarif", "junit"])
+@pytest.mark.parametrize("name", ["matrix.toml", "README.md", "other", "link", "pipe", ".", ".."])
+def test_a_report_replaces_no_file_but_a_report(project: Project, option: str, name: str) -> None:
+    other = {"sarif": "junit", "junit": "sarif"}[option]
+    assert verify(project, f"--{other}", "other", "--only", "pname").returncode == 0
+    assert verify(project, f"--{option}", "report", "--only", "pname").returncode == 0
+    (project.root / "link").symlink_to("report")
+    os.mkfifo(project.root / "pipe")
+    before = {p: p.read_bytes() for p in project.root.iterdir() if p.is_file()}
+    done = verify(project, f"--{option}", name, "--only", "pname")
+    assert done.returncode == 2
+    assert f"{name}: " in error_line(done)
+    assert "name a file" in error_line(done) or "name another file" in error_line(done)
+    assert {p: p.read_bytes() for p in project.root.iterdir() if p.is_file()} == before
+
+
+def test_both_reports_in_one_file_are_refused_before_anything_is_written(project: Project) -> None:
+    done = verify(project, "--sarif", "x", "--junit", "./x", "--only", "pname")
+    assert done.returncode == 2
+    assert error_line(done) == "--sarif and --junit name one file; name two"
+    assert not (project.root / "x").exists()
+
+
+def test_reports_replace_earlier_ones_and_go_to_stdout(project: Project) -> None:
+    for option in ("sarif", "junit"):
+        for _ in range(2):
+            assert verify(project, f"--{option}", option, "--only", "pname").returncode == 0
+        (project.root / option).chmod(0o640)
+    done = verify(project, "--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "pname")
+    assert done.returncode == 0
+    assert "<testsuites" in done.stdout
+    with (project.root / "log").open("w+") as log:
+        log.write("before\n")
+        log.flush()
+        argv = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "pname"]
+        subprocess.run([sys.executable, "-m", *argv], cwd=project.root, stdout=log, check=True)
+        log.seek(0)
+        assert log.read().startswith("before\n")
+
+
+@needs_gcc
+def test_a_gcc_that_compiles_nothing_is_skipped(project: Project, tmp_path: Path) -> None:
+    gcc = tmp_path / "bin/gcc"
+    gcc.parent.mkdir()
+    gcc.write_text("#!/bin/sh\necho 'gcc: fatal error: cannot execute cc1' >&2\nexit 1\n")
+    gcc.chmod(0o755)
+    env = {"PATH": f"{gcc.parent}:{without(project, 'gcc')}"}
+    done = project.run("invoke", "verify", "--only", "compiler-flags", "-v", env=env)
+    assert done.returncode == 0, done.stdout
+    assert "gcc cannot compile an empty program: gcc: fatal error" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(("broken", "reason"), [("folder", "cannot be read"), ("", "is missing")])
+def test_release_nix_names_the_recipe_that_it_lacks(
+    project: Project, broken: str, reason: str
+) -> None:
+    recipe = project.recipe("cpu-avx2")
+    recipe.unlink()
+    if broken:
+        os.mkfifo(recipe)
+    done = verify(project, "--only", "eval-release-nix", "--json")
+    (check,) = json.loads(done.stdout)["checks"]
+    assert (check["state"], check["reason"]) == (
+        "skipped",
+        f"a recipe {reason}: .flox/pkgs/{recipe.name}",
+    )
+
+
+# --- another checkout ---
+
+
+@pytest.mark.parametrize("kind", ["comment", "broken", "link", "folder"])
+@pytest.mark.parametrize("command", ["verify", "status", "all", "recommend"])
+def test_a_checkout_with_another_matrix_is_refused(
+    project: Project, tmp_path: Path, kind: str, command: str
+) -> None:
+    other = copied_project(tmp_path / "other")
+    matrix = other.root / "matrix.toml"
+    if kind in {"comment", "broken"}:
+        matrix.write_text(matrix.read_text() + {"comment": "# mine\n", "broken": "["}[kind])
+    else:
+        matrix.unlink()
+        matrix.symlink_to(project.root / "matrix.toml") if kind == "link" else matrix.mkdir()
+    before = other.snapshot()
+    done = project.invoke(command, "--root", str(other.root))
+    assert done.returncode == 2
+    if kind in {"comment", "broken"}:
+        assert f"--root {other.root}: has another matrix.toml" in error_line(done)
+        assert error_line(done).endswith(f"run it in {other.root}")
+    else:
+        assert f"--root {other.root}: matrix.toml cannot be read" in error_line(done)
+    assert other.snapshot() == before
+
+
+def test_a_checkout_with_the_same_matrix_is_verified(project: Project, tmp_path: Path) -> None:
+    other = copied_project(tmp_path / "other")
+    done = project.invoke("verify", "--root", str(other.root), "--only", "pname")
+    assert done.returncode == 0, done.stderr
+
+
 @needs_gcc
 def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
     project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
@@ -253,9 +354,9 @@ def test_a_format_is_a_function_in_the_table_of_formats(
     def write(result: VerificationResult, stream: TextIO) -> None:
         stream.write(f"{len(result.outcomes)} checks\n")
 
-    monkeypatch.setitem(reports.FORMATS, "count", write)
+    monkeypatch.setitem(reports.FORMATS, "junit", write)
     result = verification.verify(matrix_reader.parse(ONE), project.root, only=["text"])
-    reports.write_file("count", result, project.root / "out.txt")
+    reports.write_file("junit", result, project.root / "out.txt")
     assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
 
 

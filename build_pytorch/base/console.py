@@ -63,6 +63,10 @@ class Screen:
             return
         import textwrap  # here, as most output fits
 
+        longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
+        if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
+            self.line(self.paint(head, colour).rstrip())
+            head = " " * indent
         first, *rest = textwrap.wrap(
             text,
             WIDTH,

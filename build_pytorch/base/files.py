@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
@@ -290,6 +290,52 @@ def write_all(
                     os.unlink(new, dir_fd=folder)
         if sync:
             folders.sync()
+
+
+def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
+    """Raise WriteError unless `write_output` may write a file that the user names.
+
+    It may be new, or hold an earlier output of the same kind, which `is_earlier` recognises. A
+    symbolic link, a FIFO, a device or any other file is refused. `/dev/stdout` and `/dev/null` are
+    allowed.
+    """
+    if path in _STREAMS:
+        return
+    refused = "refusing to overwrite it; name another file"
+    if path.name in {"", ".."} or (path.is_dir() and not path.is_symlink()):
+        raise WriteError(f"{path}: is a folder; name a file")
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        with write_errors(path):
+            path.parent.stat()
+        return
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        old = read_below(path.parent, path.name)
+    except OSError as error:
+        raise WriteError(f"{path}: {error.strerror}; {refused}") from None
+    if not is_earlier(old):
+        raise WriteError(f"{path}: not {kind}; {refused}")
+
+
+def write_output(path: Path, data: bytes, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
+    """Write a file that the user names, atomically. Raises WriteError, also as `check_output`."""
+    check_output(path, kind, is_earlier)
+    with write_errors(path):
+        if stream := _STREAMS.get(path):
+            with stream() as file:
+                file.write(data)
+        else:
+            write_all(path.parent, {path.name: data})
+
+
+_STREAMS: Final[Mapping[Path, Callable[[], BinaryIO]]] = {
+    Path("/dev/stdout"): lambda: os.fdopen(os.dup(1), "wb"),
+    Path(os.devnull): lambda: os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb"),
+}
+"""Devices that an output may name, and how they are opened: a file behind stdout is not cut off."""
 
 
 def _write_new(folder: int, name: str, data: bytes, *, like: str, sync: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from build_pytorch.base import process
+from build_pytorch.base.errors import ToolError
 from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
@@ -59,13 +60,22 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
 def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettings) -> BuildPlan:
     """Plan builds. Nothing is written, except derivations and a machines file for a backend.
 
-    Raises BuildPytorchError if there is no backend or the store does not answer.
+    Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
+    is an obstacle.
     """
     root, force = settings.root, settings.force
-    backend = backend_registry.choose(settings, matrix, store.settings())
+    host, missing = store.settings(), []
+    try:
+        backend = backend_registry.choose(settings, matrix, host)
+    except ToolError as error:
+        if not settings.dry_run:
+            raise
+        missing = error.lines
+        likely = backend_registry.fitting(settings.backend, is_remote=bool(settings.builders))[0]
+        backend = likely(settings, matrix, host)
     results = evidence.look(root, variants)
     rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
-    obstacles = list(build_obstacles.before_evaluation(matrix, root, rest, force=force))
+    obstacles = [*missing, *build_obstacles.before_evaluation(matrix, root, rest, force=force)]
     evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run

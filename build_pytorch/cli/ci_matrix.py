@@ -33,8 +33,8 @@ def run(options: CiMatrixOptions) -> int:
     """
     labels = dict(_RUNNERS)
     for runner in options.runner:
-        platform, found, label = runner.partition("=")
-        if not found or platform not in labels:
+        platform, _, label = runner.partition("=")
+        if not label.strip() or platform not in labels:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()

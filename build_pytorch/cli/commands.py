@@ -9,7 +9,7 @@ them together take longer to import than most commands take to run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
@@ -22,8 +22,11 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Release = Annotated[str, "NAME", "only variants of this release"]
-_Root = Annotated[Path, "DIR", "the checkout to work on, with this matrix.toml (default: this one)"]
+_Root = Annotated[
+    Path, "DIR", "the checkout to work on, with the same matrix.toml or none (default: this one)"
+]
 _OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (default: this one)"]
+_ReadRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is read (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
@@ -59,8 +62,10 @@ class VerifyOptions(CommandOptions, frozen=True):
     only: Annotated[_Words, "CHECK", "run only this check or category; may be repeated"] = ()
     strict: Annotated[bool, "fail on warnings and on skipped checks too (CI)"] = False
     pinned: Annotated[bool, "evaluate with the pinned nixpkgs (minutes; network or store)"] = False
-    sarif: Annotated[Path | None, "FILE", "write findings as SARIF 2.1.0"] = None
-    junit: Annotated[Path | None, "FILE", "write results as JUnit XML"] = None
+    sarif: Annotated[Path | None, "FILE", "write findings as SARIF 2.1.0, replacing a report"] = (
+        None
+    )
+    junit: Annotated[Path | None, "FILE", "write results as JUnit XML, replacing a report"] = None
     github: Annotated[bool, "print GitHub annotations (default in GitHub Actions)"] = False
     list: Annotated[bool, "list the checks and run none"] = False
     explain: Annotated[str, "CHECK", "describe a check and how to fix its findings"] = ""
@@ -72,6 +77,7 @@ class VerifyOptions(CommandOptions, frozen=True):
 class PrefetchOptions(CommandOptions, frozen=True):
     """Options of `prefetch`."""
 
+    own_matrix: ClassVar[bool] = True
     only: Annotated[
         _Words, "SOURCE", "only this source (torch, nixpkgs, patch); may be repeated"
     ] = ()
@@ -107,6 +113,7 @@ class AddOptions(CommandOptions, frozen=True):
 class BumpOptions(CommandOptions, frozen=True):
     """Options of `bump`."""
 
+    own_matrix: ClassVar[bool] = True
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
@@ -122,8 +129,10 @@ class BumpOptions(CommandOptions, frozen=True):
 class OutdatedOptions(CommandOptions, frozen=True):
     """Options of `outdated`."""
 
+    own_matrix: ClassVar[bool] = True
     check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
+    root: _ReadRoot = paths.PROJECT
 
 
 class BuildCommandOptions(CommandOptions, frozen=True):

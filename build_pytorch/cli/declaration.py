@@ -13,12 +13,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 
@@ -41,7 +41,12 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
     `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`,
     `log` and `what` take words without an option name.
+
+    `own_matrix`: with `--root` the command reads the matrix.toml there. All others use this one, so
+    the checkout there must have the same one, or none.
     """
+
+    own_matrix: ClassVar[bool] = False
 
 
 AnyOptions = TypeVar("AnyOptions", bound=CommandOptions)
@@ -119,7 +124,11 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
     found = options(**values)
     root: Path = getattr(found, "root", paths.PROJECT)
-    if getattr(found, "init", False) or paths.is_checkout(root):
+    if getattr(found, "init", False):
+        return found
+    if paths.is_checkout(root):
+        if not options.own_matrix:
+            _require_same_matrix(root)
         return found
     if not root.is_dir():
         raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
@@ -127,6 +136,26 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
         f"--root {root}: not a checkout, as it has neither matrix.toml nor .flox; "
         "`invoke all --init --root DIR` makes one"
     )
+
+
+def _require_same_matrix(root: Path) -> None:
+    """Raise BuildPytorchError if a checkout has a matrix.toml other than the one in use."""
+    if root == paths.PROJECT:
+        return
+    name = paths.MATRIX.name
+    try:
+        theirs = files.read_below(root, name, files.LARGEST_TEXT)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BuildPytorchError(
+            f"--root {root}: {name} cannot be read: {error.strerror}; fix that and run again"
+        ) from None
+    if theirs != files.read_named(paths.MATRIX):
+        raise BuildPytorchError(
+            f"--root {root}: has another {name}, and this command uses the one of "
+            f"{paths.PROJECT}; run it in {root}"
+        )
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option

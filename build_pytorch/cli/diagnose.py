@@ -143,6 +143,9 @@ def document(diagnosis: LogDiagnosis) -> dict[str, Any]:
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:
     """Print a diagnosis for people. `is_given`: the user named the variant."""
     log = "standard input" if name == "-" else name
+    if not diagnosis.lines:
+        screen.line(f"{screen.paint(log, 'bold')}: is empty, so it names no failure")
+        return
     variant = diagnosis.variant
     whose = f"{variant.id}" if variant else "unknown variant, see --variant"
     whose += "" if is_given or not variant else " (named in the log)"

@@ -7,6 +7,7 @@ import sys
 
 import msgspec
 
+from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
@@ -17,7 +18,7 @@ from build_pytorch.sources.github import BRANCH, upstream_versions
 
 def run(options: OutdatedOptions) -> int:
     """List what is newer than the matrix; exit 1 with --check if something is. Raises ToolError."""
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root / paths.MATRIX.name)
     rows = list(upstream_versions(matrix))
     old = list(old_facts(matrix, dt.datetime.now(dt.UTC).date()))
     is_newer = any(row.newer for row in rows)

@@ -43,14 +43,16 @@ def run(options: PrefetchOptions) -> int:
             "fetcher": item.fetcher,
         }
         rows.append(row)
-        screen.line(f"{source.release}  {source.label}: {item.state}, {item.hash} ({item.fetcher})")
+        text = f"{source.label}: {item.state}, {item.hash} ({item.fetcher})"
+        screen.fold(f"{source.release}  ", text)
     screen.diff(matrix_editor.change(path, fleet.text, new).diff())
     refused = [item for item in fetched if item.is_moved and not options.accept]
     for item in refused:
-        screen.line(
-            f"warning: {item.source.label} changed: the hash of {item.source.taken_for} was "
+        screen.fold(
+            "warning: ",
+            f"{item.source.label} changed: the hash of {item.source.taken_for} was "
             f"{item.source.hash} and is {item.hash}. Find out why; --accept takes the new "
-            "hash. Nothing was written."
+            "hash. Nothing was written.",
         )
     differs = new != fleet.text
     code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK

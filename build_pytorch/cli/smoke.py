@@ -192,11 +192,10 @@ def show(screen: Screen, case: SmokeCase) -> None:
         for test in report.tests:
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
-                screen.line(
-                    f"  {painted} {visible(f'{test.name:<{width}} {_detail(test)}')}".rstrip()
-                )
+                text = visible(f"{test.name:<{width}} {_detail(test)}")
+                screen.line(f"  {painted} {text}".rstrip())
     for note in case.judgement.notes:
-        screen.line(visible(f"note: {note}"))
+        screen.fold("note: ", visible(note))
     _print_verdict(screen, case)
     if case.report:
         why = evidence.unknown_recipe(variant) if case.output else "this is not the built variant"
@@ -206,10 +205,11 @@ def show(screen: Screen, case: SmokeCase) -> None:
 
 def _print_verdict(screen: Screen, case: SmokeCase) -> None:
     first, *rest = case.judgement.reasons or ("",)
-    outcome = screen.paint(case.judgement.outcome, _COLOURS[case.judgement.outcome])
-    screen.line(f"{case.variant.id}: {outcome}{': ' if first else ''}{visible(first)}")
+    outcome = case.judgement.outcome
+    head = f"{case.variant.id}: {outcome}{': ' if first else ''}"
+    screen.fold(head, visible(first), _COLOURS[outcome])
     for reason in rest:
-        screen.line(f"  {visible(reason)}")
+        screen.fold("  ", visible(reason))
 
 
 def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
@@ -23,6 +22,13 @@ def run(options: VerifyOptions) -> int:
     if options.list or options.explain:
         _describe(Screen(sys.stdout), options.explain)
         return EXIT_OK
+    named = {
+        name: path for name in ("sarif", "junit") if (path := getattr(options, name)) is not None
+    }
+    if named:
+        from build_pytorch.verify import reports
+
+        reports.check_files(named)  # first, as a verification may take minutes
     matrix = matrix_reader.load()
     result = verification.verify(
         matrix,
@@ -42,8 +48,8 @@ def run(options: VerifyOptions) -> int:
         if options.github or os.environ.get("GITHUB_ACTIONS") == "true":
             printed.append("github")
     for name, write in reports.FORMATS.items():
-        if isinstance(path := getattr(options, name, None), Path):
-            reports.write_file(name, result, path)
+        if name in named:
+            reports.write_file(name, result, named[name])
         if name in printed:
             write(result, sys.stdout)
     return result.exit_code

@@ -6,7 +6,6 @@ number or UUID.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.errors import BuildPytorchError, DocumentError, WriteError
+from build_pytorch.base.errors import BuildPytorchError, DocumentError
 from build_pytorch.matrix import matrix_errors
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
@@ -140,17 +139,14 @@ def parse(data: bytes, name: str) -> Machine:
 
 
 def save(machine: Machine, path: Path) -> None:
-    """Write a description to a new file, or replace an older one; a symbolic link is followed.
+    """Write a description to a new file, or replace an older one. Raises WriteError."""
+    data = text_of(machine).encode()
+    files.write_output(path, data, "a machine description", _is_description)
 
-    Raises WriteError if the path exists and is no description, or if it cannot be written.
-    """
-    if path.exists() or path.is_symlink():
-        try:
-            load(path)
-        except BuildPytorchError:
-            raise WriteError(
-                f"{path}: not a machine description; refusing to overwrite it; name another file"
-            ) from None
-    target = Path(os.path.realpath(path))
-    with files.write_errors(path):
-        files.write_all(target.parent, {target.name: text_of(machine).encode()})
+
+def _is_description(data: bytes) -> bool:
+    try:
+        parse(data, "")
+    except BuildPytorchError:
+        return False
+    return True

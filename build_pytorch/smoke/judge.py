@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -11,7 +12,8 @@ from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix.compatibility import missing_cpu_flags, sm_code
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
+from build_pytorch.smoke import script
+from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
@@ -144,6 +146,9 @@ def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
             continue
         if result is None or result.outcome == "not run":
             missing.append(test.name)
+        elif result.outcome == "passed":
+            if wrong := _not_shown(result):
+                yield f"{test.name}: {wrong}"
         elif result.outcome == "failed" or (
             result.outcome == "skipped" and not _may_skip(report, test)
         ):
@@ -154,6 +159,22 @@ def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
             yield f"{test.name}: {why}" + (f"; {test.meaning}" if test.meaning else "")
     if missing:
         yield f"not run: {', '.join(missing)}"
+
+
+def _not_shown(result: SmokeResult) -> str:
+    """Return why the numbers of a passed test do not show that it passed, or an empty text.
+
+    A report may be edited, or come from a script with wider tolerances than those of today.
+    """
+    error, tolerance = result.error, result.tolerance
+    if error is None or tolerance is None:
+        return "passed without an error and a tolerance"
+    if not 0 <= error <= tolerance:
+        return f"passed with error {error:.2g}, tolerance {tolerance:g}"
+    today = {test.name: test.tolerance for test in script.tests()}.get(result.name, math.inf)
+    if tolerance > today:
+        return f"passed with tolerance {tolerance:g}, allowed is {today:g}"
+    return ""
 
 
 def _may_skip(report: SmokeReport, test: DeclaredTest) -> bool:

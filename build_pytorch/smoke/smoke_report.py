@@ -5,12 +5,13 @@ They have the fields that are read here; `SmokeRun.raw` has the whole report.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from build_pytorch.base import process
 from build_pytorch.matrix.field_types import Capability
@@ -24,13 +25,21 @@ _GRACE: Final = 5.0
 """Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
 
 
+_MOST_SECONDS: Final = 1e7
+"""Maximum seconds of one test; --timeout allows 100,000 minutes for all."""
+
+Measure = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+"""An error or a tolerance: neither negative nor infinite nor NaN."""
+Index = Annotated[int, Meta(ge=0, le=1023)]
+
+
 class DeclaredTest(Struct, frozen=True, kw_only=True):
     """A test that the script had when the report was made, and what it needs to run."""
 
     name: str
     """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
     device: Literal["cpu", "cuda"]
-    tolerance: float | None = None
+    tolerance: Measure | None = None
     capability: Capability | None = None
     """The oldest compute capability that can run it; None: any."""
     magma: bool = False
@@ -48,9 +57,9 @@ class SmokeResult(Struct, frozen=True, kw_only=True):
 
     name: str
     outcome: Literal["passed", "failed", "skipped", "not run"]
-    error: float | None = None
-    tolerance: float | None = None
-    seconds: float = 0
+    error: Measure | None = None
+    tolerance: Measure | None = None
+    seconds: Annotated[float, Meta(ge=0, le=_MOST_SECONDS)] = 0
     message: str = ""
 
 
@@ -74,7 +83,7 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
 class GpuFacts(Struct, frozen=True, kw_only=True):
     """A GPU that torch can use."""
 
-    index: int
+    index: Index
     name: str
     capability: Capability
 
@@ -82,7 +91,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 class CudaFacts(Struct, frozen=True, kw_only=True):
     """Whether torch can use the GPU with the index `device`, and why not."""
 
-    device: int
+    device: Index
     available: bool
     reason: str = ""
     crashed: bool = False
@@ -125,9 +134,16 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     declared: tuple[DeclaredTest, ...]
 
     def __post_init__(self) -> None:
-        """Require a test of each device: a report without tests must not pass."""
+        """Require a test of each device, and each name once.
+
+        A report without tests must not pass, and a passed result must not hide a failed one.
+        """
         if {test.device for test in self.declared} != {"cpu", "cuda"}:
             raise ValueError("declares no tests for the CPU or none for CUDA")
+        for found in (self.declared, self.tests):
+            names = [test.name for test in found]
+            if len(set(names)) < len(names):
+                raise ValueError("has two tests of one name")
 
     @property
     def gpu(self) -> GpuFacts | None:

@@ -306,8 +306,16 @@ def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRe
     if broken:  # its own finding says why; release.nix imports all recipes
         yield paths.RELEASE, f"{broken[0]} does not evaluate"
     else:
-        reason = evaluation.reason or "no such file here"
+        reason = evaluation.reason or _why_no_release(context)
         yield paths.RELEASE, (context, result) if result else reason
+
+
+def _why_no_release(context: Context) -> str:
+    """Return why release.nix was not evaluated together with the recipes that it imports."""
+    absent = [variant.path for variant in context.variants if variant.path not in context.recipes]
+    if unreadable := [path for path in absent if path in context.unreadable]:
+        return f"a recipe cannot be read: {unreadable[0]}"
+    return f"a recipe is missing: {absent[0]}" if absent else "no such file here"
 
 
 def _generated(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]]:

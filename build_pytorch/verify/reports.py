@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import os
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import quote
 
-from build_pytorch.base import console
+from build_pytorch.base import console, files, foreign_json
 from build_pytorch.base.console import Screen, visible
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import WriteError
 from build_pytorch.verify.check import Finding
 from build_pytorch.verify.verification import VerificationResult
 
@@ -23,13 +26,37 @@ _COLOURS: Final = {
 }
 
 
-def write_file(report_format: str, result: VerificationResult, path: Path) -> None:
-    """Write a result in a format to a file. Raises BuildPytorchError."""
+def _is_sarif(data: bytes) -> bool:
     try:
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-            FORMATS[report_format](result, stream)
-    except OSError as error:
-        raise BuildPytorchError(f"{path}: cannot be written: {error.strerror}") from None
+        document = foreign_json.decode(data, max_bytes=files.LARGEST)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and {"version", "runs"} <= document.keys()
+
+
+def _is_junit(data: bytes) -> bool:
+    return bool(re.match(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<testsuites?[\s/>]", data))
+
+
+_FILES: Final = {"sarif": ("a SARIF report", _is_sarif), "junit": ("a JUnit report", _is_junit)}
+"""The formats that are written to files: what an earlier report is, and how it is recognised."""
+
+
+def check_files(named: Mapping[str, Path]) -> None:
+    """Raise WriteError unless a report may be written to each file; they are named by format."""
+    for report_format, path in named.items():
+        files.check_output(path, *_FILES[report_format])
+    if len({os.path.realpath(path) for path in named.values()}) < len(named):
+        options = " and ".join(f"--{report_format}" for report_format in named)
+        raise WriteError(f"{options} name one file; name two")
+
+
+def write_file(report_format: str, result: VerificationResult, path: Path) -> None:
+    """Write a result in a format to a new file or over an earlier report. Raises WriteError."""
+    stream = io.StringIO()
+    FORMATS[report_format](result, stream)
+    data = stream.getvalue().encode(errors="backslashreplace")
+    files.write_output(path, data, *_FILES[report_format])
 
 
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:

@@ -6,6 +6,7 @@ skipped with that reason.
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 from collections.abc import Iterator
@@ -44,9 +45,23 @@ def _compiler(target: str) -> str | None:
 def _gcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     for key, cpu in _cpus(context).items():
         if running := context.running.pop(f"gcc {key}", None):
-            yield key, (context, f"[cpu.{key}]", cpu, running.finish(_SECONDS))
+            result = running.finish(_SECONDS)
+            why = _why_broken(cpu.platform) if result.code else ""
+            yield key, why or (context, f"[cpu.{key}]", cpu, result)
         else:
             yield key, f"no gcc for {cpu.platform}"
+
+
+@functools.cache
+def _why_broken(target: str) -> str:
+    """Return why the compiler for a platform compiles nothing at all, or an empty text."""
+    compiler = _compiler(target)
+    if compiler is None:
+        return f"no gcc for {target}"
+    result = process.start([compiler, "-fsyntax-only", "-x", "c", "/dev/null"]).finish(_SECONDS)
+    if not result.code:
+        return ""
+    return f"{compiler} cannot compile an empty program: {result.stderr.strip().split(chr(10))[0]}"
 
 
 CHECKS: Final = CheckList(Subjects(each=_gcc_results, prepare=_start_gcc))
