@@ -185,7 +185,7 @@ _SECRET_SIGNS: Final = (
 """Every secret that `_SECRET` matches has one of these in it or beside it."""
 
 _NAMED_SECRET: Final = re.compile(
-    rf"(?P<kept>(?:{_NAME_END}|SIGNATURE|[?&;](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
+    rf"(?P<kept>(?:{_NAME_END}|SIGNATURE|[?&](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
     rf"|-(?:API-?KEY|TOKEN|SECRET|PASSWORD): *)"
     r"(?:(?<=\")[^\"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s&'\"\\]+)".encode(),
     re.IGNORECASE,
@@ -193,10 +193,14 @@ _NAMED_SECRET: Final = re.compile(
 """A name of a secret and its value: NAME=value, a query of an address, a header."""
 
 _NAMED_SIGNS: Final = (
-    *(b"token", b"secret", b"passw", b"passphrase", b"credential", b"_pat", b"key", b"signature"),
-    *(b"sig=", b"?code=", b"&code=", b"auth="),
+    *(b"token", b"secret", b"passw", b"passphrase", b"credential", b"_pat=", b"_pat_", b"pats="),
+    *(b"apikey", b"api_key", b"api-key", b"accesskey", b"access_key", b"access-key"),
+    *(b"privatekey", b"private_key", b"private-key", b"signingkey", b"signing_key", b"signing-key"),
+    *(b"authkey", b"auth_key", b"auth-key", b"encryptionkey", b"encryption_key", b"encryption-key"),
+    *(b"signature=", b"?sig=", b"&sig=", b"?key=", b"&key=", b"?code=", b"&code="),
+    *(b"?auth=", b"&auth="),
 )
-"""Every text that `_NAMED_SECRET` matches has one of these in it, in small letters."""
+"""Texts that `_NAMED_SECRET` matches have one of these in them, in small letters (not `_PAT2=`)."""
 
 
 @functools.cache
@@ -223,7 +227,7 @@ def masked(data: bytes) -> bytes:
             data = data.replace(value, b"***")
     if any(map(data.__contains__, _SECRET_SIGNS)):
         data = _SECRET.sub(b"***", data)
-    if (b"=" in data or b"-" in data) and any(map(data.lower().__contains__, _NAMED_SIGNS)):
+    if any(map(data.lower().__contains__, _NAMED_SIGNS)):
         data = _NAMED_SECRET.sub(rb"\g<kept>***", data)
     return data
 

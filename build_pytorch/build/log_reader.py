@@ -146,7 +146,7 @@ class _JobReader(PlainReader):
         self._is_script = False  #: within a script that GitHub Actions shows before it runs it
         self._failed = ""  #: the owner of the lines that Nix repeats in an error
 
-    def read_text(self, text: str) -> Iterator[LogLine]:
+    def read_line(self, text: str) -> Iterator[LogLine]:
         """Return the lines of the log that a line of the file, without its stamp, stands for."""
         self._take_sign(text)
         is_error = text.startswith("error: ")
@@ -227,7 +227,7 @@ class ForeignReader:
             if len(self._jobs) >= _MOST_JOBS:
                 name = next(reversed(self._jobs))
             job = self._jobs.setdefault(name, _JobReader(self.package))
-        for found in job.read_text(text):
+        for found in job.read_line(text):
             self.started = max(self.started, job.started)
             is_elsewhere = len(self._jobs) > 1 and job.started < self.started
             if is_elsewhere and found.derivation == self.package and self.package:
