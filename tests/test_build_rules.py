@@ -154,11 +154,6 @@ GPU_LINES = {
     ],
     "unknown-architecture": [
         f"{CMAKE}Found Unknown CUDA Architecture Name in CUDA_SELECT_NVCC_ARCH_FLAGS: sm_90",
-        "nvcc fatal   : Unsupported gpu architecture 'compute_90'",
-        "ptxas fatal   : Value 'sm_90a' is not defined for option 'gpu-name'",
-    ],
-    "other-architecture": [
-        f"{CMAKE}Found Unknown CUDA Architecture Name in CUDA_SELECT_NVCC_ARCH_FLAGS: sm_50",
         "nvcc fatal   : Unsupported gpu architecture 'compute_900'",
         "ptxas fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
     ],

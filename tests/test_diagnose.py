@@ -239,16 +239,6 @@ def test_jobs_of_a_ci_run_are_told_apart(gpu: Variant, others: list[Variant], fi
                 assert not stop or [lines[n - 1] for n, _ in stop.lines] == own[3:4]
 
 
-def test_an_architecture_of_others_does_not_stop(gpu: Variant) -> None:
-    line = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'"
-    found = found_in([*build_of(gpu)[:4], line.format(121), *STEPS * 3], gpu)
-    assert (found.stop, found.failure) == (None, None)
-    found = found_in([*build_of(gpu)[:4], line.format(121)], gpu)
-    assert found.failure
-    assert (found.stop, found.failure.rule.id) == (None, "other-architecture")
-    assert found_in([*build_of(gpu)[:4], line.format("120a")], gpu).stop
-
-
 def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:
     printed = "Exception: std::bad_alloc: what():  std::bad_alloc"
     result = f"/nix/store/{'b' * 32}-{gpu.pname}-2.10.0"

@@ -129,12 +129,8 @@ class LogMatcher:
             return False
         for match in filter(None, (pattern.search(text) for pattern in patterns)):
             if self.variant is None:
-                depends = rule.differs or rule.names_architecture or len(rule.kinds) == 1
+                depends = rule.differs or len(rule.kinds) == 1
                 return not (rule.stops and depends)
-            if rule.names_architecture:
-                if re.sub(r"\D", "", match[1]) in _code(self.variant):  # 120a is 120
-                    return True
-                continue
             if not rule.differs or _DIFFERS[rule.differs](match[1], self.variant):
                 return True
         return False

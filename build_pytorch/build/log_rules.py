@@ -29,7 +29,6 @@ class LogRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stops: bool = False
     shared: bool = False
     differs: Literal["", "capabilities", "architectures", "nvcc-flags", "cuda", "torch"] = ""
-    names_architecture: bool = False
     retry: Literal["", "fewer-cores", "later"] = ""
 
 
