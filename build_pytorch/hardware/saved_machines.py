@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import files
+from build_pytorch.base import files, foreign_json
 from build_pytorch.base.errors import BuildPytorchError, DocumentError
 from build_pytorch.matrix import matrix_errors
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
@@ -119,11 +119,10 @@ def load(path: Path) -> Machine:
 def parse(data: bytes, name: str) -> Machine:
     """Parse a description; `name` is its file in errors. Raises BuildPytorchError as `load`."""
     try:
-        raw = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raw = foreign_json.decode(data)
+    except ValueError as error:
         fix = "write one with `invoke describe-machine --output FILE`"
-        raise BuildPytorchError(f"{name}: not JSON ({why}); {fix}") from None
+        raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
     try:
         machine = msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
