@@ -124,7 +124,7 @@ def cells(markdown: str) -> Iterator[str]:
 
 def quoted(text: str, name: str) -> str:
     """A text as a filter of the templates quotes it."""
-    environment = recipes._environment()  # noqa: SLF001 - the filters are in it
+    environment = recipes._environment(is_page=False)  # noqa: SLF001 - the filters are in it
     return str(environment.filters[name](text))
 
 
