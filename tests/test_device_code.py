@@ -309,6 +309,78 @@ def test_the_need_depends_on_the_versions_of_cuda_and_pytorch(
     assert part["state"] == ("failed" if is_needed else "passed")
 
 
+# --- several architectures in one build ---
+
+
+def several(*, ptx: bool = False) -> Variant:
+    """A variant for 8.6 and 12.0, with PTX of 12.0 on request."""
+    replace = msgspec.structs.replace
+    variant = variant_of("sm86-avx2")
+    assert variant.gpu
+    return replace(variant, gpu=replace(variant.gpu, also=("12.0",), ptx=ptx))
+
+
+@needs_cuda
+def test_code_of_nvcc_for_several_architectures_passes(tmp_path: Path) -> None:
+    own = ("86", "120", "120a", "89", "121a")
+    nvcc(tmp_path / "lib", *own, more=("-gencode=arch=compute_120,code=compute_120",))
+    part = judged(several(ptx=True), tmp_path / "lib")
+    assert part["state"] == "passed", part
+    figures = part["figures"]["libtorch_cuda.so"]
+    assert figures["elf"].keys() == {f"sm_{code}" for code in own}
+    assert figures["ptx"] == {"sm_120": 1}
+    part = judged(several(), tmp_path / "lib")
+    assert part["state"] == "warning"
+    assert "PTX of sm_120 (1)" in texts(part, "warning")
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("objects", "found"),
+    [
+        ([(OWN, "120", "120a", "ptx120")], "1 object of PyTorch without code for sm_86"),
+        ([(OWN, "86", "ptx120")], "1 object of PyTorch without code for sm_120"),
+        ([(OWN, "86", "120", "120a")], "1 object of PyTorch without PTX of sm_120"),
+        ([(OWN, "86", "120", "120a", "ptx86")], "1 object of PyTorch without PTX of sm_120"),
+        (
+            [(OWN, "86", "120", "120a", "ptx120"), (OWN, "86", "120")],
+            "1 object of PyTorch without PTX of sm_120",
+        ),
+        ([(OWN, "80", "86", "120", "120a", "ptx120")], "device code of PyTorch for sm_80 (1)"),
+        ([(OWN, "86", "120", "ptx120")], "no sm_120a code"),
+        ([(OWN, "75", "ptx120")], "device code for sm_75 (1)"),
+        ([(NCCL, "86", "120", "ptx120")], "device code for nothing"),
+    ],
+)
+def test_each_architecture_and_the_ptx_must_be_in_pytorchs_own_code(
+    tmp_path: Path, objects: list[tuple[str, ...]], found: str
+) -> None:
+    device_library(tmp_path / "lib", *objects)
+    part = judged(several(ptx=True), tmp_path / "lib")
+    assert part["state"] == "failed"
+    assert found in texts(part)
+
+
+@needs_cuda
+def test_bundled_code_must_run_on_each_of_several_architectures(tmp_path: Path) -> None:
+    own = (OWN, "86", "120", "120a")
+    device_library(tmp_path / "lib", own, (NCCL, "80", "120"), (NOBODY, "86", "120"))
+    assert judged(several(), tmp_path / "lib")["state"] == "passed"
+    device_library(tmp_path / "lib", own, (NCCL, "80", "90"), (NCCL, "75"))
+    part = judged(several(), tmp_path / "lib")
+    assert part["state"] == "warning"
+    assert "1 of 2 objects of NCCL for sm_75 (1)" in texts(part, "warning")
+    assert "2 of 2 objects of NCCL" in texts(part, "warning")
+
+
+@needs_cuda
+def test_code_of_an_unknown_owner_for_one_of_several_is_undecided(tmp_path: Path) -> None:
+    device_library(tmp_path / "lib", (OWN, "86", "120", "120a"), (NOBODY, "86"))
+    part = judged(several(), tmp_path / "lib")
+    assert part["state"] == "skipped"
+    assert "the owner of 1 object of 2 cannot be told" in part["reason"]
+
+
 # --- PTX, no device code, no tools, damage ---
 
 

@@ -22,7 +22,7 @@ from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_features
 from build_pytorch.inspect.elf_file import open_regular
 from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error, warning
-from build_pytorch.matrix.compatibility import sm_code
+from build_pytorch.matrix.compatibility import built_codes
 from build_pytorch.matrix.model import CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
@@ -102,8 +102,7 @@ def _problems(variant: Variant, config: BuildConfig) -> Findings:
             yield from _without_cupti(config.origin, flags, Version(release.torch.version))
     if config.nvcc_flags is not None and variant.gpu:
         codes = sorted(set(re.findall(r"code=(\w+)", config.nvcc_flags)))
-        wanted = [sm_code(capability) for capability in variant.gpu.capabilities]
-        wanted += [wanted[-1].replace("sm_", "compute_")] if variant.gpu.ptx else []
+        wanted = built_codes(variant.gpu)
         if codes != sorted(wanted):
             found = f"nvcc compiled for {', '.join(codes) or 'nothing'}"
             yield error(config.origin, found, ", ".join(wanted))

@@ -1,4 +1,4 @@
-"""Device code: PyTorch's own is for the variant's GPU architecture; NCCL and MAGMA bring theirs.
+"""Device code: PyTorch's own is for the variant's capabilities; NCCL and MAGMA bring theirs.
 
 The architectures are read from the library. Where some are not the variant's, the symbols decide
 whose code it is: device_code.toml has the patterns.
@@ -23,7 +23,7 @@ from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
 from build_pytorch.inspect.part import Findings, PartRun, error, warning
 from build_pytorch.matrix.compatibility import runs_on, sm_code
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import GpuArchitecture, Variant
 
 
 class CodeOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +41,31 @@ class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cuda: str
     torch: str
     needed: bool = False
+
+
+class ExpectedCode(Struct, frozen=True, kw_only=True):
+    """The architectures that PyTorch's own device code has, for one capability or several."""
+
+    codes: tuple[str, ...]
+    """Every object has machine code for each, such as sm_120 or its own features sm_120a."""
+    ptx: str
+    """Every object has PTX of this one; empty: none has PTX."""
+    added: tuple[AddedCode, ...]
+
+    @property
+    def title(self) -> str:
+        """The architectures as messages name them."""
+        return " and ".join(self.codes) + (f" and PTX of {self.ptx}" if self.ptx else "")
+
+    @property
+    def allowed(self) -> set[str]:
+        """The machine code that an object may have."""
+        return {one.code for one in self.added}.union(*map(_own, self.codes))
+
+    def is_right(self, each: DeviceObject) -> bool:
+        """Whether an object has all that is expected and no other machine code."""
+        has_all = not any(_own(code).isdisjoint(each.cubins) for code in self.codes)
+        return has_all and self.allowed.issuperset(each.cubins) and self.ptx in (*each.ptx, "")
 
 
 class DeviceCodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +89,7 @@ Owned = list[tuple[DeviceObject, str]]
 
 
 def look(run: PartRun) -> Findings:
-    """Compare the device code of every library with the GPU architecture of the variant."""
+    """Compare the device code of every library with the GPU architectures of the variant."""
     files, variant = (
         {path.name: read_elf(path) for path in run.target.libraries()},
         run.target.variant,
@@ -78,31 +103,37 @@ def look(run: PartRun) -> Findings:
                 found = "device code" if name in holding else "a library for CUDA"
                 yield error(name, found, "none in a CPU-only PyTorch")
         return
-    if not variant.gpu.is_single:
-        run.undecided = f"built for {variant.gpu.arch_list}: only one architecture is judged so far"
-        return
-    code = sm_code(variant.gpu.capability)
+    expected = _expected(variant, variant.gpu)
     if _CUDA_LIBRARY not in holding:
         run.subjects += [] if holding else [_CUDA_LIBRARY]
         cpu_only = "no device code in any library: this PyTorch is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
-        yield error(_CUDA_LIBRARY, found, f"device code for {code}")
-    added = [
-        each
-        for each in _TABLE.added
-        if each.base == variant.gpu.capability and _is_added(each, variant)
-    ]
+        yield error(_CUDA_LIBRARY, found, f"device code for {expected.title}")
     undecided = []
     for number, (name, elf) in enumerate(holding.items()):
         run.progress(f"device code of {name}", number, len(holding))
         objects = fatbin.device_objects(elf)
-        owned, reason = _owned(elf.path, objects, code, added)
+        owned, reason = _owned(elf.path, objects, expected)
         run.figures[name] = _figures(owned)
         run.notes += _notes(name, owned)
         undecided += [f"{name}: {reason}"] if reason else []
-        yield from _problems(name, owned, code, added)
-        yield from _unusable(name, owned, variant.gpu.capability)
+        yield from _problems(name, owned, expected)
+        for capability in variant.gpu.capabilities:
+            yield from _unusable(name, owned, capability)
     run.undecided = "; ".join(undecided)
+
+
+def _expected(variant: Variant, gpu: GpuArchitecture) -> ExpectedCode:
+    codes = tuple(map(sm_code, gpu.capabilities))
+    return ExpectedCode(
+        codes=codes,
+        ptx=codes[-1] if gpu.ptx else "",
+        added=tuple(
+            each
+            for each in _TABLE.added
+            if each.base in gpu.capabilities and _is_added(each, variant)
+        ),
+    )
 
 
 def _is_added(added: AddedCode, variant: Variant) -> bool:
@@ -119,13 +150,8 @@ def _own(code: str) -> set[str]:
     return {code, f"{code}a", f"{code}f"}
 
 
-def _is_right(each: DeviceObject, code: str, added: Sequence[AddedCode]) -> bool:
-    fitting = _own(code).union(one.code for one in added)
-    return not _own(code).isdisjoint(each.cubins) and fitting.issuperset(each.cubins)
-
-
 def _owned(
-    library: Path, objects: Sequence[DeviceObject], code: str, added: Sequence[AddedCode]
+    library: Path, objects: Sequence[DeviceObject], expected: ExpectedCode
 ) -> tuple[Owned, str]:
     """Return each object with its owner, and what could not be decided.
 
@@ -141,7 +167,7 @@ def _owned(
     names = {**dict(enumerate(OWNERS)), len(OWNERS): _NO_OWNER, fatbin.NO_SYMBOLS: ""}
     owned = [(each, names[number]) for each, number in zip(objects, numbers, strict=True)]
     for index, (each, owner) in enumerate(owned):
-        if owner == _NO_OWNER and _is_right(each, code, added):
+        if owner == _NO_OWNER and expected.is_right(each):
             owned[index] = (each, _OWN)
     unknown = [each for each, owner in owned if owner == _NO_OWNER]
     if not unknown:
@@ -155,35 +181,46 @@ def owner_of(symbol: str) -> int:
     return next((n for n, each in enumerate(_PATTERNS) if each.search(symbol)), len(_PATTERNS))
 
 
-def _problems(library: str, owned: Owned, code: str, added: Sequence[AddedCode]) -> Findings:
+def _problems(library: str, owned: Owned, expected: ExpectedCode) -> Findings:
     ours = [each for each, owner in owned if owner == _OWN]
     known = ours + [each for each, owner in owned if owner == _NO_OWNER]
-    if library == _CUDA_LIBRARY and not any(_own(code) & set(each.cubins) for each in known):
-        yield error(library, f"device code for {_counts(known) or 'nothing'}", f"for {code}")
+    present = {name for each in known for name in each.cubins}
+    if library == _CUDA_LIBRARY and present.isdisjoint(set().union(*map(_own, expected.codes))):
+        found = f"device code for {_counts(known) or 'nothing'}"
+        yield error(library, found, f"for {expected.title}")
         return
-    if without := [each for each in ours if _own(code).isdisjoint(each.cubins) and each.cubins]:
-        found = f"{counted(len(without), 'object')} of PyTorch without code for {code}"
-        yield error(library, f"{found}, but for {_counts(without)}", f"{code} in each")
-    fitting = _own(code).union(each.code for each in added)
-    surplus = Counter(c for each in ours for c in each.cubins if c not in fitting)
+    for code in expected.codes:
+        if without := [each for each in ours if each.cubins and _own(code).isdisjoint(each.cubins)]:
+            found = f"{counted(len(without), 'object')} of PyTorch without code for {code}"
+            yield error(library, f"{found}, but for {_counts(without)}", f"{code} in each")
+    surplus = Counter(c for each in ours for c in each.cubins if c not in expected.allowed)
     if surplus:
         found = f"device code of PyTorch for {_listing(surplus)}"
-        yield error(library, found, f"{code} and nothing else")
-    present = {name for each in known for name in each.cubins}
-    for each in added:
+        yield error(library, found, f"{expected.title} and nothing else")
+    for each in expected.added:
         wanted = {each.code, f"{each.code[:-1]}f"}
         if library == _CUDA_LIBRARY and each.needed and present.isdisjoint(wanted):
             yield error(
                 library,
                 f"no {each.code} code: FP8 row-wise matrix products fail",
-                f"{each.code} in RowwiseScaledMM.cu, where {code} is asked for",
+                f"{each.code} in RowwiseScaledMM.cu, where {sm_code(each.base)} is asked for",
                 'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
             )
-    if ptx := Counter(
-        name for each, owner in owned if owner in {_OWN, _NO_OWNER} for name in each.ptx
-    ):
+    yield from _ptx_problems(library, ours, known, expected.ptx)
+
+
+def _ptx_problems(
+    library: str, ours: list[DeviceObject], known: list[DeviceObject], wanted: str
+) -> Findings:
+    """Find PTX that is missing, and PTX that is not asked for."""
+    without = [each for each in ours if wanted and each.cubins and wanted not in each.ptx]
+    if without:
+        found = f"{counted(len(without), 'object')} of PyTorch without PTX of {wanted}"
+        yield error(library, found, f"PTX of {wanted} in each: newer GPUs need it")
+    if surplus := Counter(name for each in known for name in each.ptx if name != wanted):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
-        yield warning(library, f"PTX of {_listing(ptx)}", "none: recipes build binaries only", fix)
+        expected = f"of {wanted} only" if wanted else "none: recipes build binaries only"
+        yield warning(library, f"PTX of {_listing(surplus)}", expected, fix)
 
 
 def _unusable(library: str, owned: Owned, capability: str) -> Findings:

@@ -20,6 +20,12 @@ def sm_code(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
 
 
+def built_codes(gpu: GpuArchitecture) -> tuple[str, ...]:
+    """Return what a build has code for, as torch.cuda.get_arch_list() does: sm_120, compute_120."""
+    codes = tuple(map(sm_code, gpu.capabilities))
+    return (*codes, codes[-1].replace("sm", "compute")) if gpu.ptx else codes
+
+
 def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Return how machine code (SASS) for one compute capability runs on a GPU of another.
 

@@ -114,8 +114,7 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         return
     if release.cuda and torch.cuda != release.cuda.version:
         yield f"is built with CUDA {torch.cuda}, not {release.cuda.version}"
-    codes = [sm_code(capability) for capability in variant.gpu.capabilities]
-    codes += [codes[-1].replace("sm_", "compute_")] if variant.gpu.ptx else []
+    codes = compatibility.built_codes(variant.gpu)
     if set(torch.arch_list) != set(codes):
         found = " ".join(torch.arch_list) or "nothing"
         yield f"is built for {found}, not for {' '.join(codes)} alone"
