@@ -52,16 +52,23 @@ def _allow_inheritance(definitions: dict[str, Any]) -> None:
     The reader checks the release with all its values, after the placeholders are replaced.
     """
     release = definitions["Release"]
-    tables = [_table_in(value) for value in release["properties"].values()]
-    for form, name in filter(None, tables):
-        if form == "table":
-            definitions[name].pop("required", None)
+    _allow_parts(definitions, release)
     required = release.pop("required")
     release["anyOf"] = [{"required": ["like"]}, {"required": required}]
+    placeholder = {"type": "string", "pattern": inheritance.PLACEHOLDER}
     names = [definitions["Names"]["properties"][key] for key in definitions["Names"]["properties"]]
     for value in (*names, release["properties"]["folder"], release["properties"]["catalog"]):
         own = {"type": value.pop("type"), "pattern": value.pop("pattern")}
-        value["anyOf"] = [own, {"type": "string", "pattern": inheritance.PLACEHOLDER}]
+        value["anyOf"] = [own, placeholder]
+    definitions["Companion"]["properties"]["folder"]["anyOf"].append(placeholder)
+
+
+def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:
+    """Change a schema: the tables in a table, and those in them, may have a part of their keys."""
+    for form, name in filter(None, map(_table_in, table["properties"].values())):
+        if form == "table":
+            definitions[name].pop("required", None)
+            _allow_parts(definitions, definitions[name])
 
 
 def page() -> str:
@@ -72,26 +79,29 @@ def page() -> str:
 
 
 def comments_of(module: ModuleType) -> StructComments:
-    """Return the docstring of each struct of a module and the `#:` comments of its fields."""
+    """Return the docstring of each struct of a module and the `#:` comments of its fields.
+
+    A struct has the comments of the structs of the module that it extends.
+    """
     source = inspect.getsource(module)
     lines = source.splitlines()
     # With -OO, ast.parse of Python 3.14 leaves docstrings out.
     tree: Any = compile(
         source, module.__name__, "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0
     )
-    return {
-        node.name: (
-            ast.get_docstring(node) or "",
-            {
-                field.target.id: meaning
-                for field in node.body
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-                if (meaning := lines[(field.end_lineno or 0) - 1].partition("#: ")[2])
-            },
-        )
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-    }
+    found: StructComments = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            meanings: dict[str, str] = {}
+            for base in node.bases:
+                if isinstance(base, ast.Name) and base.id in found:
+                    meanings |= found[base.id][1]
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    meaning = lines[(field.end_lineno or 0) - 1].partition("#: ")[2]
+                    meanings |= {field.target.id: meaning} if meaning else {}
+            found[node.name] = (ast.get_docstring(node) or "", meanings)
+    return found
 
 
 def _tables(
@@ -108,7 +118,8 @@ def _tables(
             child = f"{child}.NAME" if form == "map" else child
             inner.append((target, child, f"[[{child}]]" if form == "array" else f"[{child}]"))
             meanings[key] = comments[target][0].partition("\n")[0]
-        default = json.dumps(value["default"]) if value.get("default") else "optional"
+        is_shown = value.get("default") and not isinstance(value["default"], dict)
+        default = json.dumps(value["default"]) if is_shown else "optional"
         need = "required" if key in definition["required"] else default
         rows.append(
             {"key": key, "form": _form(value), "need": need, "meaning": meanings.get(key, "")}

@@ -13,9 +13,11 @@ from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import pins_and_rules
 from build_pytorch.matrix.model import (
+    CompanionPackage,
     CudaToolkit,
     Group,
     MatrixFile,
+    Package,
     Release,
     Trail,
     Variant,
@@ -61,10 +63,13 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
             yield ("release", name, *trail), what
 
 
-def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contradiction]:
-    """Yield names and files that two variants or two releases share, and wrong lists of them."""
-    yield from _shared_names(variants)
-    recipes = {variant.path for variant in variants}
+def collisions(
+    spec: MatrixFile, variants: Sequence[Variant], companions: Sequence[CompanionPackage] = ()
+) -> Iterator[Contradiction]:
+    """Yield names and files that two packages or two releases share, and wrong lists of them."""
+    packages: list[Package] = [*variants, *companions]
+    yield from _shared_names(packages)
+    recipes = {package.path for package in packages}
     notes: dict[str, str] = {}
     for name, release in spec.release.items():
         first = notes.setdefault(release.notes or name, name)
@@ -75,26 +80,52 @@ def collisions(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Contra
             yield ("release", name, "setting", *trail), what
         for trail, what in (*_cleanup(release, recipes), *_manual(release, recipes)):
             yield ("release", name, *trail), what
+        for companion, folder in release.companion_folders.items():
+            if what := _wrong_folder(spec, folder):
+                yield ("release", name, "companion", companion, "folder"), what
 
 
-def _shared_names(variants: Sequence[Variant]) -> Iterator[Contradiction]:
-    """Each variant has a recipe of its own, and a package name of its own in its catalog."""
-    recipes: dict[str, Variant] = {}
-    packages: dict[tuple[str, str], Variant] = {}
-    for variant in variants:
-        release = variant.release
-        at: Trail = ("release", variant.release_name)
-        by_path = recipes.setdefault(variant.path, variant)
-        by_name = packages.setdefault((release.catalog, variant.package), variant)
-        if by_path is not variant and by_path.release is release:
-            place = (*at, "group", release.group.index(variant.group))
-            yield place, f"found {variant.short_id} twice; allowed: each variant once"
-        elif by_path is not variant:
-            what = f"{variant.path}, which release.{by_path.release_name} writes as well"
-            yield (*at, "names"), f"found {what}; allowed: another folder or other names"
-        elif by_name is not variant:
-            what = f"{variant.package}, a package of release.{by_name.release_name} as well"
-            yield (*at, "names"), f"found {what}; allowed: other names or another catalog"
+def _wrong_folder(spec: MatrixFile, folder: str) -> str:
+    """Return what is wrong with a folder of companions: Flox takes all files below a folder."""
+    found = f'found "{folder}"'
+    if not _is_for_recipes(folder):
+        return f"{found}; allowed: a folder of recipes"
+    for name, release in spec.release.items():
+        if f"{folder}/".startswith(f"{release.folder}/"):
+            what = f"{found}, which is in the folder of release.{name}"
+            return f"{what}; allowed: one outside it, as Flox takes every file in it for a package"
+        for other in (release.folder, *release.companion_folders.values()):
+            if other != folder and f"{other}/".startswith(f"{folder}/"):
+                return f"{found}, which contains {other}; allowed: one without other recipes"
+    return ""
+
+
+def _is_for_recipes(folder: str) -> bool:
+    parts = folder.split("/")
+    return ".git" not in parts and parts[0] not in _OUR_FOLDERS
+
+
+def _shared_names(packages: Sequence[Package]) -> Iterator[Contradiction]:
+    """Each package has a recipe of its own, and a name of its own in its catalog."""
+    recipes: dict[str, Package] = {}
+    names: dict[tuple[str, str], Package] = {}
+    for package in packages:
+        release = package.release
+        at: Trail = ("release", package.release_name)
+        place: Trail = (*at, "names")
+        if isinstance(package, CompanionPackage):
+            place = (*at, "companion", package.name)
+        by_path = recipes.setdefault(package.path, package)
+        by_name = names.setdefault((release.catalog, package.package), package)
+        if by_path is not package and by_path.release is release:
+            place = (*at, "group", release.group.index(package.variant.group))
+            yield place, f"found {package.variant.short_id} twice; allowed: each variant once"
+        elif by_path is not package:
+            what = f"{package.path}, which release.{by_path.release_name} writes as well"
+            yield place, f"found {what}; allowed: another folder or other names"
+        elif by_name is not package:
+            what = f"{package.package}, a package of release.{by_name.release_name} as well"
+            yield place, f"found {what}; allowed: other names or another catalog"
 
 
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:
@@ -136,8 +167,7 @@ def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     yield from pins_and_rules.of_release(spec, release)
-    parts = release.folder.split("/")
-    if ".git" in parts or parts[0] in _OUR_FOLDERS:
+    if not _is_for_recipes(release.folder):
         yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'
     notes = release.notes or ""
     if notes in _WHOLE_PAGES or notes.startswith(f"{paths.RELEASE_PAGES}/"):

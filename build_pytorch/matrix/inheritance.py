@@ -77,7 +77,14 @@ def _with_versions(name: str, release: dict[str, Any]) -> dict[str, Any]:
             return value
         return re.sub(PLACEHOLDER, lambda match: known[match[1]] or match[0], value)
 
-    scheme = {
+    scheme: dict[str, Any] = {
         key: replaced(release[key]) for key in ("folder", "catalog", "names") if key in release
     }
+    if isinstance(companions := release.get("companion"), dict):
+        scheme["companion"] = {
+            key: each | {"folder": replaced(each["folder"])}
+            if isinstance(each, dict) and "folder" in each
+            else each
+            for key, each in companions.items()
+        }
     return release | scheme

@@ -15,7 +15,7 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
-from build_pytorch.matrix.model import Matrix, MatrixFile, Trail, Variant
+from build_pytorch.matrix.model import CompanionPackage, Matrix, MatrixFile, Trail, Variant
 from build_pytorch.matrix.toml_lines import TomlLines, excess
 
 _LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand
@@ -70,7 +70,8 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
     variants = tuple(_named(list(_variants(spec))))
-    if wrong := list(consistency.collisions(spec, variants)):
+    companions = _companions(variants)
+    if wrong := list(consistency.collisions(spec, variants, companions)):
         raise _error(text, name, wrong)
     return Matrix(
         releases=spec.release,
@@ -82,6 +83,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         builders=spec.builder,
         work=spec.work,
         variants=variants,
+        companions=companions,
         notes=tuple(_notes(spec, text, name)),
         text=text,
     )
@@ -155,6 +157,20 @@ def _named(variants: list[Variant]) -> Iterator[Variant]:
     for v in variants:
         is_shared = counts[v.package] > 1
         yield msgspec.structs.replace(v, shares_name=True) if is_shared else v
+
+
+def _companions(variants: Iterable[Variant]) -> tuple[CompanionPackage, ...]:
+    """Return the companions of the variants, in their order."""
+    found = [
+        CompanionPackage(name=name, variant=variant, companion=companion)
+        for variant in variants
+        for name, companion in variant.release.companion.packages.items()
+    ]
+    counts = Counter(each.package for each in found)
+    return tuple(
+        msgspec.structs.replace(each, shares_name=True) if counts[each.package] > 1 else each
+        for each in found
+    )
 
 
 def _variants(spec: MatrixFile) -> Iterator[Variant]:

@@ -16,6 +16,8 @@ from build_pytorch.matrix import field_types as ft
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
+_FLOX_FOLDER = ".flox/pkgs"
+
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
 
@@ -24,11 +26,11 @@ class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table; an unknown key is an error."""
 
 
-class TorchSource(_TomlTable, frozen=True, kw_only=True):
-    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+class PackageSource(_TomlTable, frozen=True, kw_only=True):
+    """A package of the pinned nixpkgs, or another source in place of it."""
 
-    version: ft.Version  #: version of PyTorch
-    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: the pin's torch and its patches
+    version: ft.Version  #: version of the package
+    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
     owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
     repo: ft.GithubName = ""  #: GitHub repository
     rev: ft.Rev = ""  #: tag of the version, or a commit
@@ -39,8 +41,48 @@ class TorchSource(_TomlTable, frozen=True, kw_only=True):
 
     @property
     def is_of_pin(self) -> bool:
-        """Whether the recipes keep the torch of the pin, with its source and its patches."""
+        """Whether the recipes keep the package of the pin, with its source and its patches."""
         return self.source == "nixpkgs"
+
+    @property
+    def lacks_hash(self) -> bool:
+        """Whether it has a source of its own whose hash is not taken yet."""
+        return not (self.is_of_pin or self.hash)
+
+
+class TorchSource(PackageSource, frozen=True, kw_only=True):
+    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+
+class Companion(PackageSource, frozen=True, kw_only=True):
+    """A package that is compiled against the PyTorch of each variant of the release.
+
+    In folder, placeholders have the meaning that they have in the folder of the release.
+    """
+
+    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
+    folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class TritonSource(PackageSource, frozen=True, kw_only=True):
+    """The Triton of the release's PyTorch, in place of that of the pin. It has no recipe."""
+
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class Companions(_TomlTable, frozen=True, kw_only=True):
+    """Packages that are built for the PyTorch of each variant of the release."""
+
+    torchvision: Companion | None = None
+    torchaudio: Companion | None = None
+    triton: TritonSource | None = None
+
+    @property
+    def packages(self) -> dict[str, Companion]:
+        """The companions that have recipes, by name."""
+        found = {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
+        return {name: companion for name, companion in found.items() if companion}
 
 
 class Pin(_TomlTable, frozen=True, kw_only=True):
@@ -258,6 +300,7 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
     support: ft.Text = "no support level given"  #: what is known about its builds
     torch: TorchSource
+    companion: Companions = Companions()
     nixpkgs: Nixpkgs
     cuda: CudaToolkit | None = None
     python: PythonVersion
@@ -271,7 +314,30 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     @property
     def environment(self) -> str:
         """The folder of the Flox environment with the recipes, below the root; "." is the root."""
-        return self.folder.removesuffix(".flox/pkgs").rstrip("/") or "."
+        return environment_of(self.folder)
+
+    @property
+    def companion_folder(self) -> str:
+        """The folder of the companions' recipes unless the matrix names another one."""
+        before, ours, _ = self.folder.partition(_FLOX_FOLDER)
+        return f"{before}companions/{_FLOX_FOLDER}" if ours else f"{self.folder}-companions"
+
+    @property
+    def companion_folders(self) -> dict[str, str]:
+        """The folder of the recipes of each companion."""
+        found = self.companion.packages.items()
+        return {name: companion.folder or self.companion_folder for name, companion in found}
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All folders of recipes; also that of companions that the matrix may have had before."""
+        own = self.companion_folders.values()
+        return tuple(dict.fromkeys((self.folder, *own, self.companion_folder)))
+
+
+def environment_of(folder: str) -> str:
+    """Return the Flox environment of a folder of recipes, below the root; "." is the root."""
+    return folder.removesuffix(_FLOX_FOLDER).rstrip("/") or "."
 
 
 class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
@@ -461,6 +527,16 @@ class Variant(Struct, frozen=True, kw_only=True):
         return tuple(fix for fix in fixes if base or fix != "codegen-condition")
 
     @property
+    def version(self) -> str:
+        """The version of PyTorch."""
+        return self.release.torch.version
+
+    @property
+    def platform(self) -> ft.Platform:
+        """The platform that it is built for."""
+        return self.cpu.platform
+
+    @property
     def python_set(self) -> str:
         """The attribute of nixpkgs that has the packages of its Python."""
         return self.pin.python_set(self.release.python.version)
@@ -479,7 +555,8 @@ class Variant(Struct, frozen=True, kw_only=True):
         return max(self.release.cuda.driver, self.gpu.driver or "", key=numbers)
 
     @property
-    def _suffix(self) -> str:
+    def suffix(self) -> str:
+        """The second part of the names of the variant and of its companions."""
         names = self.release.names
         if self.group.kind == "mps":
             return names.mps
@@ -488,7 +565,17 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def package(self) -> str:
         """The Flox package name, which is also the stem of the recipe's file name."""
-        return f"{self.release.names.package}-{self._suffix}"
+        return f"{self.release.names.package}-{self.suffix}"
+
+    @property
+    def variant(self) -> Variant:
+        """The variant itself: a package of the matrix is a variant or has one."""
+        return self
+
+    @property
+    def folder(self) -> str:
+        """The folder of its recipe."""
+        return self.release.folder
 
     @property
     def attribute(self) -> str:
@@ -498,7 +585,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def pname(self) -> str:
         """The derivation's pname, which contains the version of PyTorch."""
-        return f"{self.release.names.pname}-{self._suffix}"
+        return f"{self.release.names.pname}-{self.suffix}"
 
     @property
     def path(self) -> str:
@@ -527,10 +614,15 @@ class Variant(Struct, frozen=True, kw_only=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
-        torch, patches = self.release.torch, self.effects.patches
-        is_missing = not (torch.is_of_pin or torch.hash)
-        missing = (("torch", f"release.{self.release_name}.torch"),) if is_missing else ()
-        return (*missing, *(("patch", f"patch {p.name}") for p in patches if not p.hash))
+        torch, triton = self.release.torch, self.release.companion.triton
+        place = f"release.{self.release_name}"
+        missing = [("torch", f"{place}.torch")] if torch.lacks_hash else []
+        if triton and triton.lacks_hash:
+            missing.append(("triton", f"{place}.companion.triton"))
+        return (
+            *missing,
+            *(("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash),
+        )
 
     @property
     def builder_features(self) -> tuple[str, ...]:
@@ -557,6 +649,104 @@ class Variant(Struct, frozen=True, kw_only=True):
         return (self.gpu_key or "").upper()
 
 
+class CompanionPackage(Struct, frozen=True, kw_only=True):
+    """A companion for one variant, such as TorchVision compiled against the torch of sm90-avx2."""
+
+    name: str
+    """The package of nixpkgs: torchvision or torchaudio."""
+    variant: Variant
+    companion: Companion
+    shares_name: bool = False
+    """Whether a release with another catalog has a package of the same name."""
+
+    @property
+    def short_id(self) -> str:
+        """The name inside its release, such as `sm120-avx512+torchvision`."""
+        return f"{self.variant.short_id}+{self.name}"
+
+    @property
+    def id(self) -> str:
+        """The name in the matrix, such as `cuda12_8/sm120-avx512+torchvision`."""
+        return f"{self.variant.id}+{self.name}"
+
+    @property
+    def package(self) -> str:
+        """The Flox package name, the stem of the recipe's file name and the pname."""
+        return f"{self.name}-{self.variant.suffix}"
+
+    @property
+    def pname(self) -> str:
+        """The derivation's pname."""
+        return self.package
+
+    @property
+    def attribute(self) -> str:
+        """The package name; with that of the release if another release has the same package."""
+        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
+
+    @property
+    def folder(self) -> str:
+        """The folder of its recipe."""
+        return self.release.companion_folders[self.name]
+
+    @property
+    def path(self) -> str:
+        """The recipe's path below the root."""
+        return f"{self.folder}/{self.package}.nix"
+
+    @property
+    def version(self) -> str:
+        """The version of the companion."""
+        return self.companion.version
+
+    @property
+    def release_name(self) -> str:
+        """The release of its variant."""
+        return self.variant.release_name
+
+    @property
+    def release(self) -> Release:
+        """The release of its variant."""
+        return self.variant.release
+
+    @property
+    def platform(self) -> ft.Platform:
+        """The platform of its variant."""
+        return self.variant.cpu.platform
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that writes the recipe: that of its variant."""
+        return self.variant.phase
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no machine can run it, as for its variant."""
+        return self.variant.impossible
+
+    @property
+    def status(self) -> str:
+        """`buildable` or `impossible-host`, as for its variant."""
+        return self.variant.status
+
+    @property
+    def builder_features(self) -> tuple[str, ...]:
+        """The system features that a builder needs: those of its variant."""
+        return self.variant.builder_features
+
+    @property
+    def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
+        """The names and places of the sources without a hash, also of its variant."""
+        place = f"release.{self.release_name}.companion.{self.name}"
+        own = ((self.name, place),) if self.companion.lacks_hash else ()
+        return (*self.variant.untaken_hashes, *own)
+
+
+Package = Variant | CompanionPackage
+"""What has a recipe. Both kinds have the attributes of CompanionPackage, except name and companion;
+`variant` of a variant is itself."""
+
+
 class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """A consistent matrix.toml. Compares by identity, so that it can be a cache key."""
 
@@ -569,10 +759,23 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     builders: tuple[Builder, ...]
     work: Work | None
     variants: tuple[Variant, ...]
+    companions: tuple[CompanionPackage, ...]
+    """The companions of all variants, in the order of the variants."""
     notes: tuple[str, ...]
     """What is allowed and not complete, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
+
+    @property
+    def packages(self) -> tuple[Package, ...]:
+        """The variants, then their companions: everything that has a recipe."""
+        return (*self.variants, *self.companions)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of recipes of all releases, each once."""
+        found = (folder for release in self.releases.values() for folder in release.folders)
+        return tuple(dict.fromkeys(found))
 
     @property
     def manual(self) -> dict[str, Manual]:

@@ -7,7 +7,16 @@ from collections.abc import Collection, Iterator, Sequence
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import Condition, MatrixFile, Release, Rule, Trail, Variant
+from build_pytorch.matrix.model import (
+    Companion,
+    Condition,
+    MatrixFile,
+    PackageSource,
+    Release,
+    Rule,
+    Trail,
+    Variant,
+)
 
 Contradiction = tuple[Trail, str]
 """The path of a wrong value, and what is wrong."""
@@ -84,6 +93,10 @@ def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
         yield ("patch", key, "hash"), patch.hash
     for key, release in spec.release.items():
         yield ("release", key, "torch", "hash"), release.torch.hash
+        companion = release.companion
+        for name, source in {**companion.packages, "triton": companion.triton}.items():
+            if source:
+                yield ("release", key, "companion", name, "hash"), source.hash
 
 
 def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
@@ -102,18 +115,36 @@ def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
 
 
 def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
-    """A source of its own is complete; the torch of the pin has the version of the pin."""
-    torch = release.torch
-    for field in _OF_GITHUB:
-        is_given = bool(getattr(torch, field))
-        if is_given and torch.is_of_pin:
-            yield ("torch", field), 'found a value; allowed only with source "github"'
-        if not (is_given or torch.is_of_pin or field.startswith("hash")):
-            yield ("torch", field), "missing; add it"
+    """Sources of a release are complete; the torch of the pin has the version of the pin."""
+    torch, companion = release.torch, release.companion
     pin = spec.pin.get(release.nixpkgs.pin)
     if torch.is_of_pin and pin and torch.version != pin.torch:
         allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
         yield ("torch", "version"), f'found "{torch.version}"; allowed: {allowed}'
-    if torch.rev.startswith("v") and torch.rev != f"v{torch.version}":
-        allowed = f'"v{torch.version}", the tag of torch.version, or 40 hex digits'
-        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'
+    places: list[tuple[Trail, PackageSource]] = [(("torch",), torch)]
+    places += [(("companion", name), each) for name, each in companion.packages.items()]
+    if companion.triton:
+        places.append((("companion", "triton"), companion.triton))
+    for place, source in places:
+        for trail, what in _source(source, place[-1]):
+            yield (*place, *trail), what
+    if pin and torch.version != pin.torch:
+        for place, source in places[1:]:
+            if source.is_of_pin:
+                found = f'found "nixpkgs", which belongs to the torch {pin.torch} of the pin'
+                yield (*place, "source"), f'{found}; allowed for {torch.version}: "github"'
+
+
+def _source(source: PackageSource, name: str | int) -> Iterator[Contradiction]:
+    """A source of its own is complete, and its tag is that of its version."""
+    for field in _OF_GITHUB:
+        is_given = bool(getattr(source, field))
+        if is_given and source.is_of_pin:
+            yield (field,), 'found a value; allowed only with source "github"'
+        if not (is_given or source.is_of_pin or field.startswith("hash")):
+            yield (field,), "missing; add it"
+    if isinstance(source, Companion) and source.is_of_pin and source.patches == "clear":
+        yield ("patches",), 'found "clear"; allowed with source "nixpkgs": "keep"'
+    if source.rev.startswith("v") and source.rev != f"v{source.version}":
+        allowed = f'"v{source.version}", the tag of {name}.version, or 40 hex digits'
+        yield ("rev",), f'found "{source.rev}"; allowed: {allowed}'

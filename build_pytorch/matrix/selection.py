@@ -1,4 +1,4 @@
-"""Variants by the patterns and tags that people type."""
+"""Variants and companions by the patterns and tags that people type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 
 _WILDCARDS: Final = frozenset("*?[")
 
@@ -19,29 +19,69 @@ def select(matrix: Matrix, patterns: Sequence[str], release: str = "") -> tuple[
     match variants of several releases, a name may not. No pattern selects all. Raises
     BuildPytorchError for a pattern that matches nothing or is ambiguous, and for no such release.
     """
+    found = select_packages(matrix, patterns, release)
+    for package in found:
+        if not isinstance(package, Variant):
+            what = f"{package.id} is a companion, and this command takes variants"
+            raise BuildPytorchError(f"{what}; name {package.variant.id}")
+    return tuple(package.variant for package in found)
+
+
+def select_packages(
+    matrix: Matrix, patterns: Sequence[str], release: str = "", companions: Sequence[str] = ()
+) -> tuple[Package, ...]:
+    """Return variants and companions, in matrix order with the variants first.
+
+    A pattern that matches no variant may match companions, such as `sm90-*+torchvision` or
+    `torchvision-*`. `companions` are names of companions to add for each selected variant.
+    Otherwise as `select`. Raises BuildPytorchError also for a companion that no variant has.
+    """
     if release and release not in matrix.releases:
         hint = near_miss(release, matrix.releases) or f"; there are {', '.join(matrix.releases)}"
         raise BuildPytorchError(f'--release "{release}": no such release{hint}')
-    variants = matrix.of_release(release) if release else matrix.variants
-    found: set[str] = set()
+    packages = [p for p in matrix.packages if not release or p.release_name == release]
+    variants = [p for p in packages if isinstance(p, Variant)]
+    found = set() if patterns else {variant.path for variant in variants}
     for pattern in patterns:
-        matching = [v for v in variants if any(fnmatchcase(n, pattern) for n in _names(v))]
-        if not matching:
-            hint = near_miss(pattern, [name for variant in variants for name in _names(variant)])
-            hint = hint or f"; for instance {variants[0].id} or sm90-*"
-            raise BuildPytorchError(f'no variant matches "{pattern}"{hint}')
-        if len(matching) > 1 and not _WILDCARDS & set(pattern):
-            candidates = ", ".join(variant.id for variant in matching)
-            fix = "name one of them, or give --release"
-            raise BuildPytorchError(f'"{pattern}" is ambiguous: {candidates}; {fix}')
-        found.update(variant.path for variant in matching)
-    return tuple(v for v in variants if not patterns or v.path in found)
+        found |= {package.path for package in _matching(pattern, variants, packages)}
+    return tuple(p for p in packages if p.path in found | _added(packages, found, companions))
 
 
-def _names(variant: Variant) -> tuple[str, ...]:
-    """Return what a variant may be called."""
-    qualified = f"{variant.release_name}/{variant.short_id}"
-    return variant.short_id, variant.package, qualified
+def _added(packages: Sequence[Package], found: set[str], companions: Sequence[str]) -> set[str]:
+    """Return the recipes of the named companions of the variants that were found."""
+    own = [p for p in packages if isinstance(p, CompanionPackage) and p.variant.path in found]
+    for name in companions:
+        if not any(package.name == name for package in own):
+            names = list(dict.fromkeys(package.name for package in own))
+            hint = near_miss(name, names) or f"; there are {', '.join(names) or 'none'}"
+            raise BuildPytorchError(f'no selected variant has a companion "{name}"{hint}')
+    return {package.path for package in own if package.name in companions}
+
+
+def _matching(
+    pattern: str, variants: Sequence[Variant], packages: Sequence[Package]
+) -> list[Package]:
+    """Return the variants that a pattern names; without any, the companions. Raises as `select`."""
+    matching: list[Package] = []
+    for candidates in (variants, packages):
+        matching = matching or [
+            p for p in candidates if any(fnmatchcase(n, pattern) for n in _names(p))
+        ]
+    if not matching:
+        hint = near_miss(pattern, [name for package in packages for name in _names(package)])
+        hint = hint or f"; for instance {variants[0].id} or sm90-*"
+        raise BuildPytorchError(f'no variant matches "{pattern}"{hint}')
+    if len(matching) > 1 and not _WILDCARDS & set(pattern):
+        candidate_ids = ", ".join(package.id for package in matching)
+        fix = "name one of them, or give --release"
+        raise BuildPytorchError(f'"{pattern}" is ambiguous: {candidate_ids}; {fix}')
+    return matching
+
+
+def _names(package: Package) -> tuple[str, ...]:
+    """Return what a package may be called."""
+    qualified = f"{package.release_name}/{package.short_id}"
+    return package.short_id, package.package, qualified
 
 
 def session_ids(matrix: Matrix) -> list[tuple[Variant, str, list[str]]]:
