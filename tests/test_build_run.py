@@ -63,9 +63,9 @@ def test_as_many_builds_run_as_jobs_allow(fleet: Matrix) -> None:
     one, two, three = steps(fleet, "sm90-avx2", "cpu-avx512", "sm110-armv9")
     plan = schedule([one, two, three], jobs=2)
     assert plan.take(0, [], [], 0) == [one]
-    assert plan.take(0, [one.variant], [], 1) == [two]
-    assert plan.take(0, [one.variant, two.variant], [], 2) == []
-    assert plan.take(0, [two.variant], [one.variant], 1) == [three]
+    assert plan.take(0, [one], [], 1) == [two]
+    assert plan.take(0, [one, two], [], 2) == []
+    assert plan.take(0, [two], [one.variant], 1) == [three]
     assert plan.waiting == []
 
 
@@ -74,7 +74,7 @@ def test_a_shared_process_takes_all_steps_at_once(fleet: Matrix) -> None:
     plan = schedule(waiting, shared=True)
     assert plan.take(0, [], [], 0) == waiting
     plan.put_back(waiting[0])
-    assert plan.take(0, [waiting[1].variant], [], 1) == []
+    assert plan.take(0, waiting[1:], [], 1) == []
     assert plan.take(0, [], [], 0) == waiting[:1]
 
 
@@ -95,6 +95,53 @@ def test_a_shared_process_waits_until_all_its_steps_may_begin(fleet: Matrix) -> 
     plan.retry(one, rule("builder-unreachable"), 0.0)
     assert plan.take(29, [], [], 0) == []
     assert plan.take(30, [], [], 0) == [one, two]
+
+
+def with_seeds(fleet: Matrix) -> tuple[list[Step], list[Step]]:
+    """Two seeds, and two variants of which the first needs one of them and the second both."""
+    one, two = steps(fleet, "sm90-avx2", "sm120-avx2")
+    seeds = [msgspec.structs.replace(one, part=name) for name in ("seed-a", "seed-b")]
+    one = msgspec.structs.replace(one, needs=("seed-a",))
+    two = msgspec.structs.replace(two, needs=("seed-a", "seed-b", "is up to date"))
+    return seeds, [one, two]
+
+
+def test_a_step_begins_when_all_that_it_needs_has_ended(fleet: Matrix) -> None:
+    """Parts begin before any variant; siblings wait for their canary, parts do not."""
+    (a, b), (one, two) = with_seeds(fleet)
+    plan = schedule([two, one, a, b], jobs=3)
+    assert plan.take(0, [], [], 0) == [a]
+    assert plan.take(0, [a], [], 1) == [b]
+    assert plan.take(0, [a, b], [], 2) == []
+    assert plan.take(0, [b], [], 1) == [one]
+    assert plan.take(0, [b, one], [], 2) == []
+    assert plan.take(0, [one], [], 1) == []  # the canary
+    assert plan.take(0, [], [one.variant], 0) == [two]
+
+
+def test_what_waits_for_a_retry_is_still_missing(fleet: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(fleet)
+    plan = schedule([one, two])
+    plan.retry(a, rule("network"), 0.0)
+    assert plan.take(0, [], [], 0) == []
+    assert plan.take(30, [], [], 0) == [a]
+    assert plan.take(30, [b], [], 0) == [one]
+
+
+def test_a_shared_process_takes_all_that_have_what_they_need(fleet: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(fleet)
+    plan = schedule([one, a, two, b], shared=True)
+    assert plan.take(0, [], [], 0) == [a, b]
+    assert plan.take(0, [b], [], 1) == []  # its one process still runs
+    assert plan.take(0, [], [], 0) == [one, two]
+
+
+def test_what_needs_a_step_is_dropped_with_it(fleet: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(fleet)
+    plan = schedule([a, b, one, two])
+    assert plan.drop_needing("seed-b") == [two]
+    assert plan.drop_needing("seed-b") == []
+    assert plan.waiting == [a, b, one]
 
 
 def test_out_of_memory_halves_the_cores_once(fleet: Matrix) -> None:
@@ -329,7 +376,7 @@ def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> N
     out = io.StringIO()
     with BuildDisplay(Screen(out), {}) as display:
         outcomes = BuildRun(plan, settings, display).run()
-    assert {o.variant.id: (o.state, o.message) for o in outcomes} == {
+    assert {o.step.id: (o.state, o.message) for o in outcomes} == {
         "cpu-avx2": ("failed", "nix-store: does not answer"),
         "cpu-avx512": ("failed", "internal error: ZeroDivisionError: integer division or "
                        "modulo by zero"),
@@ -337,7 +384,7 @@ def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> N
         "sm90-avx2": ("built", ""),
     }  # fmt: skip
     recorded = {e.variant: e.outcome for e in Ledger(tmp_path).events() if isinstance(e, Ended)}
-    assert recorded == {o.variant.id: o.state for o in outcomes}
+    assert recorded == {o.step.id: o.state for o in outcomes}
     assert "cpu-avx2: failed after" in out.getvalue()
 
 

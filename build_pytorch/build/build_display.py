@@ -90,7 +90,7 @@ class BuildDisplay:
             table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for attempt in attempts:
-            cells = [attempt.step.variant.id, *self._cells(attempt)]
+            cells = [attempt.step.id, *self._cells(attempt)]
             cells.append(attempt.progress.message[:500].expandtabs())
             table.add_row(*(Text(safe(cell)) for cell in cells))
         return table
@@ -103,7 +103,7 @@ class BuildDisplay:
         if (progress.phase, tenth) == (phase, shown_tenth) and now - when < _QUIET:
             return
         self._shown[attempt.id] = (progress.phase, tenth, now)
-        self.say(f"{attempt.step.variant.id}: {', '.join(filter(None, self._cells(attempt)))}")
+        self.say(f"{attempt.step.id}: {', '.join(filter(None, self._cells(attempt)))}")
 
     def _cells(self, attempt: Attempt) -> tuple[str, str, str]:
         """Return the phase with its steps, the time it took, and an estimate of the rest."""
@@ -114,7 +114,7 @@ class BuildDisplay:
             progress.done,
             progress.total,
             time.monotonic() - progress.first_step,
-            self.history.get(attempt.step.variant.package),
+            self.history.get(attempt.step.name),
         )
         left = "" if seconds is None else f"about {clock(seconds)} left"
         return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left

@@ -72,11 +72,11 @@ def stopped_results(
 ) -> Iterator[str]:
     """Yield results in the store whose build was stopped by a log rule."""
     for step in steps:
-        cause = results[step.variant.package].stopped_by
+        cause = results[step.name].stopped_by
         output = step.derivation.output if step.derivation else ""
         if cause and output in there:
             yield (
-                f"{step.variant.id}: its build was stopped ({cause}), but the store has the "
+                f"{step.id}: its build was stopped ({cause}), but the store has the "
                 f"result: {store.delete_command(output)}"
             )
 
@@ -90,7 +90,7 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
         drv = step.derivation
         if drv and not backend.builder(step.variant, drv):
             for feature in drv.features:
-                missing.setdefault(feature, []).append(step.variant.id)
+                missing.setdefault(feature, []).append(step.id)
     for feature, ids in missing.items():
         if feature not in here:
             yield (

@@ -13,6 +13,7 @@ from msgspec import Struct
 from build_pytorch.base import files
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import LinkError, WriteError
+from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.matrix.model import Variant
@@ -29,9 +30,9 @@ _KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: o
 
 
 class BuildOutcome(Struct, frozen=True, kw_only=True):
-    """What became of one variant of the plan."""
+    """What became of one step of the plan."""
 
-    variant: Variant
+    step: Step
     state: BuildState
     seconds: float = 0.0
     rule: LogRule | None = None
@@ -54,9 +55,9 @@ def decide(
 
     `was_ended`: the run ended the program, for a signal or for the sake of another build.
     """
-    progress, variant = attempt.progress, attempt.step.variant
+    progress, step = attempt.progress, attempt.step
     state: BuildState
-    no_result = f"no error, and no new result-{variant.package}; remove that link and run again"
+    no_result = f"no error, and no new result-{step.name}; remove that link and run again"
     ending = f"exit code {code}" if code else no_result
     rule: LogRule | None = None
     message = ""
@@ -73,7 +74,7 @@ def decide(
         if code in _KILLED and rule is None:
             rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
     return BuildOutcome(
-        variant=variant,
+        step=step,
         state=state,
         seconds=attempt.seconds,
         rule=rule,
@@ -86,8 +87,8 @@ def decide(
 
 
 def sentence(outcome: BuildOutcome) -> str:
-    """Return the message about a variant: one line for success, else with the way to go on."""
-    name, rule = outcome.variant.id, outcome.rule
+    """Return the message about a step: one line for success, else with the way to go on."""
+    name, rule = outcome.step.id, outcome.rule
     took = clock(outcome.seconds)
     if outcome.state == "built":
         at = f" on {outcome.where}" if outcome.where else ""
@@ -132,10 +133,11 @@ class BuildRecord:
     def started(self, attempt: Attempt, cores: int) -> None:
         """Record that an attempt begins."""
         step = attempt.step
+        release, name = step.subject
         event = Started(
             at=now(),
-            release=step.variant.release_name,
-            variant=step.variant.short_id,
+            release=release,
+            variant=name,
             digest=step.digest,
             attempt=attempt.id,
             backend=self.backend,
@@ -149,18 +151,19 @@ class BuildRecord:
     def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
         """Record what became of an attempt."""
         if attempt.lost_log:
-            self.say(f"{outcome.variant.id}: its log is incomplete: {attempt.lost_log}")
+            self.say(f"{outcome.step.id}: its log is incomplete: {attempt.lost_log}")
+        release, name = attempt.step.subject
         hits, misses = self._cache_counts(attempt) if self.shared else (0, 0)
-        expected = _MISSES["gpu" if outcome.variant.gpu else "cpu-only"]
-        if misses > 5 + expected * (hits + misses):
+        expected = _MISSES["gpu" if attempt.step.variant.gpu else "cpu-only"]
+        if not attempt.step.part and misses > 5 + expected * (hits + misses):
             self.say(
-                f"{outcome.variant.id}: {misses} of {hits + misses} objects were not in its seeds; "
+                f"{outcome.step.id}: {misses} of {hits + misses} objects were not in its seeds; "
                 f"something differs that should not ({outcome.log} names them)"
             )
         event = Ended(
             at=now(),
-            release=outcome.variant.release_name,
-            variant=outcome.variant.short_id,
+            release=release,
+            variant=name,
             digest=attempt.step.digest,
             attempt=attempt.id,
             outcome=outcome.state if outcome.state != "not started" else "failed",

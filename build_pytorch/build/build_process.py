@@ -35,7 +35,7 @@ class Attempt:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
         # Below the root.
-        self.log = Path(paths.STATE, ledger.LOGS, step.variant.package, f"{self.id}.log")
+        self.log = Path(paths.STATE, ledger.LOGS, step.name, f"{self.id}.log")
         self.rule: LogRule | None = None  #: the rule for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()

@@ -10,7 +10,7 @@ from typing import Final
 from build_pytorch.base import files, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
-from build_pytorch.matrix.model import Variant
+from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.nix import store
 
 _AT_ONCE: Final = 4  #: results that are signed and copied at the same time
@@ -45,24 +45,24 @@ class Pushes:
         self.url = url
         self.key = key
         self.say = say
-        self.failed: dict[str, str] = {}  #: why a result was not pushed, by package name
-        self.running: dict[asyncio.Task[None], Variant] = {}
+        self.failed: dict[str, str] = {}  #: why a result was not pushed, by name of the step
+        self.running: dict[asyncio.Task[None], Step] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
 
-    def begin(self, variant: Variant, outputs: Sequence[str]) -> None:
+    def begin(self, step: Step, outputs: Sequence[str]) -> None:
         """Begin to push store paths with everything that they need."""
         if self.url:
-            task = asyncio.create_task(self._push(variant, outputs))
-            self.running[task] = variant
+            task = asyncio.create_task(self._push(step, outputs))
+            self.running[task] = step
             task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        variant = self.running.pop(task)
+        step = self.running.pop(task)
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error:
-            self._fail(variant, str(error or "the run was ended"))
+            self._fail(step, str(error or "the run was ended"))
 
-    async def _push(self, variant: Variant, outputs: Sequence[str]) -> None:
+    async def _push(self, step: Step, outputs: Sequence[str]) -> None:
         programs = [("", store.copy_argv(outputs, self.url))]
         if self.key:
             programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
@@ -70,9 +70,9 @@ class Pushes:
             for what, argv in programs:
                 code, tail = await run_tail(argv)
                 if code:
-                    self._fail(variant, what + "".join(tail or ["Nix prints no reason"]))
+                    self._fail(step, what + "".join(tail or ["Nix prints no reason"]))
                     return
-        self.say(f"{variant.id}: is in {self.url}")
+        self.say(f"{step.id}: is in {self.url}")
 
     def cancel(self) -> None:
         """End what is not done; that counts as failed."""
@@ -84,6 +84,6 @@ class Pushes:
         self.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
 
-    def _fail(self, variant: Variant, why: str) -> None:
-        self.failed[variant.package] = why
-        self.say(f"{variant.id}: built, but not pushed: {why}")
+    def _fail(self, step: Step, why: str) -> None:
+        self.failed[step.name] = why
+        self.say(f"{step.id}: built, but not pushed: {why}")

@@ -79,8 +79,7 @@ class BuildRun:
         try:
             for step in self.plan.steps:
                 if step.action == "up to date":
-                    link = artefacts.link(self.settings.root, step.variant)
-                    self.pushes.begin(step.variant, [artefacts.target(link)])
+                    self.pushes.begin(step, [artefacts.target(self.plan.backend.link(step))])
             while self._schedule.waiting or self._processes or self.pushes.running:
                 self._begin()
                 await _wait_for(self._news, _TICK)
@@ -97,7 +96,7 @@ class BuildRun:
                 process.kill()
             await asyncio.gather(*self._processes.values(), return_exceptions=True)
             await self.pushes.end()
-        return [self.outcomes[step.variant.package] for step in self.plan.builds]
+        return [self.outcomes[step.name] for step in self.plan.builds]
 
     def _on_signal(self, number: int) -> None:
         self._signals_seen += 1
@@ -114,8 +113,8 @@ class BuildRun:
 
     def _begin(self) -> None:
         while not self._signals_seen:
-            running = [attempt.step.variant for attempt in self._attempts()]
-            ended = [outcome.variant for outcome in self.outcomes.values()]
+            running = [attempt.step for attempt in self._attempts()]
+            ended = [o.step.variant for o in self.outcomes.values() if not o.step.part]
             steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
             if not steps:
                 return
@@ -123,7 +122,7 @@ class BuildRun:
             changed = [s for s in steps if evidence.recipe_digest(root, s.variant) != s.digest]
             self._put_off(changed, "its recipe has changed since the plan; run again")
             for step in changed:
-                self._say(sentence(self.outcomes[step.variant.package]))
+                self._say(sentence(self.outcomes[step.name]))
             if planned := [step for step in steps if step not in changed]:
                 self._start(planned)
 
@@ -166,14 +165,14 @@ class BuildRun:
         is_expected = isinstance(error, BuildPytorchError)
         what = str(error) if is_expected else f"internal error: {type(error).__name__}: {error}"
         outcome = BuildOutcome(
-            variant=attempt.step.variant,
+            step=attempt.step,
             state="failed",
             seconds=attempt.seconds,
             message=shortened(what, 500),
             log=str(attempt.log),
             tail=tuple(attempt.progress.tail),
         )
-        self.outcomes[outcome.variant.package] = outcome
+        self.outcomes[outcome.step.name] = outcome
         self._record.ended(attempt, outcome, 0)
         self._say(sentence(outcome))
         self._follow(outcome)
@@ -195,7 +194,7 @@ class BuildRun:
         """Stop a build that matched a rule, unless too much work of others would be lost."""
         others = [a for a in process.attempts if a is not attempt and a.rule is None]
         if attempt.rule and sum(other.seconds for other in others) > _MOST_DISCARDED:
-            name, meaning = attempt.step.variant.id, attempt.rule.meaning
+            name, meaning = attempt.step.id, attempt.rule.meaning
             self._say(f"{name}: {meaning}; not stopped, because others share its process")
         else:
             process.stop()
@@ -206,7 +205,7 @@ class BuildRun:
         outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
         was_ended = process.is_interrupted or process.is_stopped
         outcome = decide(attempt, code, outputs, was_ended=was_ended)
-        rule, name = outcome.rule, outcome.variant.id
+        rule, name = outcome.rule, outcome.step.id
         self._record.ended(attempt, outcome, 0 if attempt.is_shared else process.peak_memory)
         is_on = not (process.is_interrupted or self.settings.fail_fast)
         if outcome.state == "interrupted" and is_on:
@@ -218,28 +217,34 @@ class BuildRun:
             return
         if rule and rule.id == HASH_MISMATCH:
             self.fixable.append(self.settings.root / attempt.log)
-        self.outcomes[outcome.variant.package] = outcome
+        self.outcomes[outcome.step.name] = outcome
         self._say(sentence(outcome))
         if not self._signals_seen:
             self._follow(outcome)
 
     def _follow(self, outcome: BuildOutcome) -> None:
         """Push a result; after a failure drop the steps that would fail in the same way."""
-        name, rule, group = outcome.variant.id, outcome.rule, schedule.kind(outcome.variant)
-        built = [o.variant for o in self.outcomes.values() if o.state == "built"]
+        step, rule, group = outcome.step, outcome.rule, schedule.kind(outcome.step.variant)
+        name = step.id
+        built = [o.step.variant for o in self.outcomes.values() if o.state == "built"]
         if outcome.state == "built":
-            self.pushes.begin(outcome.variant, outcome.outputs)
+            self.pushes.begin(step, outcome.outputs)
         elif self.settings.fail_fast:
             self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
             self._stop_all()
         elif rule and rule.shared and group not in map(schedule.kind, built):
             why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
-            self._put_off(self._schedule.drop(outcome.variant), why)
+            self._put_off(self._schedule.drop(step.variant), why)
+        if outcome.state != "built":
+            why = f"{name} {outcome.state}, and this needs it"
+            self._put_off(self._schedule.drop_needing(step.name), why)
 
     def _put_off(self, steps: Sequence[Step], why: str) -> None:
+        """Give up steps that wait, and the steps that need them."""
         for step in steps:
-            outcome = BuildOutcome(variant=step.variant, state="not started", message=why)
-            self.outcomes[step.variant.package] = outcome
+            self.outcomes[step.name] = BuildOutcome(step=step, state="not started", message=why)
+            rest = self._schedule.drop_needing(step.name)
+            self._put_off(rest, f"{step.id} not started, and this needs it")
 
     def _stop_all(self) -> None:
         for process in self._processes:

@@ -1,5 +1,7 @@
 """Scheduling decisions: the order of builds, what begins next, retries. No I/O; time is passed in.
 
+A step waits until everything that it needs is built. Parts of variants begin before variants.
+
 The first variant of each group is its canary: a fault that all recipes of the group share shows
 there first. Then each CPU ISA is built with a GPU architecture of its own, then the remaining
 architectures, then the rest, CPU-only last. C++ objects depend on the ISA only and CUDA objects on
@@ -9,7 +11,7 @@ the architecture only, so a shared compiler cache gets most of its objects from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from build_pytorch.build.backends.base_backend import Step
@@ -62,7 +64,7 @@ class Schedule:
     """The steps that wait, with their cores and retries.
 
     `retry_seconds` pass before the first retry of a download; each further one waits twice as
-    long. `is_shared`: one process builds all steps that wait.
+    long. `is_shared`: one process builds all steps that have what they need.
     """
 
     def __init__(
@@ -79,22 +81,34 @@ class Schedule:
 
     def cores(self, step: Step) -> int:
         """Return the compile jobs that a step may use."""
-        return self._cores.get(step.variant.package, self._default_cores)
+        return self._cores.get(step.name, self._default_cores)
 
     def take(
-        self, now: float, running: Sequence[Variant], ended: Sequence[Variant], processes: int
+        self, now: float, running: Sequence[Step], ended: Sequence[Variant], processes: int
     ) -> list[Step]:
-        """Remove and return the steps that a new process builds now; empty: wait."""
-        due = [s for s in self.waiting if now >= self._not_before.get(s.variant.package, 0.0)]
+        """Remove and return the steps that a new process builds now; empty: wait.
+
+        `ended`: the variants of which a build has ended, without their parts.
+        """
+        missing = {step.name for step in (*self.waiting, *running)}
+        ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
+        due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
         if self._is_shared:
-            taken = [] if processes or len(due) < len(self.waiting) else due
+            taken = [] if processes or len(due) < len(ready) else due
         elif processes >= self._jobs:
             taken = []
         else:
-            first = next_of([step.variant for step in due], running, ended)
-            taken = [step for step in due if step.variant is first]
+            taken = [step for step in due if step.part][:1] or self._variant(due, running, ended)
         self.waiting = [step for step in self.waiting if step not in taken]
         return taken
+
+    def _variant(
+        self, due: Sequence[Step], running: Sequence[Step], ended: Sequence[Variant]
+    ) -> list[Step]:
+        first = next_of(
+            [step.variant for step in due], [s.variant for s in running if not s.part], ended
+        )
+        return [step for step in due if step.variant is first]
 
     def put_back(self, step: Step) -> None:
         """Build a step again, before the others."""
@@ -102,23 +116,29 @@ class Schedule:
 
     def retry(self, step: Step, rule: LogRule, now: float) -> str:
         """Put a failed step back if its rule allows another try. Return how, or an empty text."""
-        package = step.variant.package
         if not rule.retry:
             return ""
-        self._tries[package, rule.id] += 1
-        tries, cores = self._tries[package, rule.id], self.cores(step)
+        self._tries[step.name, rule.id] += 1
+        tries, cores = self._tries[step.name, rule.id], self.cores(step)
         if tries > _RETRIES[rule.retry] or (rule.retry == "fewer-cores" and cores <= 1):
             return ""
         self.put_back(step)
         if rule.retry == "fewer-cores":
-            self._cores[package] = cores // 2
+            self._cores[step.name] = cores // 2
             return f"once more with {cores // 2} cores instead of {cores}"
         seconds = self._retry_seconds * 2 ** (tries - 1)
-        self._not_before[package] = now + seconds
+        self._not_before[step.name] = now + seconds
         return f"again in {seconds:.0f} s"
 
     def drop(self, group: Variant | None = None) -> list[Step]:
         """Remove and return what waits: all, or the siblings of a variant."""
-        gone = [s for s in self.waiting if group is None or kind(s.variant) == kind(group)]
+        return self._remove(lambda s: group is None or kind(s.variant) == kind(group))
+
+    def drop_needing(self, name: str) -> list[Step]:
+        """Remove and return what waits for a step."""
+        return self._remove(lambda s: name in s.needs)
+
+    def _remove(self, is_gone: Callable[[Step], bool]) -> list[Step]:
+        gone = [step for step in self.waiting if is_gone(step)]
         self.waiting = [step for step in self.waiting if step not in gone]
         return gone

@@ -88,9 +88,9 @@ def run(options: BuildCommandOptions) -> int:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
         # After a fix a variant may be the same build as another one.
-        current = {step.variant.package for step in plan.steps if step.action == "up to date"}
+        current = {step.name for step in plan.steps if step.action == "up to date"}
         outcomes = {package: o for package, o in outcomes.items() if package not in current}
-        outcomes |= {outcome.variant.package: outcome for outcome in ended}
+        outcomes |= {outcome.step.name: outcome for outcome in ended}
         is_fixable = options.fix_hashes and build_run.fixable and not build_run.ended_by
         if not (is_fixable and _fix(build_run.fixable, screen)):
             break
@@ -176,10 +176,10 @@ def _print_plan(screen: Screen, plan: BuildPlan) -> None:
         how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.0f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
-    width = max(len(step.variant.id) for step in plan.steps)
+    width = max(len(step.id) for step in plan.steps)
     for step in plan.steps:
         place = f" on {visible(step.where)}" if step.where else ""
-        text = f"{step.variant.id:<{width}}  {step.reason}{place}"
+        text = f"{step.id:<{width}}  {step.reason}{place}"
         screen.fold(f"  {step.action:<10}  ", text, _COLOURS[step.action], indent=16 + width)
     for warning in plan.warnings:
         screen.fold("  note        ", warning, "yellow", indent=14)
@@ -190,9 +190,9 @@ def _print_outcomes(
 ) -> None:
     if len(outcomes) > 1:
         screen.line()
-        width = max(len(outcome.variant.id) for outcome in outcomes.values())
+        width = max(len(outcome.step.id) for outcome in outcomes.values())
         for outcome in outcomes.values():
-            name, took = outcome.variant.id, clock(outcome.seconds)
+            name, took = outcome.step.id, clock(outcome.seconds)
             what = f"{name:<{width}}  {took:>8}  {outcome.cause or visible(outcome.message)}"
             colour = _COLOURS.get(outcome.state, "red")
             screen.fold(f"  {outcome.state:<11}  ", what, colour, indent=15)
@@ -200,7 +200,7 @@ def _print_outcomes(
                 screen.line(f"    {visible(outcome.log)}")
     built = sum(outcome.state == "built" for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
-    rest = Counter(step.action for step in plan.steps if step.variant.package not in outcomes)
+    rest = Counter(step.action for step in plan.steps if step.name not in outcomes)
     parts += [f"{number} {action}" for action, number in rest.items() if action != "build"]
     if unpushed:
         parts.append(f"{unpushed} not pushed")
@@ -219,7 +219,7 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
             "where": step.where,
             "derivation": step.derivation.drv_path if step.derivation else None,
         }
-        if outcome := outcomes.get(step.variant.package):
+        if outcome := outcomes.get(step.name):
             row |= {
                 "outcome": outcome.state,
                 "seconds": round(outcome.seconds, 3),

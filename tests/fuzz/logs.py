@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from build_pytorch.base.console import Screen, print_json
+from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_outcome import BuildOutcome, sentence
 from build_pytorch.build.log_diagnosis import diagnose
 from build_pytorch.build.log_reader import BuildProgress, ForeignReader, PlainReader, named
@@ -96,8 +97,9 @@ def read(draw: random.Random, lines: list[bytes]) -> str:
             progress.see(shown, 0.0, own=draw.random() < 0.8)
         assert time.process_time() - begin < LIMIT, raw[:200]
     rule, message = progress.cause() or (None, progress.message)
+    step = Step(variant=variant, action="build", reason="", digest="")
     outcome = BuildOutcome(
-        variant=variant, state="failed", rule=rule, message=message, tail=tuple(progress.tail)
+        step=step, state="failed", rule=rule, message=message, tail=tuple(progress.tail)
     )
     out = io.StringIO()
     Screen(out).line(sentence(outcome))

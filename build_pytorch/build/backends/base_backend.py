@@ -38,7 +38,11 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What a run does with one variant, and why. `where` is its builder, empty for this machine."""
+    """What a run does with one variant, and why. `where` is its builder, empty for this machine.
+
+    `part`: what is built of the variant, if that is not its recipe: an attribute of release.nix.
+    `needs`: names of steps that must be built before this one begins.
+    """
 
     variant: Variant
     action: Literal["build", "up to date", "skipped"]
@@ -46,6 +50,23 @@ class Step(Struct, frozen=True, kw_only=True):
     digest: str
     derivation: Derivation | None = None
     where: str = ""
+    part: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of what is built: unique in a plan, and the name of the folder of its logs."""
+        return self.part or self.variant.package
+
+    @property
+    def id(self) -> str:
+        """The name that people see."""
+        return self.part or self.variant.id
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """The release and the name in events of the ledger."""
+        return self.variant.release_name, self.part or self.variant.short_id
 
 
 class BuildCommand(Struct, frozen=True):
@@ -113,8 +134,14 @@ class BuildBackend:
         """
         return () if code else self._linked(step, began)
 
+    def link(self, step: Step) -> Path:
+        """Return the path of the result link."""
+        if step.part:
+            return self.settings.root / f"result-{step.part}"
+        return artefacts.link(self.settings.root, step.variant)
+
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:
-        link = artefacts.link(self.settings.root, step.variant)
+        link = self.link(step)
         target = artefacts.target(link)
         is_ours = step.derivation is not None and target in step.derivation.outputs.values()
         # Without a derivation to compare with, only a link that this build made counts.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, LogReader, Step
 from build_pytorch.nix import store
 from build_pytorch.nix.log_format import NixLogReader, with_json_log
-from build_pytorch.results import artefacts
 
 
 class NixBackend(BuildBackend):
@@ -19,12 +18,13 @@ class NixBackend(BuildBackend):
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
         """Return `nix-build` with the result link."""
         del jobs
-        variant = steps[0].variant
-        link = artefacts.link(self.settings.root, variant).name
+        step = steps[0]
+        link = self.link(step).name
         if self.settings.share:
-            argv = store.build_shared_argv(variant.attribute, link, cores)
+            attribute = step.part or step.variant.attribute
+            argv = store.build_shared_argv(attribute, link, cores)
         else:
-            argv = store.build_argv(variant.path, link, cores)
+            argv = store.build_argv(step.variant.path, link, cores)
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def reader(self, steps: Sequence[Step]) -> LogReader:

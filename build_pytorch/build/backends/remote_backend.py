@@ -18,7 +18,6 @@ from build_pytorch.matrix.model import CpuIsa, Matrix, Variant
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import with_json_log
-from build_pytorch.results import artefacts
 
 FROM_MATRIX: Final = "matrix"  #: the value of --builders for those of matrix.toml
 
@@ -118,7 +117,7 @@ class RemoteBackend(NixBackend):
         del code
         if not (step.derivation and self.finished([step])):
             return ()
-        store.add_root(step.derivation.output, artefacts.link(self.settings.root, step.variant))
+        store.add_root(step.derivation.output, self.link(step))
         return self._linked(step, began)
 
 
