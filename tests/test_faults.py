@@ -36,7 +36,7 @@ def restore(project: Project, files: dict[str, bytes]) -> None:
 
 
 def test_kill_9_at_any_moment_leaves_every_file_whole(project: Project) -> None:
-    """A few rounds; `python tests/fuzz/kills.py 1000` kills more often."""
+    """A few rounds; `nox -s fuzz -- kills` kills more often."""
     seed = time.time_ns() % (1 << 30)
     killer = PhaseKiller(project)
     counts = phases(killer, random.Random(seed), 24)

@@ -1,6 +1,7 @@
 """Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
 
-`python tests/fuzz/kills.py [COUNT [SEED]]` prints how often what was killed.
+`python tests/fuzz kills --seed 1 --count 1000` kills 1,000 phases and 50 builds. It prints counts
+on stderr while it runs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # if run as a program
-
 from conftest import Project, copied_project
 from world import Site, World, kill_session, programs, served, wait_until
 
@@ -27,6 +26,7 @@ from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
 
 KILLED: Final = -9
+SHOWN: Final = 100  #: kills of phases after which the counts are printed
 LAST: Final = 1 << 30  #: the number of a call that no run reaches
 
 SERVER: Final = """
@@ -155,6 +155,12 @@ class PhaseKiller:
         return [path for folder in folders for path in folder.glob(f".*{TEMPORARY}")]
 
 
+def show(counts: Counter[str]) -> None:
+    """Print the counts so far."""
+    text = ", ".join(f"{count} {what}" for what, count in counts.items())
+    print(text, file=sys.stderr, flush=True)
+
+
 def _renamed(data: bytes, path: str) -> bytes:
     """The recipe as generated for another name, which is in no matrix."""
     stem = Path(path).stem
@@ -191,6 +197,8 @@ def phases(killer: PhaseKiller, dice: random.Random, count: int) -> Counter[str]
             code, _ = killer.run()
             assert (code, killer.found(), killer.temporary()) == (0, killer.new, []), where
             counts["finished"] += 1
+        if counts["phase kills"] % SHOWN == 0:
+            show(counts)
     killer.restore("rewrite")
     assert killer.run()[0] == 0
     rest = {path: data for path, data in killer.project.snapshot().items() if path in others}
@@ -217,7 +225,9 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
         for _ in range(dice.randint(1, 4)):
             wait_for_a_write(run)
         time.sleep(dice.choice([0, dice.uniform(0, 0.3)]))
-        counts["build kills"] += run.poll() is None
+        if run.poll() is None:
+            counts["build kills"] += 1
+            show(counts)
         kill_session(run)
         run.communicate()
         world.wait_for_no_builders()
@@ -275,10 +285,3 @@ def run(seed: int, count: int) -> dict[str, int]:
         else:
             sys.stderr.write(f"no builds are killed: {reason}\n")
     return dict(counts)
-
-
-if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:]]
-    count = numbers[0] if numbers else 1000
-    seed = numbers[1] if numbers[1:] else time.time_ns() % (1 << 30)
-    print(f"seed {seed}:", run(seed, count))
