@@ -168,8 +168,10 @@ def build_of(variant: Variant, *summary: str) -> list[str]:
     return [building(variant), "unpacking sources", "configuring", *summary, *STEPS, "installing"]
 
 
-def found_in(lines: Iterable[str], variant: Variant | None) -> LogDiagnosis:
-    return diagnose([line.encode() for line in lines], variant)
+def found_in(
+    lines: Iterable[str], variant: Variant | None, fleet: Iterable[Variant] = ()
+) -> LogDiagnosis:
+    return diagnose([line.encode() for line in lines], variant, fleet)
 
 
 def job(name: str, lines: Iterable[str]) -> list[str]:
@@ -237,6 +239,40 @@ def test_jobs_of_a_ci_run_are_told_apart(gpu: Variant, others: list[Variant], fi
                 stop = found_in(lines, gpu).stop
                 assert bool(stop) == bool(summary)
                 assert not stop or [lines[n - 1] for n, _ in stop.lines] == own[3:4]
+
+
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+
+
+def killed_in(other: Variant, drv: str) -> dict[str, list[str]]:
+    """Ways in which a log says that the build of another variant had no memory left."""
+    failed = f"error: builder for '/nix/store/{drv}' failed with exit code 137;"
+    start = {"action": "start", "id": 7, "type": 105, "fields": [f"/nix/store/{drv}", ""]}
+    result = {"action": "result", "id": 7, "type": 101, "fields": [KILLED]}
+    return {
+        "building": [building(other), KILLED, "FAILED: x"],
+        "prefix": [f"python3.13-{other.pname}> {KILLED}"],
+        "end": [failed, "       last 2 log lines:", f"       > {KILLED}"],
+        "records": ["@nix " + json.dumps(record) for record in (start, result)],
+        "job": job("other", [building(other), KILLED]),
+        "job without names": job("other", [KILLED]),
+    }
+
+
+@pytest.mark.parametrize(
+    "way", ["building", "prefix", "end", "records", "job", "job without names"]
+)
+def test_no_failure_of_a_sibling_is_one_of_this_build(
+    gpu: Variant, others: list[Variant], fleet: Matrix, way: str
+) -> None:
+    for other in others:
+        theirs = killed_in(other, f"{'a' * 32}-python3.13-{other.pname}-2.10.0.drv")[way]
+        own = job("own", build_of(gpu)) if way.startswith("job") else build_of(gpu)
+        for lines in (own + theirs, theirs + own):
+            assert found_in(lines, gpu, fleet.variants).failure is None
+    needed = killed_in(gpu, f"{'a' * 32}-python3.13-nccl-2.28.drv")["end"]
+    assert found_in([*build_of(gpu), *needed], gpu, fleet.variants).failure
+    assert found_in([*build_of(gpu), KILLED], gpu, fleet.variants).failure
 
 
 def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:

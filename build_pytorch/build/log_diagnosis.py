@@ -40,23 +40,27 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...]
 
 
-def diagnose(lines: Iterable[bytes], variant: Variant | None) -> LogDiagnosis:
+def diagnose(
+    lines: Iterable[bytes], variant: Variant | None, fleet: Iterable[Variant] = ()
+) -> LogDiagnosis:
     """Read a log. Never raises for what the log says.
 
-    Without a variant, rules that depend on it do not match.
+    Lines of the builds of other variants in `fleet` are left out. Without a variant, rules that
+    depend on it do not match.
     """
     package = variant.package if variant else ""
-    reader, progress = ForeignReader(package), BuildProgress(variant)
+    siblings = [v.package for v in fleet if v.package != package] if variant else []
+    reader, progress = ForeignReader(package, siblings), BuildProgress(variant)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number = started = 0
     for number, raw in enumerate(lines, 1):
         for line in reader.read(raw):
             if reader.started > started:
-                # Nothing that came before the build stops it: an environment, another log.
+                # What came before the build is no failure of it: an environment, another log.
                 started, stop = reader.started, None
                 progress.begin_again()
-                matches = {key: at for key, at in matches.items() if key in progress.found}
+                matches.clear()
             rule = progress.see(line, float(number), own=line.derivation == package)
             if found := progress.latest:
                 text = shortened(progress.found[found.id][1], _LONGEST)

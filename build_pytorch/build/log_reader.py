@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from build_pytorch.build.log_matcher import LogMatcher, is_interesting
@@ -74,7 +74,6 @@ _OF_TORCH: Final = re.compile(r"(?:/nix/store/\w{32}-)?(?:python[\d.]+-)?(?:py)?
 
 
 _COMMAND: Final = re.compile(r"(?:\S*/)?(?:flox build|nix build|nix-build)\b")
-_OTHER: Final = "another build"  #: the owner of lines of a job in which no variant is built
 _MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
 
 # Signs of where a build begins, from weak to certain. What came before was not its own.
@@ -84,14 +83,15 @@ _BY_NAME: Final = 3
 _FIRST_PHASES: Final = frozenset({"unpack", "patch", "configure"})
 
 
-def _own_name(package: str) -> re.Pattern[str]:
-    """Return what the whole name of a derivation or package of a variant matches.
+def _names_of(*packages: str) -> re.Pattern[str]:
+    """Return what the whole name of a derivation or package of these variants matches.
 
     The name is followed by nothing but a version: `sm120-avx512` is not `sm120-avx512bf16`.
     """
-    base, _, suffix = package.partition("-")
+    parts = [map(re.escape, package.partition("-")) for package in packages]
+    names = "|".join(rf"{base}\d*-{suffix}" for base, _, suffix in parts)
     return re.compile(
-        rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*{re.escape(base)}\d*-{re.escape(suffix)}"
+        rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*(?:{names})"
         r"(?:-\d[^\s-]*)?(?:\.drv|\.nix)?(?:!\S*)?$"
     )
 
@@ -102,7 +102,7 @@ class PlainReader:
     def __init__(self, package: str) -> None:
         self.package = package
         self.started = 0  #: the most certain sign so far that the variant's own build began
-        self._own = _own_name(package) if package else _OF_TORCH
+        self._own = _names_of(package) if package else _OF_TORCH
         self._current = package  #: the owner of lines without a prefix: what began last
 
     def read(self, line: bytes) -> Iterator[LogLine]:
@@ -201,12 +201,17 @@ class _JobReader(PlainReader):
 
 
 class ForeignReader:
-    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed."""
+    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
 
-    def __init__(self, package: str) -> None:
+    Leaves out what the builds of `siblings` wrote: packages on which `package` does not depend.
+    """
+
+    def __init__(self, package: str, siblings: Sequence[str] = ()) -> None:
         self.package = package
         self.started = 0  #: rises where lines so far turn out not to be the variant's own
         self._jobs: dict[str, _JobReader] = {}
+        self._siblings = _names_of(*siblings) if siblings else None
+        self._is_sibling: dict[str, bool] = {package: False}  #: answers for owners of lines
 
     def read(self, line: bytes) -> Iterator[LogLine]:
         """Return the lines of the log that a line of the file stands for."""
@@ -230,10 +235,17 @@ class ForeignReader:
         for found in job.read_line(text):
             self.started = max(self.started, job.started)
             is_elsewhere = len(self._jobs) > 1 and job.started < self.started
-            if is_elsewhere and found.derivation == self.package and self.package:
-                yield LogLine(_OTHER, found.text, found.phase, found.began, found.where)
-            else:
+            if not (self.package and is_elsewhere) and not self._of_sibling(found):
                 yield found
+
+    def _of_sibling(self, line: LogLine) -> bool:
+        owner = line.derivation
+        if not owner and line.text.startswith("error: ") and (failed := _FAILED.match(line.text)):
+            owner = failed[1]
+        if owner not in self._is_sibling:
+            found = bool(self._siblings and self._siblings.match(owner))
+            self._is_sibling[owner] = found
+        return self._is_sibling[owner]
 
 
 def _prefix_length(text: str) -> int:
@@ -277,7 +289,7 @@ class BuildProgress:
 
     def begin_again(self) -> None:
         """Forget what lines showed that the variant's own build did not write after all."""
-        self.found = {key: found for key, found in self.found.items() if not found[0].stops}
+        self.found.clear()
         self._matcher = LogMatcher(self.variant)
         self._compiles = self._in_failed_step = False
         self._cmake.clear()

@@ -57,7 +57,7 @@ def run(options: DiagnoseOptions) -> int:
     lines = split_lines(_chunks(name), _CHUNK)
     head = list(itertools.islice(lines, _HEAD))
     variant = chosen[0] if chosen else named_variant(matrix, head)
-    diagnosis = diagnose(itertools.chain(head, lines), variant)
+    diagnosis = diagnose(itertools.chain(head, lines), variant, matrix.variants)
     if options.json:
         print_json(document(diagnosis), sys.stdout)
     else:
