@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
-from build_pytorch.matrix.compatibility import missing_cpu_flags, sm_code
+from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
 from build_pytorch.smoke import script
 from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult
