@@ -68,7 +68,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     Whole files are created if missing; regions are filled only in pages that have them.
     """
     has_matrix = (tree.root / paths.MATRIX.name).exists()
-    recipe_paths = {variant.path for variant in matrix.variants}
+    recipe_paths = {package.path for package in matrix.packages}
     changes = [
         plan_text(tree, path, text)
         for path, text in texts.items()

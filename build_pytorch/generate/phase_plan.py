@@ -17,7 +17,7 @@ from build_pytorch.base.file_plan import (
     plan_text,
 )
 from build_pytorch.generate import docs, rendering
-from build_pytorch.matrix.model import Cleanup, Matrix, Phase, Variant
+from build_pytorch.matrix.model import Cleanup, Matrix, Package, Phase
 
 
 def plan(
@@ -44,9 +44,9 @@ def _entries(fleet: Matrix) -> dict[str, Cleanup]:
     return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
 
 
-def plan_recipe(fleet: Matrix, tree: Tree, variant: Variant, text: str) -> Change:
-    """Plan the recipe of a variant, which matrix.toml may leave to a person. Raises LinkError."""
-    path, group = variant.path, variant.gpu_label
+def plan_recipe(fleet: Matrix, tree: Tree, package: Package, text: str) -> Change:
+    """Plan the recipe of a package, which matrix.toml may leave to a person. Raises LinkError."""
+    path, group = package.path, package.variant.gpu_label
     if manual := fleet.manual.get(path):
         return plan_kept(tree, path, text, manual.reason, group)
     entry = _entries(fleet).get(path)
@@ -64,9 +64,9 @@ def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
 
 
 def _other_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    """Plan what belongs to no variant: recipes that we generated and nobody edited are deleted."""
-    known = {variant.path for variant in fleet.variants} | _entries(fleet).keys()
-    for folder in dict.fromkeys(release.folder for release in fleet.releases.values()):
+    """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
+    known = {package.path for package in fleet.packages} | _entries(fleet).keys()
+    for folder in fleet.folders:
         for path in files.walk_below(tree.root, folder):
             # A kill may leave temporary files of our own.
             if path in known or path.endswith(files.TEMPORARY) or fleet.is_foreign(path):
@@ -77,7 +77,7 @@ def _other_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
 
 
 def _leftover(tree: Tree, path: str) -> Change | None:
-    """Plan to delete a recipe of a variant that matrix.toml no longer has; None for other files."""
+    """Plan to delete a recipe of a package that matrix.toml no longer has; None for other files."""
     if not path.endswith(".nix"):
         return None
     try:
@@ -92,6 +92,6 @@ def _leftover(tree: Tree, path: str) -> Change | None:
 
 def _recipes(phase: Phase, fleet: Matrix, tree: Tree) -> Iterator[Change]:
     texts = rendering.texts(fleet)
-    for variant in fleet.variants:
-        if variant.phase is phase:
-            yield plan_recipe(fleet, tree, variant, texts[variant.path])
+    for package in fleet.packages:
+        if package.phase is phase:
+            yield plan_recipe(fleet, tree, package, texts[package.path])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -25,10 +26,14 @@ def render(matrix: Matrix) -> dict[str, str]:
 
     Raises TemplateError if a template is missing, invalid, or contains an unquoted value.
     """
-    return {
+    recipes = {
         variant.path: render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
         for variant in matrix.variants
     }
+    for package in matrix.companions:
+        file = os.path.relpath(package.variant.path, package.folder)
+        recipes[package.path] = render_file("companion.nix.j2", package=package, variant_file=file)
+    return recipes
 
 
 def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
@@ -150,6 +155,13 @@ def _word(text: str) -> str:
     return text
 
 
+def _file(text: str) -> str:
+    """Quote the path of a file relative to the file that names it."""
+    below = re.sub(r"^(\.\./)+", "", text)
+    above = text.removesuffix(below)
+    return f"{above or './'}{_path(below)}"
+
+
 def _path(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", text) or ".." in text.split("/"):
         raise TemplateError(f"not a path for use in code: {text!r}")
@@ -184,6 +196,7 @@ _QUOTES: Final[dict[str, Callable[[str], str]]] = {
     "name": _name,  # a name or number in code
     "word": _word,  # an unquoted word in shell
     "path": _path,  # a relative path in Nix code
+    "file": _file,  # the same of another folder, with ../ or ./ before it
     "source": str,  # Nix code that a template has produced
     "md": _markdown,  # a table cell, or part of a line
     "code": _code,  # text in backticks, or in a fenced block

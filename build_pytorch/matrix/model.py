@@ -54,29 +54,28 @@ class TorchSource(PackageSource, frozen=True, kw_only=True):
     """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
 
 
-class Companion(PackageSource, frozen=True, kw_only=True):
+class CompanionSource(PackageSource, frozen=True, kw_only=True):
+    """A package beside PyTorch, which has to fit its version."""
+
+    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class Companion(CompanionSource, frozen=True, kw_only=True):
     """A package that is compiled against the PyTorch of each variant of the release.
 
     In folder, placeholders have the meaning that they have in the folder of the release.
     """
 
-    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
     folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
-    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
-
-
-class TritonSource(PackageSource, frozen=True, kw_only=True):
-    """The Triton of the release's PyTorch, in place of that of the pin. It has no recipe."""
-
-    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
 
 
 class Companions(_TomlTable, frozen=True, kw_only=True):
-    """Packages that are built for the PyTorch of each variant of the release."""
+    """Packages beside the PyTorch of the release; triton replaces that of the pin."""
 
     torchvision: Companion | None = None
     torchaudio: Companion | None = None
-    triton: TritonSource | None = None
+    triton: CompanionSource | None = None
 
     @property
     def packages(self) -> dict[str, Companion]:
@@ -315,6 +314,12 @@ class Release(_TomlTable, frozen=True, kw_only=True):
     def environment(self) -> str:
         """The folder of the Flox environment with the recipes, below the root; "." is the root."""
         return environment_of(self.folder)
+
+    @property
+    def changes_python_set(self) -> bool:
+        """Whether an overlay replaces a package of the pin's Python: torch or triton."""
+        triton = self.companion.triton
+        return not (self.torch.is_of_pin and (triton is None or triton.is_of_pin))
 
     @property
     def companion_folder(self) -> str:

@@ -8,7 +8,7 @@ from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import (
-    Companion,
+    CompanionSource,
     Condition,
     MatrixFile,
     PackageSource,
@@ -143,7 +143,7 @@ def _source(source: PackageSource, name: str | int) -> Iterator[Contradiction]:
             yield (field,), 'found a value; allowed only with source "github"'
         if not (is_given or source.is_of_pin or field.startswith("hash")):
             yield (field,), "missing; add it"
-    if isinstance(source, Companion) and source.is_of_pin and source.patches == "clear":
+    if isinstance(source, CompanionSource) and source.is_of_pin and source.patches == "clear":
         yield ("patches",), 'found "clear"; allowed with source "nixpkgs": "keep"'
     if source.rev.startswith("v") and source.rev != f"v{source.version}":
         allowed = f'"v{source.version}", the tag of {name}.version, or 40 hex digits'
