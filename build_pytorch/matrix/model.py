@@ -316,6 +316,15 @@ class Release(_TomlTable, frozen=True, kw_only=True):
         return environment_of(self.folder)
 
     @property
+    def sources(self) -> dict[tuple[str, ...], PackageSource]:
+        """The sources of PyTorch and of the packages beside it, by the path of their table."""
+        found: dict[tuple[str, ...], PackageSource] = {("torch",): self.torch}
+        found |= {("companion", name): each for name, each in self.companion.packages.items()}
+        if self.companion.triton:
+            found["companion", "triton"] = self.companion.triton
+        return found
+
+    @property
     def changes_python_set(self) -> bool:
         """Whether an overlay replaces a package of the pin's Python: torch or triton."""
         triton = self.companion.triton
@@ -537,6 +546,11 @@ class Variant(Struct, frozen=True, kw_only=True):
         return self.release.torch.version
 
     @property
+    def source(self) -> PackageSource:
+        """The source of PyTorch."""
+        return self.release.torch
+
+    @property
     def platform(self) -> ft.Platform:
         """The platform that it is built for."""
         return self.cpu.platform
@@ -705,6 +719,16 @@ class CompanionPackage(Struct, frozen=True, kw_only=True):
         return self.companion.version
 
     @property
+    def source(self) -> PackageSource:
+        """The source of the companion."""
+        return self.companion
+
+    @property
+    def passthru(self) -> dict[str, str | None]:
+        """The attributes by which programs choose a package."""
+        return {name: self.variant.passthru[name] for name in ("gpuArch", "cpuISA")}
+
+    @property
     def release_name(self) -> str:
         """The release of its variant."""
         return self.variant.release_name
@@ -791,7 +815,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     def is_foreign(self, path: str) -> bool:
         """Return whether a file is, or is in, what a person keeps beside the recipes."""
         manual = self.manual
-        if not manual or path in {variant.path for variant in self.variants}:
+        if not manual or path in {package.path for package in self.packages}:
             return False
         return any(path == place or path.startswith(f"{place}/") for place in manual)
 

@@ -92,11 +92,8 @@ def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
     for key, patch in spec.patch.items():
         yield ("patch", key, "hash"), patch.hash
     for key, release in spec.release.items():
-        yield ("release", key, "torch", "hash"), release.torch.hash
-        companion = release.companion
-        for name, source in {**companion.packages, "triton": companion.triton}.items():
-            if source:
-                yield ("release", key, "companion", name, "hash"), source.hash
+        for place, source in release.sources.items():
+            yield ("release", key, *place, "hash"), source.hash
 
 
 def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
@@ -116,26 +113,20 @@ def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
 
 def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     """Sources of a release are complete; the torch of the pin has the version of the pin."""
-    torch, companion = release.torch, release.companion
+    torch = release.torch
     pin = spec.pin.get(release.nixpkgs.pin)
     if torch.is_of_pin and pin and torch.version != pin.torch:
         allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
         yield ("torch", "version"), f'found "{torch.version}"; allowed: {allowed}'
-    places: list[tuple[Trail, PackageSource]] = [(("torch",), torch)]
-    places += [(("companion", name), each) for name, each in companion.packages.items()]
-    if companion.triton:
-        places.append((("companion", "triton"), companion.triton))
-    for place, source in places:
+    for place, source in release.sources.items():
         for trail, what in _source(source, place[-1]):
             yield (*place, *trail), what
-    if pin and torch.version != pin.torch:
-        for place, source in places[1:]:
-            if source.is_of_pin:
-                found = f'found "nixpkgs", which belongs to the torch {pin.torch} of the pin'
-                yield (*place, "source"), f'{found}; allowed for {torch.version}: "github"'
+        if source.is_of_pin and pin and torch.version != pin.torch and source is not torch:
+            found = f'found "nixpkgs", which belongs to the torch {pin.torch} of the pin'
+            yield (*place, "source"), f'{found}; allowed for {torch.version}: "github"'
 
 
-def _source(source: PackageSource, name: str | int) -> Iterator[Contradiction]:
+def _source(source: PackageSource, name: str) -> Iterator[Contradiction]:
     """A source of its own is complete, and its tag is that of its version."""
     for field in _OF_GITHUB:
         is_given = bool(getattr(source, field))

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, paths, process
 from build_pytorch.matrix.field_types import Kind
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
 
@@ -96,23 +96,25 @@ class Context:
         self.trusted = root.resolve() == paths.PROJECT if trusted is None else trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
-        self.by_path = {variant.path: variant for variant in self.variants}
+        self.by_path: dict[str, Package] = {variant.path: variant for variant in self.variants}
+        self.companions = tuple(c for c in matrix.companions if c.variant.path in self.by_path)
+        self.by_path |= {companion.path: companion for companion in self.companions}
         self.is_whole = len(self.variants) == len(matrix.variants)
         self.recipes: dict[str, RecipeFile] = {}
         self.unreadable: dict[str, str] = {}
         """The reason for each recipe that cannot be read."""
         self.running: dict[str, process.Running] = {}
         """Programs that were started before the first check, by name."""
-        for folder in dict.fromkeys(r.folder for r in matrix.releases.values()):
+        for folder in matrix.folders:
             try:
                 for path in files.walk_below(root, folder):
                     if path.endswith(".nix") and not matrix.is_foreign(path):
                         self._read_recipe(path)
             except OSError as error:  # not a folder, or one that may not be read
                 self.unreadable[folder] = str(error.strerror)
-        for variant in matrix.variants:
-            if variant.path not in self.recipes:
-                self._read_recipe(variant.path)  # a folder has no content to verify
+        for package in matrix.packages:
+            if package.path not in self.recipes:
+                self._read_recipe(package.path)  # a folder has no content to verify
 
     @functools.cached_property
     def release_nix(self) -> str:
@@ -137,6 +139,17 @@ class Context:
         for variant in self.variants:
             if recipe := self.recipes.get(variant.path):
                 yield variant, recipe
+
+    def present_companions(self) -> Iterator[tuple[CompanionPackage, RecipeFile]]:
+        """Yield the companions of the selected variants whose recipe exists and can be read."""
+        for companion in self.companions:
+            if recipe := self.recipes.get(companion.path):
+                yield companion, recipe
+
+    def present_packages(self) -> Iterator[tuple[Package, RecipeFile]]:
+        """Yield the selected variants and their companions, as the two above."""
+        yield from self.present()
+        yield from self.present_companions()
 
     def recipe_paths(self) -> tuple[str, ...]:
         """Return the paths of all recipe files. Raises CheckSkipped if there are none."""
@@ -206,14 +219,24 @@ class Subjects(Struct, frozen=True, kw_only=True):
     prepare: Callable[[Context], None] | None = None
 
 
-def _recipes(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
-    return ((recipe.path, (variant, recipe)) for variant, recipe in context.present())
+def _recipes(context: Context) -> Iterator[tuple[str, tuple[Package, RecipeFile]]]:
+    return _of(context.present())
+
+
+def _of(
+    found: Iterable[tuple[Package, RecipeFile]],
+) -> Iterator[tuple[str, tuple[Package, RecipeFile]]]:
+    return ((recipe.path, (package, recipe)) for package, recipe in found)
 
 
 TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
 """All files together; the test sets the path of its findings."""
 RECIPES: Final = Subjects(each=_recipes)
 """Each recipe with its variant."""
+PACKAGE_RECIPES: Final = Subjects(each=lambda context: _of(context.present_packages()))
+"""Each recipe of a variant or a companion, with its package."""
+COMPANION_RECIPES: Final = Subjects(each=lambda context: _of(context.present_companions()))
+"""Each recipe of a companion, with its package."""
 GPU_RECIPES: Final = Subjects(each=_recipes, kind="gpu")
 CPU_RECIPES: Final = Subjects(each=_recipes, kind="cpu-only")
 
@@ -242,8 +265,8 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         subject = ""
         try:
             for subject, given in self.subjects.each(context):
-                variant = context.by_path.get(subject)
-                if variant and self.subjects.kind not in {None, variant.group.kind}:
+                package = context.by_path.get(subject)
+                if package and self.subjects.kind not in {None, package.variant.group.kind}:
                     continue
                 if isinstance(given, str):
                     states["not_run"].append(subject)
@@ -265,12 +288,12 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         )
 
     def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
-        variant = context.by_path.get(subject)
-        manual = context.matrix.manual.get(subject if variant else finding.path)
+        package = context.by_path.get(subject)
+        manual = context.matrix.manual.get(subject if package else finding.path)
         if manual and (reason := manual.waive.get(self.id)):
             found = f"{finding.found} (waived: {reason})"
             finding = structs.replace(finding, found=found, severity="note")
-        if variant is None:
+        if package is None:
             return self.attach(finding, subject=subject)
         recipe = context.recipes[subject]
         line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
@@ -278,7 +301,7 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         force = "" if is_ours else " --force"
         is_warning = finding.lenient and finding.severity == "error" and not is_ours
         severity = "warning" if is_warning else finding.severity
-        fix = finding.fix or f"run `invoke phase{variant.phase.number}{force}`, or: {self.fix}"
+        fix = finding.fix or f"run `invoke phase{package.phase.number}{force}`, or: {self.fix}"
         if manual:
             fix = f"{finding.fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
         changes = {"subject": subject, "path": subject, "fix": fix, "severity": severity}

@@ -9,18 +9,19 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from build_pytorch.base import digest, paths, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.companion_versions import version_for
+from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
-from build_pytorch.verify.check import Context, Finding, Subjects
+from build_pytorch.verify.check import Context, Finding, RecipeFile, Subjects
 
 MODEL: Final = Path(__file__).with_name("nixpkgs_model")
 
@@ -68,6 +69,14 @@ def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: A
     """Yield a finding if a value is not the expected one."""
     if found != expected:
         yield Finding(f"{name} = {json.dumps(found)}", f"{name} = {json.dumps(expected)}")
+
+
+class CompanionFacts(NamedTuple):
+    """A companion with the facts of its recipe, and the derivation path of its variant's recipe."""
+
+    companion: CompanionPackage
+    facts: Facts
+    torch: str
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):
@@ -132,10 +141,10 @@ def evaluated(context: Context) -> Evaluation:
         return Evaluation("Nix is not installed")
     start, wait = functools.partial(_start, context), functools.partial(_wait, context)
     run = nix_evaluation.run_recipes(recipes, start, wait, running)
-    done = Evaluation(catalogs={v.path: v.release.catalog for v in context.variants})
+    done = Evaluation(catalogs={p.path: p.release.catalog for p in context.by_path.values()})
     if run.result.code == 0:
         said = run.result.stderr
-        if any(variant.untaken_hashes for variant in context.variants):
+        if any(package.untaken_hashes for package in context.by_path.values()):
             said = re.sub(
                 r"(?m)^warning: found empty hash, .*\n", "", said
             )  # check stale-hash says so
@@ -151,9 +160,10 @@ def evaluated(context: Context) -> Evaluation:
 
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
-    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in context.present()]
+    present = context.present_packages()
+    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in present]
     # Nix would wait for a FIFO in the place of a recipe that release.nix imports.
-    is_complete = len(found) == len(context.matrix.variants)
+    is_complete = len(found) == len(context.matrix.packages)
     if found and is_complete and context.is_whole and (release := context.release_nix):
         found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
     return found
@@ -170,12 +180,12 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    variants = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
-    torches = {_pin_name(variant): _pinned_torch(variant) for variant in variants}
-    pins = "\n".join(f"{name} = {expression};" for name, expression in torches.items())
+    packages = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
+    pinned = {_pin_name(package): _pinned_package(package) for package in packages}
+    pins = "\n".join(f"{name} = {expression};" for name, expression in pinned.items())
     names = "".join(
-        f"{quoting.literal(variant.path)} = {quoting.literal(_pin_name(variant))};"
-        for variant in variants
+        f"{quoting.literal(package.path)} = {quoting.literal(_pin_name(package))};"
+        for package in packages
     )
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
@@ -201,18 +211,32 @@ def _start(
 def _revisions(context: Context) -> str:
     """Return what the model of nixpkgs has to know of each revision, as JSON."""
     fields = ("torch", "python", "cuda", "has")
-    pins = context.matrix.pins.values()
-    return json.dumps({pin.rev: {name: getattr(pin, name) for name in fields} for pin in pins})
+    known = {}
+    for pin in context.matrix.pins.values():
+        companions = {
+            name: version
+            for name in ("torchvision", "torchaudio", "triton")
+            if (version := version_for(pin.torch, name))
+        }
+        known[pin.rev] = {name: getattr(pin, name) for name in fields} | {"companions": companions}
+    return json.dumps(known)
 
 
-def _pin_name(variant: Variant) -> str:
-    """Return the name of the pinned torch to compare a variant with."""
+def _pin_name(package: Package) -> str:
+    """Return the name of the package of the pinned nixpkgs to compare a package with."""
+    variant = package.variant
     parts = [variant.release.nixpkgs.pin, variant.cpu.platform, variant.python_set]
-    return "-".join([*parts, variant.cuda.package_set if variant.cuda else "cpu"])
+    parts += [variant.cuda.package_set if variant.cuda else "cpu", _name_in_nixpkgs(package)]
+    return "-".join(parts)
 
 
-def _pinned_torch(variant: Variant) -> str:
-    """Return Nix code for the torch of the pinned nixpkgs, with the CUDA of the release only."""
+def _name_in_nixpkgs(package: Package) -> str:
+    return package.name if isinstance(package, CompanionPackage) else "torch"
+
+
+def _pinned_package(package: Package) -> str:
+    """Return Nix code for the package of the pinned nixpkgs, with the CUDA of the release only."""
+    variant = package.variant
     pin, cuda = variant.pin, variant.cuda
     url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
     sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
@@ -222,7 +246,7 @@ def _pinned_torch(variant: Variant) -> str:
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
     overlays = [ {overlay} ];
-  }}).{variant.python_set}.torch.override {{ cudaSupport = {support}; }}"""
+  }}).{variant.python_set}.{_name_in_nixpkgs(package)}.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(
@@ -286,17 +310,40 @@ def _warnings(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:
 
 def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
-    for _, recipe in context.present():
+    for _, recipe in context.present_packages():
         yield recipe.path, evaluation.reason or (evaluation, evaluation.results[recipe.path])
 
 
-def _facts(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]]:
+def _facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+    return _facts_of(context, context.present())
+
+
+def _package_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+    return _facts_of(context, context.present_packages())
+
+
+def _facts_of(
+    context: Context, present: Iterable[tuple[Package, RecipeFile]]
+) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
     evaluation = evaluated(context)
-    for variant, recipe in context.present():
+    for package, recipe in present:
         result = evaluation.results.get(recipe.path)
         facts = result.facts if result else None
         reason = evaluation.reason or "does not evaluate"
-        yield recipe.path, (variant, Facts(facts)) if facts else reason
+        yield recipe.path, (package, Facts(facts)) if facts else reason
+
+
+def _companions(context: Context) -> Iterator[tuple[str, CompanionFacts | str]]:
+    evaluation = evaluated(context)
+    for companion, recipe in context.present_companions():
+        result = evaluation.results.get(recipe.path)
+        variant = evaluation.results.get(companion.variant.path)
+        facts = result.facts if result else None
+        reason = evaluation.reason or "does not evaluate"
+        if facts and variant and variant.drv_path:
+            yield recipe.path, CompanionFacts(companion, Facts(facts), variant.drv_path)
+        else:
+            yield recipe.path, reason if facts is None else "its variant does not evaluate"
 
 
 def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
@@ -312,13 +359,13 @@ def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRe
 
 def _why_no_release(context: Context) -> str:
     """Return why release.nix was not evaluated together with the recipes that it imports."""
-    absent = [variant.path for variant in context.variants if variant.path not in context.recipes]
+    absent = [path for path in context.by_path if path not in context.recipes]
     if unreadable := [path for path in absent if path in context.unreadable]:
         return f"a recipe cannot be read: {unreadable[0]}"
     return f"a recipe is missing: {absent[0]}" if absent else "no such file here"
 
 
-def _generated(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | str]]:
+def _generated(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
     generated = {recipe.path for _, recipe in context.present() if digest.has_digest(recipe.text)}
     return (subject for subject in _facts(context) if subject[0] in generated)
 
@@ -326,7 +373,11 @@ def _generated(context: Context) -> Iterator[tuple[str, tuple[Variant, Facts] | 
 RESULTS: Final = Subjects(each=_results, prepare=prepare)
 """Each recipe: the whole evaluation and the result of the recipe."""
 FACTS: Final = Subjects(each=_facts, prepare=prepare)
-"""Each recipe that evaluates: the variant and its facts."""
+"""The recipe of each variant that evaluates: the variant and its facts."""
+PACKAGE_FACTS: Final = Subjects(each=_package_facts, prepare=prepare)
+"""Each recipe that evaluates, also of a companion: the package and its facts."""
+COMPANIONS: Final = Subjects(each=_companions, prepare=prepare)
+"""Each companion that evaluates, with its facts and the derivation of its variant's recipe."""
 GENERATED_FACTS: Final = Subjects(each=_generated, prepare=prepare)
 """The same without recipes that are written by hand, which may use other words."""
 RELEASE: Final = Subjects(each=_release, needs_all=True, prepare=prepare)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.recipe_evaluation import FACTS, Facts, equal
+from build_pytorch.verify.recipe_evaluation import FACTS, PACKAGE_FACTS, Facts, equal
 
 CHECKS: Final = CheckList(FACTS)
 
@@ -84,14 +84,16 @@ def _environment(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-isa-flags",
     title="The C and C++ compilers get the flags of the CPU ISA",
     why="Flags that are bound and not exported have no effect, and there is no message.",
     fix="export CXXFLAGS and CFLAGS in preConfigure, with the flags first",
     word="CXXFLAGS",
 )
-def _isa(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def _isa(package: Package, facts: Facts) -> Iterator[Finding]:
     script = facts.shell("preConfigure")
+    variant = package.variant
     flags = " ".join(variant.cpu.flags)
     for name in ("CXXFLAGS", "CFLAGS"):
         # += keeps the old value; a plain = has to name it.
@@ -169,14 +171,19 @@ def _last(pattern: str, script: str, default: str) -> str:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-hooks",
     title="The hooks extend those of nixpkgs",
     why="Replaced hooks lose the architecture list and the paths of CUPTI and cuDNN.",
     fix="(oldAttrs.preConfigure or \"\") + ''...''",
     word="preConfigure",
 )
-def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if variant.gpu is None and "export USE_CUDA=0" not in facts.shell("preConfigure"):
+def _nixpkgs_hooks(package: Package, facts: Facts) -> Iterator[Finding]:
+    if (
+        isinstance(package, Variant)
+        and not package.gpu
+        and "export USE_CUDA=0" not in facts.shell("preConfigure")
+    ):
         expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
         yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
     for hook in ("postPatch", "preConfigure", "preBuild"):
@@ -188,16 +195,18 @@ def _nixpkgs_hooks(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-jobs",
     title="The limit of parallel compile jobs has an effect",
     why="CUDA compile jobs take up to 5 GiB each; with too many, the kernel kills the build.",
     fix="set ninjaFlags, MAX_JOBS and NIX_BUILD_CORES to the same number",
     word="MAX_JOBS",
 )
-def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    jobs = variant.effects.max_jobs
+def _jobs(package: Package, facts: Facts) -> Iterator[Finding]:
+    jobs = package.variant.effects.max_jobs
     script = facts.shell("preConfigure")
-    yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
+    if isinstance(package, Variant):
+        yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))
     if not re.search(rf"\b{jobs}\b", _last(r"NIX_BUILD_CORES=(.*)", script, "")):
         found = "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES"
@@ -247,12 +256,13 @@ def _missing_part(parts: Sequence[str], body: str) -> str:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-features",
     title="The build requires the system features of the matrix",
     why="Without big-parallel Nix may choose the smallest builder.",
     fix="take requiredSystemFeatures from matrix.toml",
     word="requiredSystemFeatures",
 )
-def _features(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted = list(variant.builder_features)
+def _features(package: Package, facts: Facts) -> Iterator[Finding]:
+    wanted = list(package.builder_features)
     yield from facts.expect({"requiredSystemFeatures": wanted})

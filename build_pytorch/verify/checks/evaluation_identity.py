@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
     GENERATED_FACTS,
+    PACKAGE_FACTS,
     RELEASE,
     RESULTS,
     EvaluatedRecipe,
@@ -48,28 +49,30 @@ def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-names",
-    title="name, pname and version are those of the variant",
+    title="name, pname and version are those of the package",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
     fix="override torch in the package set of the release's Python; an overlay has to use that set",
     word="pname",
 )
-def _names(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    version = variant.release.torch.version
-    yield from facts.expect({"pname": variant.pname, "version": version})
-    python = f"python{variant.release.python.version}"
-    yield from equal("name", facts.text("name"), f"{python}-{variant.pname}-{version}")
+def _names(package: Package, facts: Facts) -> Iterator[Finding]:
+    version = package.version
+    yield from facts.expect({"pname": package.pname, "version": version})
+    python = f"python{package.release.python.version}"
+    yield from equal("name", facts.text("name"), f"{python}-{package.pname}-{version}")
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-pin",
     title="nixpkgs is the pinned one, with the hash of its tarball",
     why="Another nixpkgs has another CUDA, another MAGMA and another torch.",
     fix=_SAME,
     word="fetchTarball",
 )
-def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    pin = variant.pin
+def _pin(package: Package, facts: Facts) -> Iterator[Finding]:
+    pin = package.variant.pin
     url = facts.value("nixpkgs.url")
     if url is None:
         return  # only the model records the nixpkgs of a package
@@ -79,21 +82,25 @@ def _pin(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-source",
     title="The source is that of the release, by its hash",
     why="With the hash of another version Nix silently builds that version.",
     fix=_SAME,
     word="fetchFromGitHub",
 )
-def _source(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    torch = variant.release.torch
-    if torch.is_of_pin:
+def _source(package: Package, facts: Facts) -> Iterator[Finding]:
+    source = package.source
+    if source.is_of_pin and isinstance(package, CompanionPackage):
+        yield from facts.expect({"src": facts.value("pin.src")})
+        return
+    if source.is_of_pin:
         if facts.text("src.owner") or facts.text("src.url"):
             yield Finding(f"src of {facts.text('src.owner')}", "the source of the pin's torch")
         return
-    wanted = {"src.owner": torch.owner, "src.repo": torch.repo, "src.hash": torch.hash}
-    yield from facts.expect({**wanted, "src.fetchSubmodules": torch.submodules})
-    yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), torch.rev)
+    wanted = {"src.owner": source.owner, "src.repo": source.repo, "src.hash": source.hash}
+    yield from facts.expect({**wanted, "src.fetchSubmodules": source.submodules})
+    yield from equal("src.rev", facts.text("src.rev").removeprefix("refs/tags/"), source.rev)
 
 
 @CHECKS.add(
@@ -111,21 +118,23 @@ def _patches(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-passthru",
     title="passthru has the GPU architecture, the CPU ISA and the BLAS",
     why="Programs choose a package by them.",
     fix="(oldAttrs.passthru or {}) // { ... }",
     word="passthru",
 )
-def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    wanted: dict[str, object] = {f"passthru.{k}": v for k, v in variant.passthru.items()}
+def _passthru(package: Package, facts: Facts) -> Iterator[Finding]:
+    wanted: dict[str, object] = {f"passthru.{k}": v for k, v in package.passthru.items()}
     yield from facts.expect(wanted)
-    if variant.gpu:  # TorchVision and others compile for these
-        capabilities = {"passthru.cudaCapabilities": list(variant.gpu.capabilities)}
+    if isinstance(package, Variant) and package.gpu:  # TorchVision and others compile for these
+        capabilities = {"passthru.cudaCapabilities": list(package.gpu.capabilities)}
         yield from facts.expect(capabilities, lenient=True)
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-meta",
     title="Platform and descriptions are those of the variant, and it is not marked as broken",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
@@ -133,8 +142,9 @@ def _passthru(variant: Variant, facts: Facts) -> Iterator[Finding]:
     fix="take system, meta.platforms and longDescription from matrix.toml; broken = false",
     word="meta",
 )
-def _meta(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    platform, torch = variant.cpu.platform, variant.release.torch.version
+def _meta(package: Package, facts: Facts) -> Iterator[Finding]:
+    variant = package.variant
+    platform, torch = variant.platform, variant.version
     yield from facts.expect({"system": platform, "meta.platforms": [platform]})
     yield from facts.expect({"meta.broken": False}, lenient=True)
     description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
@@ -261,14 +271,16 @@ def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-architecture",
     title="torch compiles for the GPU architecture of the variant alone",
     why="Another list compiles for hours and does not run, or takes nine times as long.",
     fix="gpuTargets = [ gpuArchSM ] with the dotted capability",
     word="gpuTargets",
 )
-def _architectures(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if variant.gpu and facts["gpuTargets"] is not None:
+def _architectures(package: Package, facts: Facts) -> Iterator[Finding]:
+    variant = package.variant
+    if package is variant and variant.gpu and facts["gpuTargets"] is not None:
         yield from facts.expect({"gpuTargets": list(variant.gpu.targets)})
     wanted = variant.gpu.arch_list if variant.gpu else None
     yield from equal("TORCH_CUDA_ARCH_LIST", facts["archList"], wanted)
@@ -337,13 +349,14 @@ def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_FACTS,
     id="eval-unchanged",
     title="All other attributes are those of the pin's torch",
     why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
     fix="remove the attribute or the argument of override that changes it",
     word=".override",
 )
-def _unchanged(_: Variant, facts: Facts) -> Iterator[Finding]:
+def _unchanged(_: Package, facts: Facts) -> Iterator[Finding]:
     differing = facts.value("pin.differing")
     for name, values in (differing if isinstance(differing, dict) else {}).items():
         found, pinned = (_without_hashes(values[side]) for side in ("recipe", "pin"))

@@ -44,8 +44,8 @@ def _recipes(context: Context) -> Iterator[Finding]:
         for entry in release.cleanup
         if entry.action == "keep"
     }
-    for variant, recipe in context.present():
-        wanted, path = texts[variant.path], recipe.path
+    for package, recipe in context.present_packages():
+        wanted, path = texts[package.path], recipe.path
         if recipe.text == wanted or (path in kept and not digest.has_digest(recipe.text)):
             continue
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
@@ -53,12 +53,12 @@ def _recipes(context: Context) -> Iterator[Finding]:
         severity: Literal["error", "note"] = "error"
         if path in context.matrix.manual:
             severity = "note"
-        command = f"invoke phase{variant.phase.number}"
+        command = f"invoke phase{package.phase.number}"
         found = "a text that is out of date"
         if not digest.is_intact(recipe.text):
             command, found = f"{command} --force", "a text that was edited by hand"
         fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/, or list "
-        fix += f"the file under [[release.{variant.release_name}.manual]]"
+        fix += f"the file under [[release.{package.release_name}.manual]]"
         if severity == "note":
             found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
         expected = "the text that matrix.toml and the templates yield"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import structs
+
 from build_pytorch.base import paths
 from build_pytorch.matrix import rules
+from build_pytorch.matrix.companion_versions import torch_of, version_for
 from build_pytorch.matrix.toml_lines import TomlLines
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
@@ -31,6 +34,36 @@ def _needed(context: Context) -> Iterator[Finding]:
 )
 def _agree(context: Context) -> Iterator[Finding]:
     yield from _findings(context, is_error=True)
+
+
+@CHECKS.add(
+    id="companion-version",
+    title="Companions have the versions that belong to the PyTorch of their release",
+    why="TorchVision and TorchAudio are written for one PyTorch: with another they do not compile, "
+    "or fail when they are imported.",
+    fix="set the version, and take its hash with `invoke prefetch`",
+)
+def _companion_version(context: Context) -> Iterator[Finding]:
+    for name, release in context.matrix.releases.items():
+        torch = release.torch.version
+        for place, source in release.sources.items():
+            if source is release.torch:
+                continue
+            companion = place[-1]
+            table = f"[release.{name}.{'.'.join(place)}]"
+            found = f"{companion} {source.version} with PyTorch {torch}"
+            wanted = version_for(torch, companion)
+            if wanted is None:
+                expected = "a pair that build_pytorch/matrix/companion_versions.toml has"
+                finding = context.matrix_finding(table, found, expected, fix=_ADD_PAIR)
+                yield structs.replace(finding, severity="warning")
+            elif source.version != wanted:
+                other = torch_of(companion, source.version)
+                found += f"; it belongs to PyTorch {other}" if other else ""
+                yield context.matrix_finding(table, found, f"{companion} {wanted}")
+
+
+_ADD_PAIR: Final = "compare the pair with its source and add it there, with source and date"
 
 
 def _findings(context: Context, *, is_error: bool) -> Iterator[Finding]:

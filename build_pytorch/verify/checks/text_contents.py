@@ -9,9 +9,16 @@ from typing import Final
 
 from msgspec import structs
 
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.verify import check
-from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
+from build_pytorch.verify.check import (
+    CPU_RECIPES,
+    GPU_RECIPES,
+    PACKAGE_RECIPES,
+    Context,
+    Finding,
+    RecipeFile,
+)
 
 CHECKS: Final = check.CheckList(check.RECIPES)
 
@@ -83,13 +90,14 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
     matrix = context.matrix
-    paths = {variant.path: variant.release_name for variant in matrix.variants}
+    paths = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():
         # In a folder of two releases, each has its own retired pins.
         own = [
             recipe
             for path, recipe in context.recipes.items()
-            if path.startswith(f"{release.folder}/") and paths.get(path, name) == name
+            if any(path.startswith(f"{folder}/") for folder in release.folders)
+            and paths.get(path, name) == name
         ]
         for recipe, rev in itertools.product(own, release.nixpkgs.retired):
             for line in _lines_with(recipe.text, [rev]):
@@ -98,13 +106,14 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_RECIPES,
     id="nixpkgs-pin",
     title="Every recipe imports the nixpkgs pin of its release",
     why="Recipes on different pins share no dependencies, and only one pin was tested.",
     fix="import the pin that matrix.toml names",
 )
-def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    rev = variant.pin.rev
+def _pin(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    rev = package.variant.pin.rev
     if rev not in recipe.code:
         other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
         found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
@@ -112,13 +121,14 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_RECIPES,
     id="nixpkgs-config",
     title="nixpkgs is allowed no more than the matrix says",
     why="allowBroken for all packages hides every other broken package among the inputs.",
     fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
 )
-def _config(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = variant.config
+def _config(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = package.variant.config
     for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
         if match[1] not in wanted:
             found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
@@ -194,23 +204,25 @@ def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_RECIPES,
     id="pname",
     title="pname agrees with the file name",
     why="Otherwise the store path and the published package name another build.",
     fix="set pname to the stem of the file, with the prefix of the release",
 )
-def _pname(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _binding(recipe, "pname", variant.pname)
+def _pname(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _binding(recipe, "pname", package.pname)
 
 
 @CHECKS.add(
+    PACKAGE_RECIPES,
     id="platforms",
     title="meta.platforms and system are the platform of the CPU ISA",
     why="Nix refuses the build on the right machine, or sends it to the wrong one.",
     fix="set both to the platform of the CPU ISA",
 )
-def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = variant.cpu.platform
+def _platforms(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = package.variant.cpu.platform
     yield from _list(recipe, "platforms", [wanted])
     if _BINDING["system"].search(recipe.code):
         yield from _binding(recipe, "system", wanted)
@@ -220,13 +232,14 @@ def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    PACKAGE_RECIPES,
     id="cpu-flags",
     title="cpuFlags are the flags of the CPU ISA",
     why="Flags of a newer ISA cause an illegal instruction on the CPUs of this variant.",
     fix="take the flags of the ISA from matrix.toml",
 )
-def _cpu_flags(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _list(recipe, "cpuFlags", list(variant.cpu.flags))
+def _cpu_flags(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _list(recipe, "cpuFlags", list(package.variant.cpu.flags))
     if recipe.code.count("cpuFlags") == 1:
         yield Finding("cpuFlags is bound and never used", "CXXFLAGS with cpuFlags")
 

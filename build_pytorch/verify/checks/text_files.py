@@ -51,15 +51,15 @@ _count("cpu-only", "CPU-only")
 
 @CHECKS.add(
     id="missing-recipe",
-    title="Every variant has its recipe",
+    title="Every variant and every companion has its recipe",
     why="`flox build` finds only packages that have a file.",
     fix="run `invoke all`",
 )
 def _missing(context: Context) -> Iterator[Finding]:
-    for variant in context.matrix.variants:
-        if variant.path not in context.recipes and variant.path not in context.unreadable:
-            fix = f"run `invoke phase{variant.phase.number}`"
-            yield Finding("no such file", f"the recipe of {variant.id}", path=variant.path, fix=fix)
+    for package in context.matrix.packages:
+        if package.path not in context.recipes and package.path not in context.unreadable:
+            fix = f"run `invoke phase{package.phase.number}`"
+            yield Finding("no such file", f"the recipe of {package.id}", path=package.path, fix=fix)
 
 
 @CHECKS.add(
@@ -76,13 +76,13 @@ def _unreadable(context: Context) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="extra-recipe",
-    title="Every recipe belongs to a variant of the matrix",
+    title="Every recipe belongs to a variant or a companion of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
     fix="run `invoke phase1`, which deletes what was generated and not edited; else delete it, or "
     "list it under [[release.NAME.manual]] in matrix.toml to keep it",
 )
 def _extra(context: Context) -> Iterator[Finding]:
-    expected = {variant.path for variant in context.matrix.variants}
+    expected = {package.path for package in context.matrix.packages}
     for path in context.recipe_paths():
         if path not in expected:
             yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
@@ -97,9 +97,10 @@ def _extra(context: Context) -> Iterator[Finding]:
 def _stale_hash(context: Context) -> Iterator[Finding]:
     matrix = context.matrix
     hashes = [
-        ("torch", f"release.{name}.torch", "hash_of", torch.hash, torch.hash_of, torch.rev)
+        (place[-1], f"release.{name}.{'.'.join(place)}", "hash_of", own.hash, own.hash_of, own.rev)
         for name, release in matrix.releases.items()
-        if not (torch := release.torch).is_of_pin
+        for place, own in release.sources.items()
+        if not own.is_of_pin
     ]
     hashes += [
         ("nixpkgs", f"pin.{key}", "sha256_of", pin.sha256, pin.sha256_of, pin.rev)
@@ -129,7 +130,7 @@ def _no_suffix(suffix: str, why: str) -> None:
         fix="run `invoke phase1`, or delete the file",
     )
     def _check(context: Context) -> Iterator[Finding]:
-        expected = {variant.path for variant in context.matrix.variants}
+        expected = {package.path for package in context.matrix.packages}
         for path in context.recipe_paths():
             if path.endswith(f"-{suffix}.nix") and path not in expected:
                 yield Finding(f"the suffix -{suffix}", "no recipe of that name", path=path)

@@ -6,22 +6,35 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.matrix.model import Variant
-from build_pytorch.verify.check import RECIPES, CheckList, Finding, RecipeFile
+from build_pytorch.matrix.model import Package
+from build_pytorch.verify.check import (
+    PACKAGE_RECIPES,
+    RECIPES,
+    CheckList,
+    Finding,
+    RecipeFile,
+    Subjects,
+)
 
-CHECKS: Final = CheckList(RECIPES)
+CHECKS: Final = CheckList(PACKAGE_RECIPES)
 
 _OVERRIDE_ARGUMENTS: Final = re.compile(r"\.override\s*\{([^{}]*)\}\s*\)\s*\.overrideAttrs\b")
 
 
-def _never(words: tuple[str, ...], pattern: str, expected: str, **texts: str) -> None:
+def _never(
+    words: tuple[str, ...],
+    pattern: str,
+    expected: str,
+    subjects: Subjects = PACKAGE_RECIPES,
+    **texts: str,
+) -> None:
     """Add a check that reports every match of a pattern; each match holds one of the words.
 
     The search for a word is cheap. The pattern is compiled only for a recipe that has one.
     """
 
-    @CHECKS.add(**texts)
-    def _check(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    @CHECKS.add(subjects, **texts)
+    def _check(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
         if any(word in recipe.code for word in words):
             yield from recipe.matches(pattern, expected)
 
@@ -32,7 +45,7 @@ def _never(words: tuple[str, ...], pattern: str, expected: str, **texts: str) ->
     why="The argument reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
     fix="set cudaPackages in an overlay",
 )
-def _cuda_packages_argument(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def _cuda_packages_argument(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
     for call in _OVERRIDE_ARGUMENTS.finditer(recipe.code):
         for match in re.finditer(r"\bcudaPackages\b\s*[=;]", call[1]):
             yield recipe.finding(
@@ -64,6 +77,7 @@ _never(
     ("uildInputs",),
     r"\b(?:buildInputs|nativeBuildInputs|propagatedBuildInputs)\s*=",
     "dependencies left to nixpkgs",
+    RECIPES,  # a companion adds torch to propagatedBuildInputs
     id="no-build-inputs",
     title="buildInputs and nativeBuildInputs are not overridden",
     why="It undoes .override, which chooses the CUDA dependencies.",
@@ -118,8 +132,8 @@ _FAKE_HASH: Final = re.compile(
     why="The first build fails after the download, only to print the hash.",
     fix="take the hash from matrix.toml",
 )
-def _fake_hash(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    untaken = variant.untaken_hashes
+def _fake_hash(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    untaken = package.untaken_hashes
     for match in _FAKE_HASH.finditer(recipe.code):
         if not (untaken and match[1] == '""'):
             yield recipe.finding(match.start(), match[0], "the hash of the real source")
@@ -131,7 +145,8 @@ def _fake_hash(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     why="Nix accepts sm_120; CMake refuses it after hours of build.",
     fix="write 12.0, not sm_120",
 )
-def _dotted_capability(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def _dotted_capability(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    variant = package.variant
     expected = variant.gpu.arch_list if variant.gpu else "no GPU"
     if '"sm' in recipe.code or "sm_" in recipe.code:
         pattern = r'"sm_?\d+[a-z]?"|\bsm_\d+[a-z]?'

@@ -2,7 +2,7 @@
 # was requested, inputs and phases show what is built. Facts are lazy: one that cannot be evaluated
 # does not affect the others. A fact that the package does not have is null.
 #
-# `pin` is the torch that the pinned nixpkgs makes from the same arguments, or null.
+# `pin` is the package that the pinned nixpkgs makes from the same arguments, or null.
 { isDerivation, plain }:
 pin: drv:
 let
@@ -23,6 +23,9 @@ let
     ]
   );
   inputNamed = pname: filter (input: input.pname or "" == pname);
+  # A torch, under any name, among the inputs of a companion.
+  isTorch = value: isDerivation value && value ? cudaCapabilities && value ? cudaSupport;
+  tritons = inputNamed "triton" inputs;
   magmas = inputNamed "magma" inputs;
   magma = builtins.head magmas;
   nccls = inputNamed "nccl" inputs;
@@ -35,13 +38,18 @@ let
   # their contents.
   named =
     value:
-    if isDerivation value then
+    if isTorch value then
+      "torch"
+    else if isDerivation value then
       value.pname or value.name
     else if isList value then
       map named value
     else
       plain value;
-  setByRecipes = [
+  setByRecipes = (if isTorch drv then [ ] else [
+    "TORCH_CUDA_ARCH_LIST"
+    "propagatedBuildInputs"
+  ]) ++ [
     "cmakeFlags"
     "name"
     "ninjaFlags"
@@ -82,6 +90,20 @@ let
     url = p.url or (builtins.head (p.urls or [ null ]));
     hash = p.hash or (p.outputHash or null);
   };
+
+  sourceOf =
+    pkg:
+    if pkg.src or null == null then
+      null
+    else
+      {
+        owner = pkg.src.owner or null;
+        repo = pkg.src.repo or null;
+        rev = pkg.src.rev or null;
+        tag = pkg.src.tag or null;
+        hash = pkg.src.hash or (pkg.src.outputHash or null);
+        fetchSubmodules = pkg.src.fetchSubmodules or null;
+      };
 
   # The last assignment to a variable counts; an exported variable stays exported.
   exported =
@@ -132,6 +154,13 @@ in
       };
   ncclMakeFlags = if nccls == [ ] then null else (builtins.head nccls).makeFlags or null;
 
+  # The torch that a companion is compiled and installed with.
+  torches = unique (map (input: input.drvPath) (filter isTorch inputs));
+  torchOutputs = unique (
+    map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null)))
+  );
+  tritonVersions = unique (map (input: input.version or null) tritons);
+
   # What the pinned nixpkgs does without the recipe.
   pin =
     if pin == null then
@@ -139,6 +168,8 @@ in
     else
       {
         inherit differing;
+        patches = map patch (listOf (pin.patches or null));
+        src = sourceOf pin;
         postPatch = pin.postPatch or "";
         preConfigure = pin.preConfigure or "";
         preBuild = pin.preBuild or "";
@@ -152,18 +183,7 @@ in
         magmaCmakeFlags = if pinnedMagmas == [ ] then [ ] else pinnedMagma.cmakeFlags or [ ];
       };
 
-  src =
-    if drv.src or null == null then
-      null
-    else
-      {
-        owner = drv.src.owner or null;
-        repo = drv.src.repo or null;
-        rev = drv.src.rev or null;
-        tag = drv.src.tag or null;
-        hash = drv.src.hash or (drv.src.outputHash or null);
-        fetchSubmodules = drv.src.fetchSubmodules or null;
-      };
+  src = sourceOf drv;
 
   patches = map patch (listOf (drv.patches or null));
   buildInputs = map (input: input.pname or input.name or null) (

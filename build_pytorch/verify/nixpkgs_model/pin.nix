@@ -1,5 +1,5 @@
 # What the revision of nixpkgs in a URL contains: its default Python, its torch, its CUDA package
-# sets and the fixes in it. A revision that is not known is like the default.
+# sets, the fixes in it and its companions of torch. A revision that is not known is like the default.
 {
   lib,
   revisions,
@@ -16,6 +16,7 @@ let
       cudaPackages_13_0 = "13.0";
     };
     has = [ ];
+    companions = { };
   };
   rev = if url == null then null else builtins.match ".*/archive/([0-9a-f]{40})[.].*" url;
 in

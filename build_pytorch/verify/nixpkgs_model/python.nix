@@ -10,6 +10,7 @@
   packageOverrides ? (_: _: { }),
 }:
 let
+  companions = import ./companions.nix { inherit pin; };
   buildPythonPackageFor = import ./build-python-package.nix {
     inherit lib;
     python = self;
@@ -35,7 +36,7 @@ let
         }:
         buildPythonPackage {
           pname = "triton";
-          version = "0";
+          version = pin.companions.triton or "0";
           passthru = { inherit cudaSupport; };
         }
       ) { };
@@ -48,6 +49,8 @@ let
         cudaSupport = true;
         rocmSupport = false;
       };
+      torchvision = final.callPackage companions.torchvision { };
+      torchaudio = final.callPackage companions.torchaudio { };
       torchWithoutCuda = final.torch.override { cudaSupport = false; };
     };
 

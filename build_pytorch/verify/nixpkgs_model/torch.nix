@@ -98,9 +98,9 @@ let
     gpuTargetString
     supportedCapabilities
     ;
-  buildPackage = buildPythonPackage.override {
-    stdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
-  };
+  # Packages that are built with torch take it from there.
+  ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
+  buildPackage = buildPythonPackage.override { stdenv = ownStdenv; };
 in
 # `rec` binds `version` to the value below: overrideAttrs does not change its uses.
 buildPackage rec {
@@ -263,6 +263,7 @@ buildPackage rec {
       rocmPackages
       rocmSupport
       ;
+    stdenv = ownStdenv;
     cudaCapabilities = if cudaSupport then supportedCapabilities else [ ];
     # A derivation, not its name.
     blasProvider = blas.provider;

@@ -1,0 +1,47 @@
+"""The versions of companions that belong to a PyTorch: companion_versions.toml."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from build_pytorch.base import files
+from build_pytorch.matrix import field_types
+
+_FILE = Path(__file__).with_suffix(".toml")
+
+
+class VersionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The versions that belong to one PyTorch; None for one that is not known."""
+
+    torch: field_types.Version
+    torchvision: field_types.Version | None = None
+    torchaudio: field_types.Version | None = None
+    triton: field_types.Version | None = None
+    source: field_types.Origin
+    checked: field_types.Date
+    unconfirmed: field_types.Text | None = None
+
+
+@functools.cache
+def version_sets() -> dict[str, VersionSet]:
+    """Return the known sets by the version of PyTorch."""
+    tables = tomllib.loads(files.read_named(_FILE).decode())["set"]
+    return {found.torch: found for found in msgspec.convert(tables, tuple[VersionSet, ...])}
+
+
+def version_for(torch: str, companion: str) -> str | None:
+    """Return the version of torchvision, torchaudio or triton for a PyTorch; None if unknown."""
+    found = version_sets().get(torch)
+    version: str | None = getattr(found, companion) if found else None
+    return version
+
+
+def torch_of(companion: str, version: str) -> str | None:
+    """Return the PyTorch that a version of a companion belongs to; None if unknown."""
+    sets = version_sets().values()
+    return next((found.torch for found in sets if getattr(found, companion) == version), None)
