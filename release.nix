@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:a3dc64911b0f6a611ceea33429b1f40ad91bd3a34d5d927291c6365ecf4cd049
+# Digest of this file, with zeros in place of it: sha256:a0071ac24486bb22321731937d836975a4593713202391ac447d053a12b3ed62
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -469,14 +469,14 @@ let
     "seed-cuda13_0-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm90-avx512vnni"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-x86_64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-x86_64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux_2; };
-    "seed-cuda13_0-x86_64-linux-sm103" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm103-avx512"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
-    "seed-cuda13_0-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm100-avx512bf16"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
-    "seed-cuda13_0-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm90-avx512vnni"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "seed-cuda13_0-x86_64-linux-sm103" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm103-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "seed-cuda13_0-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm100-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
+    "seed-cuda13_0-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm90-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm89-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm86-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm80-avx2"; nixpkgs = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "seed-cuda13_0-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm110-armv8_2"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux; };
-    "seed-cuda13_0-aarch64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-armv8_2"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux; };
+    "seed-cuda13_0-aarch64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-armv9"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux; };
     "seed-cuda13_0-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
     "seed-cuda13_0-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0_gpu_aarch64_linux_2; };
     "seed-cuda12_8-x86_64-linux-avx" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
@@ -485,22 +485,22 @@ let
     "seed-cuda12_8-x86_64-linux-avx512" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-x86_64-linux-avx512bf16" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
-    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
-    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
-    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
-    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
+    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8_gpu_x86_64_linux; };
     "seed-cuda12_8-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
     "seed-cuda12_8-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
     "seed-cuda12_8-aarch64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
-    "seed-cuda12_8-aarch64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-armv8_2"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-cuda12_8-aarch64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
   };
 
   seedsOf = {

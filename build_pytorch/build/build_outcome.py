@@ -16,7 +16,7 @@ from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
-from build_pytorch.matrix.model import Variant
+from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
 
 BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
@@ -144,7 +144,7 @@ class BuildRecord:
             derivation=step.derivation.drv_path if step.derivation else "",
             log=str(attempt.log),
             cores=cores,
-            shared=self.shared,
+            shared=step.reads_seeds,
         )
         self._append(event)
 
@@ -155,10 +155,11 @@ class BuildRecord:
         release, name = attempt.step.subject
         hits, misses = self._cache_counts(attempt) if self.shared else (0, 0)
         expected = _MISSES["gpu" if attempt.step.variant.gpu else "cpu-only"]
-        if not attempt.step.part and misses > 5 + expected * (hits + misses):
+        if attempt.step.reads_seeds and misses > 5 + expected * (hits + misses):
             self.say(
                 f"{outcome.step.id}: {misses} of {hits + misses} objects were not in its seeds; "
-                f"something differs that should not ({outcome.log} names them)"
+                f"something differs that should not. {outcome.log} names the files; compare "
+                f"flags and hooks: {_compared(attempt.step)}"
             )
         event = Ended(
             at=now(),
@@ -174,7 +175,7 @@ class BuildRecord:
             steps=attempt.progress.total,
             peak_memory=peak_memory,
             where=outcome.where,
-            shared=self.shared,
+            shared=attempt.step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
         )
@@ -198,17 +199,29 @@ class BuildRecord:
             self.say(f"{event.variant}: not recorded: {error}")
 
 
-def earlier_seconds(root: Path, variants: Sequence[Variant]) -> dict[str, float]:
-    """Return the seconds of the last build by package: of the variant, else of its group."""
+def _compared(step: Step) -> str:
+    """Return the command that shows the derivations of a build and of its seeds."""
+    found = [step.derivation, *step.derivation.seeds.values()] if step.derivation else []
+    return store.show_derivations_command([it.drv_path for it in found])
+
+
+def earlier_seconds(root: Path, steps: Sequence[Step]) -> dict[str, float]:
+    """Return the seconds of the last build by name: of the step, else of its variant's group.
+
+    With and without seeds are different builds.
+    """
     own: dict[str, float] = {}
     of_group: dict[str, float] = {}
-    known = {(v.release_name, v.short_id): v for v in variants}
+    known = {step.subject: step for step in steps}
     for event in Ledger(root).events():
-        variant = known.get(event.subject)
-        if variant and isinstance(event, Ended) and event.outcome == "built" and event.steps:
-            own[variant.package] = of_group[variant.group.title] = event.seconds
-    return {
-        v.package: own.get(v.package, of_group[v.group.title])
-        for v in variants
-        if v.group.title in of_group
-    }
+        step = known.get(event.subject)
+        if not (step and isinstance(event, Ended) and event.outcome == "built" and event.steps):
+            continue
+        if event.shared == step.reads_seeds:
+            own[step.name] = event.seconds
+            if not step.part:
+                of_group[step.variant.group.title] = event.seconds
+    for step in steps:
+        if not step.part and step.variant.group.title in of_group:
+            own.setdefault(step.name, of_group[step.variant.group.title])
+    return own

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import build_obstacles
+from build_pytorch.build import build_obstacles, seed_steps
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.build_obstacles import wrong_cpu
@@ -87,9 +88,13 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
             notes.append("derivations not evaluated: the pin cannot be reached from here")
         obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
     found = evaluated.derivations
-    there = store.valid_paths(sorted(derivation.output for derivation in found.values()))
+    outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
+    there = store.valid_paths(sorted(outputs))
     in_order = [results[variant.package] for variant in ordered(variants)]
     steps = [_step(r, found.get(r.variant.package), there, backend) for r in in_order]
+    if settings.share:
+        seeds, of_seeds = _seeds(matrix, steps, there, backend)
+        steps, results = seed_steps.with_needs(matrix, steps, seeds), results | of_seeds
     building = [step for step in steps if step.action == "build"]
     local = [step for step in building if not step.where]
     if building and not obstacles:
@@ -105,6 +110,7 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
         obstacles=tuple(obstacles),
         warnings=(
             *notes,
+            *(seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()),
             *build_obstacles.few_cores(local, settings.jobs, cores),
             *backend.warnings(building),
         ),
@@ -117,6 +123,20 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
 def _is_out(variant: Variant, settings: BuildSettings) -> bool:
     """Whether no machine can run the variant, and it is not built nevertheless."""
     return bool(variant.impossible) and not settings.force
+
+
+def _seeds(
+    matrix: Matrix, steps: Sequence[Step], there: set[str], backend: BuildBackend
+) -> tuple[list[Step], dict[str, VariantResult]]:
+    """Return the steps of the seeds that builds read, and what is known of them by name."""
+    seeds = seed_steps.seeds_to_read(matrix, steps, there)
+    known = evidence.look_at_seeds(backend.settings.root, seeds.values())
+    found = []
+    for name in seeds:
+        derivation = seed_steps.derivation_of(name, steps)
+        result = seed_steps.current(known[name], derivation)
+        found.append(replace(_step(result, derivation, there, backend), part=name))
+    return found, known
 
 
 def _step(
@@ -132,6 +152,8 @@ def _step(
         action, reason = "skipped", f"impossible-host: {variant.impossible}"
     elif result.output:
         action, reason = "up to date", "the store has the current recipe's result"
+        if result.reads_seeds:
+            reason += ", built with --share"
     elif derivation and derivation.output in there:
         reason = "in the store already, only the link is missing"
     elif system not in backend.host.systems:

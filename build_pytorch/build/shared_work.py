@@ -7,7 +7,7 @@ built alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -70,11 +70,13 @@ def shared_work(
     work: Work,
     seeds: Mapping[str, Sequence[Seed]],
     imports: Mapping[str, str],
+    there: Collection[str] = (),
 ) -> SharedWork:
     """Return the work on variants.
 
     `seeds`: those of `seeds_of`. `imports`: the import of nixpkgs of each recipe, by attribute; GPU
-    variants with the same import use the same NCCL and MAGMA.
+    variants with the same import use the same NCCL and MAGMA. `there`: names of seeds that are
+    built already.
     """
     needed: dict[str, Seed] = {}
     dependencies: dict[str, Job] = {}
@@ -100,12 +102,13 @@ def shared_work(
         left += work.cpu_only_miss.share if own and not variant.gpu_key else 0.0
         before = needs[variant.attribute]
         unshared.append(_job(variant.attribute, alone + work.link.share, variant, before))
-        before += tuple(seed.name for seed in own)
+        before += tuple(seed.name for seed in own if seed.name not in there)
         jobs.append(_job(variant.attribute, left + work.link.share, variant, before))
     costs = {"cxx": work.cxx.share, "cuda": work.cuda.share}
     first = [
         _job(name, costs[seed.kind], seed.variant, needs[seed.variant.attribute])
         for name, seed in needed.items()
+        if name not in there
     ]
     first.sort(key=lambda job: -job.units)
     return SharedWork(

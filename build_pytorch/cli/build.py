@@ -15,7 +15,7 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
-from build_pytorch.build.backends.base_backend import BuildSettings
+from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_obstacles import only_run
@@ -77,13 +77,13 @@ def run(options: BuildCommandOptions) -> int:
         if reason or options.dry_run:
             if options.json:
                 code = EXIT_BAD_INPUT if reason else EXIT_OK
-                print_json(_document(plan, {}, code) | work, sys.stdout)
+                print_json(_document(plan, {}, code, work), sys.stdout)
             if reason:
                 raise reason
             return EXIT_OK
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
         gc.enable()  # the entry point disables it for short commands; a run takes days
-        history = earlier_seconds(options.root, [step.variant for step in plan.steps])
+        history = earlier_seconds(options.root, plan.steps)
         with only_run(options.root), BuildDisplay(screen, history) as display:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
@@ -100,7 +100,7 @@ def run(options: BuildCommandOptions) -> int:
     if options.json:
         ended_by = build_run.ended_by
         code_of_run = 128 + ended_by if ended_by else code
-        print_json(_document(plan, outcomes, code_of_run) | work, sys.stdout)
+        print_json(_document(plan, outcomes, code_of_run, work), sys.stdout)
     if build_run.ended_by:
         signal.raise_signal(build_run.ended_by)
     return code
@@ -111,9 +111,10 @@ def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, A
     from build_pytorch.cli import shared_plan  # only --share needs it
 
     force = plan.backend.settings.force
-    wanted = [step.variant for step in plan.steps if step.action != "up to date"]
-    wanted = [variant for variant in wanted if force or not variant.impossible]
-    return shared_plan.show(screen, matrix, wanted, plan.cores)
+    rest = [step for step in plan.steps if step.action != "up to date" and not step.part]
+    wanted = [step.variant for step in rest if force or not step.variant.impossible]
+    there = {step.part for step in plan.steps if step.action == "up to date"}
+    return shared_plan.show(screen, matrix, wanted, plan.cores, there)
 
 
 def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ...]:
@@ -207,28 +208,40 @@ def _print_outcomes(
     screen.line("; ".join(parts))
 
 
-def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> dict[str, Any]:
-    """Return the document of --json: the plan, and what became of it."""
-    variants = []
-    for step in plan.steps:
-        row: dict[str, Any] = {
-            "variant": step.variant.id,
-            "package": step.variant.package,
-            "action": step.action,
-            "reason": step.reason,
-            "where": step.where,
-            "derivation": step.derivation.drv_path if step.derivation else None,
+def _row(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
+    """Return what a run does with a step, and what became of it."""
+    row: dict[str, Any] = {
+        "action": step.action,
+        "reason": step.reason,
+        "where": step.where,
+        "derivation": step.derivation.drv_path if step.derivation else None,
+    }
+    if outcome:
+        row |= {
+            "outcome": outcome.state,
+            "seconds": round(outcome.seconds, 3),
+            "cause": outcome.cause or None,
+            "message": outcome.message,
+            "log": outcome.log,
+            "outputs": list(outcome.outputs),
         }
-        if outcome := outcomes.get(step.name):
-            row |= {
-                "outcome": outcome.state,
-                "seconds": round(outcome.seconds, 3),
-                "cause": outcome.cause or None,
-                "message": outcome.message,
-                "log": outcome.log,
-                "outputs": list(outcome.outputs),
-            }
-        variants.append(row)
+    return row
+
+
+def _document(
+    plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int, work: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the document of --json: the plan, and what became of it.
+
+    `work`: the part of a shared build, of which the seeds get the same fields as variants.
+    """
+    rows = {step.name: _row(step, outcomes.get(step.name)) for step in plan.steps}
+    variants = [
+        {"variant": step.variant.id, "package": step.variant.package, **rows[step.name]}
+        for step in plan.steps
+        if not step.part
+    ]
+    seeds = [{**seed, **rows.get(seed["name"], {})} for seed in work.get("seeds", ())]
     return {
         "backend": plan.backend.name,
         "jobs": plan.jobs,
@@ -240,4 +253,6 @@ def _document(plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int) -> 
         "warnings": list(plan.warnings),
         "variants": variants,
         "exit_code": code,
+        **work,
+        **({"seeds": seeds} if work else {}),
     }

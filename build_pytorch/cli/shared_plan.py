@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -20,11 +20,13 @@ from build_pytorch.nix.nix_evaluation import shared_import
 _KINDS = {"cxx": "C++", "cuda": "CUDA"}
 
 
-def show(screen: Screen, matrix: Matrix, variants: Sequence[Variant], cores: int) -> dict[str, Any]:
+def show(
+    screen: Screen, matrix: Matrix, variants: Sequence[Variant], cores: int, there: Collection[str]
+) -> dict[str, Any]:
     """Print the seeds and the work on variants, and return them for --json.
 
-    `cores`: of each builder; 0 if it is unknown. Raises BuildPytorchError without `work` in the
-    matrix.
+    `cores`: of each builder; 0 if it is unknown. `there`: names of seeds that are built already.
+    Raises BuildPytorchError without `work` in the matrix.
     """
     if not matrix.work:
         tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
@@ -32,7 +34,7 @@ def show(screen: Screen, matrix: Matrix, variants: Sequence[Variant], cores: int
     texts = rendering.texts(matrix)
     imports = {v.attribute: shared_import(texts[v.path]) or "" for v in matrix.variants if v.gpu}
     seeds = seeds_of(matrix.variants)
-    work = shared_work.shared_work(variants, matrix.work, seeds, imports)
+    work = shared_work.shared_work(variants, matrix.work, seeds, imports, there)
     cores = cores or 1
     rows = [
         {

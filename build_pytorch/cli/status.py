@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Final
 
 from build_pytorch.base.console import WIDTH, Screen, counted, print_json
@@ -13,6 +14,8 @@ from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.seeds import seeds_of
 from build_pytorch.matrix.selection import select
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
@@ -33,6 +36,11 @@ _COLUMNS: Final = {
     "published": ("yes", "published"),
 }
 """The columns of the table, each with the value that is green and counted, and its total's name."""
+_SEEDS: Final = {
+    "yes": "built",
+    "no": "not in the store any more",
+    "stale": "stale, their recipe has changed",
+}
 _COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
 
 
@@ -51,11 +59,37 @@ def run(options: StatusOptions) -> int:
     totals = {
         total: sum(row[name] == done for row in rows) for name, (done, total) in _COLUMNS.items()
     }
+    seeds = {} if options.variants else _seeds(options.root, fleet)
     if options.json:
-        print_json({"variants": rows, "totals": totals}, sys.stdout)
+        print_json({"variants": rows, "totals": totals, "seeds": seeds}, sys.stdout)
     else:
-        _print_table(Screen(sys.stdout), rows, totals)
+        screen = Screen(sys.stdout)
+        _print_table(screen, rows, totals)
+        _print_shared(screen, rows, seeds)
     return EXIT_OK
+
+
+def _seeds(root: Path, matrix: Matrix) -> dict[str, str]:
+    """Return the state of each seed that was ever built or has a link: yes, stale or an outcome."""
+    every = {seed.name: seed for own in seeds_of(matrix.variants).values() for seed in own}
+    states = {}
+    for name, result in evidence.look_at_seeds(root, every.values()).items():
+        last = result.last.outcome if result.last else "no"
+        state = "yes" if result.output else "stale" if result.stale else "unknown"
+        if not (result.output or result.stale or result.unknown):
+            state = "no" if last == "built" else last
+        if result.last or state == "unknown":
+            states[name] = state
+    return states
+
+
+def _print_shared(screen: Screen, rows: list[dict[str, str]], seeds: dict[str, str]) -> None:
+    """Print what was built with --share, and the seeds."""
+    if shared := [row["variant"] for row in rows if row["shared"] == "yes"]:
+        screen.fold("built with --share: ", ", ".join(shared))
+    for state in dict.fromkeys(seeds.values()):
+        names = [name for name, its in seeds.items() if its == state]
+        screen.fold(f"seeds, {_SEEDS.get(state, state)}: ", ", ".join(names))
 
 
 def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
@@ -80,6 +114,7 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
         "recipe": recipe,
         "verified": "-" if recipe == "missing" else verified,
         "built": built,
+        "shared": "yes" if result.reads_seeds else "no",
         "smoke": result.smoke.outcome if result.smoke else "-",
         "inspect": result.inspect.outcome if result.inspect else "-",
         "published": published,

@@ -34,7 +34,8 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
 
     The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
-    of its own. A variant that no machine can run is taken last.
+    of its own, each architecture from the variant that most CPUs can build. A variant that no
+    machine can run is taken last.
 
     Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
     """
@@ -50,6 +51,7 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
                 (place, "cxx", variant.cpu_key),
                 Seed(kind="cxx", key=variant.cpu_key, variant=variant),
             )
+        for variant in sorted(block, key=lambda v: (bool(v.impossible), len(v.cpu.cpuinfo))):
             if not variant.release.build.cuda_host_flags:  # else CUDA objects depend on the ISA
                 gpu_key = variant.gpu_key or ""
                 seeds.setdefault(

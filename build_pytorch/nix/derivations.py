@@ -26,6 +26,8 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
     features: tuple[str, ...]
     broken: bool = False
     """meta.broken, which `flox publish` copies into the catalogue."""
+    seeds: dict[str, Derivation] = {}
+    """The compiler caches that it reads, by attribute of release.nix."""
 
     @property
     def output(self) -> str:
@@ -92,12 +94,17 @@ def _expression(recipes: Sequence[RecipeSource], *, share: bool, shared: str) ->
         arguments = if nixpkgs == null then {{ }} else {{ nixpkgs_pinned = imports.${{nixpkgs}}; }};
         plain = if builtins.isFunction recipe then recipe arguments else recipe;
         d = if shared == null then plain else release.${{shared.names.${{id}}}};
-      in {{
-        inherit (d) drvPath system;
-        outputs = builtins.listToAttrs
-          (map (name: {{ inherit name; value = d.${{name}}.outPath; }}) d.outputs);
-        features = d.requiredSystemFeatures or [ ];
-        broken = d.meta.broken or false;
+        seeds = if shared == null then [ ] else d.seeds or [ ];
+      in facts d // {{
+        seeds = builtins.listToAttrs
+          (map (name: {{ inherit name; value = facts release.${{name}}; }}) seeds);
       }});
+  }};
+  facts = d: {{
+    inherit (d) drvPath system;
+    outputs = builtins.listToAttrs
+      (map (name: {{ inherit name; value = d.${{name}}.outPath; }}) d.outputs);
+    features = d.requiredSystemFeatures or [ ];
+    broken = d.meta.broken or false;
   }};
 in builtins.listToAttrs (map described {items})"""

@@ -141,6 +141,11 @@ def prefetch_tarball_argv(url: str) -> list[str]:
     return ["nix-prefetch-url", "--unpack", "--type", "sha256", url]
 
 
+def show_derivations_command(drvs: Sequence[str]) -> str:
+    """Return the command, for messages, that shows derivations."""
+    return f"{NIX} show-derivation {' '.join(drvs)}"
+
+
 def delete_command(output: str) -> str:
     """Return the command, for messages, that deletes a store path."""
     return f"{NIX_STORE} --delete {output}"

@@ -150,6 +150,11 @@ def decide(
         reason = f"no record of the recipe it was built from; `invoke build {variant.id}`"
     elif not result.output:
         reason = f"not built for this recipe; `invoke build {variant.id}`"
+    elif result.reads_seeds:
+        reason = (
+            "built with --share, and Flox publishes a build of the recipe alone, which is another "
+            f"store path; remove result-{variant.package}, then `invoke build {variant.id}`"
+        )
     elif wanted not in {this_system(), system}:
         here = f"Flox here publishes for {this_system()}"
         reason = f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"

@@ -53,6 +53,11 @@ def link(root: Path, variant: Variant) -> Path:
     return max(found, key=lambda path: path.lstat().st_mtime if os.path.lexists(path) else 0.0)
 
 
+def link_of(root: Path, part: str) -> Path:
+    """Return the path of the result link of an attribute of release.nix other than a variant."""
+    return root / f"result-{part}"
+
+
 def target(path: Path) -> str:
     """Return the store path that a result link leads to, or "" if it leads elsewhere."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.seeds import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts, ledger
 from build_pytorch.results.artefacts import Artefact
@@ -32,6 +33,8 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """Store path behind the link, if the ledger has no recipe for it."""
     last: Ended | None = None
     """The last build of any recipe."""
+    reads_seeds: bool = False
+    """Whether `output` was built with seeds: the recipe alone has another store path."""
     stopped_by: str = ""
     """Id of the log rule that stopped the last build of the current recipe."""
     smoke: Tested | None = None
@@ -68,19 +71,44 @@ def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
     The ledger names the recipe of a result; one query to the store finds the results that exist.
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
+    return _look(
+        root,
+        {v.package: (v, artefacts.link(root, v), (v.release_name, v.short_id)) for v in variants},
+    )
+
+
+def look_at_seeds(root: Path, seeds: Iterable[Seed]) -> dict[str, VariantResult]:
+    """Return what is known of seeds, by name, as `look` does. Their recipe is that of a variant."""
+    return _look(
+        root,
+        {
+            seed.name: (
+                seed.variant,
+                artefacts.link_of(root, seed.name),
+                (seed.variant.release_name, seed.name),
+            )
+            for seed in seeds
+        },
+    )
+
+
+def _look(
+    root: Path, wanted: Mapping[str, tuple[Variant, Path, tuple[str, str]]]
+) -> dict[str, VariantResult]:
+    """Return what is known by name; `wanted` has the variant, the link, the subject of events."""
     events: dict[tuple[str, str], list[AnyEvent]] = {}
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
-    targets = {v.package: artefacts.target(artefacts.link(root, v)) for v in variants}
+    targets = {name: artefacts.target(link) for name, (_, link, _) in wanted.items()}
     present = valid_paths([path for path in targets.values() if path])
     return {
-        variant.package: _result(
+        name: _result(
             variant,
             recipe_digest(root, variant),
-            events.get((variant.release_name, variant.short_id), []),
-            target if (target := targets[variant.package]) in present else "",
+            events.get(subject, []),
+            target if (target := targets[name]) in present else "",
         )
-        for variant in variants
+        for name, (variant, _, subject) in wanted.items()
     }
 
 
@@ -151,9 +179,14 @@ def _origin(events: Sequence[AnyEvent], current: str, output: str) -> str | None
     `events` are those of one variant. Several recipes have the same output if they differ in
     comments only: then the digest is the `current` one if it is among them, else the last.
     """
-    builds = [it for it in events if isinstance(it, Ended) and it.outcome == "built"]
-    recipes = [it.digest for it in builds if output in it.outputs]
+    recipes = [it.digest for it in _builds(events, output)]
     return current if current in recipes else recipes[-1] if recipes else None
+
+
+def _builds(events: Sequence[AnyEvent], output: str) -> list[Ended]:
+    """Return the builds that yielded a store path."""
+    ended = [it for it in events if isinstance(it, Ended) and it.outcome == "built"]
+    return [it for it in ended if output in it.outputs]
 
 
 def _result(
@@ -175,6 +208,7 @@ def _result(
         digest=current,
         output=target if is_current else "",
         stale=target if origin is not None and not is_current else "",
+        reads_seeds=is_current and all(it.shared for it in _builds(events, target)),
         unknown=target if origin is None else "",
         last=_last(events, Ended),
         stopped_by=stopped_by,

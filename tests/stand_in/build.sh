@@ -19,6 +19,12 @@ make_outputs() {
 
 case $name in
 *-pytorch210-*) ;;
+*seed-cuda*)
+    seed=seed-cuda${name#*seed-cuda}
+    [ -e "$control/${seed%-2.10.0}.sh" ] && . "$control/${seed%-2.10.0}.sh"
+    make_outputs
+    exit
+    ;;
 *)
     make_outputs
     exit

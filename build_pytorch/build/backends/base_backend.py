@@ -64,6 +64,11 @@ class Step(Struct, frozen=True, kw_only=True):
         return self.part or self.variant.id
 
     @property
+    def reads_seeds(self) -> bool:
+        """Whether its build reads compiler caches."""
+        return bool(self.derivation and self.derivation.seeds)
+
+    @property
     def subject(self) -> tuple[str, str]:
         """The release and the name in events of the ledger."""
         return self.variant.release_name, self.part or self.variant.short_id
@@ -137,7 +142,7 @@ class BuildBackend:
     def link(self, step: Step) -> Path:
         """Return the path of the result link."""
         if step.part:
-            return self.settings.root / f"result-{step.part}"
+            return artefacts.link_of(self.settings.root, step.part)
         return artefacts.link(self.settings.root, step.variant)
 
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:

@@ -1,0 +1,150 @@
+"""Runs of `invoke build --share`: seeds, what needs them, and what other commands know of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import World, programs
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.publish.publication import decide
+from build_pytorch.results import evidence
+
+pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+AVX2, AVX512, SM90 = (f"seed-cuda13_0-x86_64-linux-{key}" for key in ("avx2", "avx512", "sm90"))
+
+
+def started(world: World) -> list[str]:
+    return [e["variant"] for e in world.ledger() if e["event"] == "started"]
+
+
+def ended(world: World) -> dict[str, dict[str, Any]]:
+    return {e["variant"]: e for e in world.ledger() if e["event"] == "ended"}
+
+
+def test_seeds_are_built_first_and_once(world: World) -> None:
+    world.scenario("default", 'good; echo "build-pytorch: compiler cache: 39 hits, 1 misses"')
+    done = world.built("--share", "--jobs", "2", "sm90-avx2", "sm90-avx512")
+    assert done["returncode"] == 0, done["stderr"]
+    assert sorted(started(world)[:3]) == sorted([AVX2, AVX512, SM90])
+    assert sorted(started(world)[3:]) == ["sm90-avx2", "sm90-avx512"]
+    assert {seed["name"]: seed["outcome"] for seed in done["seeds"]} == dict.fromkeys(
+        (AVX2, AVX512, SM90), "built"
+    )
+    event = ended(world)["sm90-avx2"]
+    assert (event["shared"], event["cache_hits"], event["cache_misses"]) == (True, 39, 1)
+    assert "shared" not in ended(world)[AVX2]
+    assert (world.root / f"result-{AVX2}").resolve().is_dir()
+    again = world.built("--share", "sm90-avx2", "sm90-avx512")
+    assert [row["action"] for row in again["variants"]] == ["up to date"] * 2
+    more = world.built("--share", "--dry-run", "sm120-avx2")
+    assert {seed["name"]: seed["action"] for seed in more["seeds"]} == {
+        AVX2: "up to date",
+        "seed-cuda13_0-x86_64-linux-sm120": "build",
+    }
+
+
+def test_ctrl_c_in_a_seed_and_resume(world: World) -> None:
+    """No variant begins; the next run builds the seed again, and only what is missing."""
+    world.scenario(AVX2, "await go")
+    running = world.start("--share", "--jobs", "2", "sm90-avx2")
+    world.wait_for("ended")
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGINT
+    assert ended(world)[AVX2]["outcome"] == "interrupted"
+    assert ended(world)[SM90]["outcome"] == "built"
+    assert "sm90-avx2  " in said
+    assert "not started" in said
+    shown = json.loads(world.project.run("invoke", "status", "--json", env=world.env).stdout)
+    assert shown["seeds"] == {AVX2: "interrupted", SM90: "yes"}
+    world.mark("go")
+    again = world.built("--share", "sm90-avx2")
+    assert again["returncode"] == 0, again["stderr"]
+    assert {seed["name"]: seed["action"] for seed in again["seeds"]} == {
+        AVX2: "build",
+        SM90: "up to date",
+    }
+    assert again["by_id"]["sm90-avx2"]["outcome"] == "built"
+
+
+def test_what_reads_a_seed_that_failed_is_not_started(world: World) -> None:
+    """The report names the seed and its log; what does not need it is built."""
+    world.scenario(AVX512, "echo 'x.cpp:1: error: no'; exit 1")
+    done = world.built("--share", "sm90-avx2", "sm90-avx512")
+    assert done["returncode"] == 2
+    assert [seed["outcome"] for seed in done["seeds"]].count("failed") == 1
+    rows = done["by_id"]
+    assert rows["sm90-avx2"]["outcome"] == "built"
+    assert rows["sm90-avx512"]["outcome"] == "not started"
+    assert rows["sm90-avx512"]["message"] == f"{AVX512} failed, and this needs it"
+    assert f".build-pytorch/logs/{AVX512}/" in done["stderr"]
+
+
+def test_a_variant_with_many_misses_is_reported_with_what_to_compare(world: World) -> None:
+    world.scenario("default", 'good; echo "build-pytorch: compiler cache: 20 hits, 20 misses"')
+    done = world.built("--share", "sm90-avx2")
+    said = " ".join(done["stderr"].split())
+    assert "20 of 40 objects were not in its seeds" in said
+    derivations = {done["by_id"]["sm90-avx2"]["derivation"]}
+    derivations |= {seed["derivation"] for seed in done["seeds"]}
+    shown = said.partition("nix show-derivation ")[2].split()
+    assert set(shown[:3]) == derivations
+
+
+def test_other_commands_know_what_was_built_with_seeds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evidence counts; Flox publishes another store path, so the result is not published."""
+    for name, value in world.env.items():
+        monkeypatch.setenv(name, value)
+    assert world.build("--share", "sm90-avx2").returncode == 0
+    status = world.project.run("invoke", "status", env=world.env).stdout
+    assert "built with --share: sm90-avx2" in status
+    assert f"seeds, built: {AVX2}, {SM90}" in status
+    plain = world.built("--dry-run", "sm90-avx2", "cpu-avx2")
+    assert plain["by_id"]["sm90-avx2"]["action"] == "up to date"
+    assert plain["by_id"]["sm90-avx2"]["reason"].endswith("built with --share")
+    assert any("built with --share; a release is built in one" in w for w in plain["warnings"])
+    fleet = matrix_reader.load(world.root / "matrix.toml")
+    variant = next(v for v in fleet.variants if v.id == "sm90-avx2")
+    result = evidence.look(world.root, [variant])[variant.package]
+    assert result.reads_seeds
+    decided = decide(result, "", without_evidence=True)
+    assert decided.action == "refused"
+    assert "Flox publishes a build of the recipe alone" in decided.reason
+    world.link(variant.package.removeprefix("pytorch-python313-")).unlink()
+    assert world.build("sm90-avx2").returncode == 0
+    result = evidence.look(world.root, [variant])[variant.package]
+    assert result.output
+    assert not result.reads_seeds
+
+
+def test_a_seed_of_another_recipe_is_stale(world: World) -> None:
+    assert world.build("--share", "sm90-avx2").returncode == 0
+    world.project.edit("matrix.toml", '"-mavx2", "-mfma"', '"-mavx2", "-mbmi", "-mfma"')
+    assert world.project.run("invoke", "all").returncode == 0
+    status = world.project.run("invoke", "status", env=world.env).stdout
+    assert f"seeds, stale, their recipe has changed: {AVX2}" in status
+    assert AVX2 in status.partition("stale, their")[2]
+    plan = world.built("--share", "--dry-run", "sm90-avx2")
+    seed = next(seed for seed in plan["seeds"] if seed["name"] == AVX2)
+    assert (seed["action"], seed["reason"]) == ("build", "the result is of another recipe")
+
+
+def test_builders_get_seeds_before_any_variant(world: World, tmp_path: Path) -> None:
+    """One Nix builds all seeds, the next one all variants."""
+    machines = tmp_path / "machines"
+    machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
+    done = world.built("--share", "sm90-avx2", "sm90-avx512", "--builders", str(machines))
+    assert done["returncode"] == 0, done["stderr"]
+    calls = [line for line in done["stderr"].splitlines() if line.startswith("$ nix-store")]
+    assert [call.count(".drv") for call in calls] == [3, 2]
+    assert [call.count("-seed-") for call in calls] == [3, 0]
+    assert {event["outcome"] for event in ended(world).values()} == {"built"}
+    assert ended(world)["sm90-avx2"]["shared"]
