@@ -28,6 +28,14 @@ set -e -o pipefail
 shopt -s inherit_errexit
 runHook() { eval "${!1-}"; }
 
+# Set $1 to the CPU seconds of all programs so far; wall time depends on what else is running
+seconds() {
+    times >/build/times # not in a subshell, which has no programs yet
+    local used
+    used=$(tail -n 1 /build/times | sed 's/[ms]/ /g' | awk '{ print 60 * ($1 + $3) + $2 + $4 }')
+    printf -v "$1" %s "$used"
+}
+
 # The compiler wrapper of nixpkgs, and its hook for reproducible builds
 mkdir /build/wrapper
 for compiler in gcc g++; do
@@ -45,17 +53,19 @@ cp -r "$src" /build/source
 chmod -R u+w /build/source
 cd /build/source
 runHook preConfigure
-began=$(date +%s.%N)
+seconds began
 if [ -n "${buildPhase-}" ]; then
     eval "$buildPhase"
 else
     runHook preBuild
-    configured=$(date +%s.%N)
+    seconds configured
     ninja -C build -j "$NIX_BUILD_CORES"
-    echo "compiled in $(echo "$(date +%s.%N) $configured" | awk '{ print $1 - $2 }') s"
+    seconds ended
+    echo "compiled in $(echo "$ended $configured" | awk '{ print $1 - $2 }') s of CPU time"
     runHook postBuild
 fi
-echo "built in $(echo "$(date +%s.%N) $began" | awk '{ print $1 - $2 }') s"
+seconds ended
+echo "built in $(echo "$ended $began" | awk '{ print $1 - $2 }') s of CPU time"
 [ -n "${phases-}" ] && exit
 for output in $outputs; do mkdir -p "${!output}"; done
 cp build/*.so "$out"
