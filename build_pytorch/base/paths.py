@@ -27,6 +27,7 @@ RELEASES_DOC: Final = "docs/reference/releases.md"
 RELEASE_PAGES: Final = "docs/reference/releases"
 """Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
+PICKER: Final = "docs/site/index.html"
 
 
 def is_checkout(root: Path) -> bool:

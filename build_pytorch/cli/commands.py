@@ -204,6 +204,13 @@ class BoardOptions(CommandOptions, frozen=True):
     root: _Root = paths.PROJECT
 
 
+class PagesOptions(CommandOptions, frozen=True):
+    """Options of `pages`."""
+
+    force: Annotated[bool, "overwrite a page that was edited by hand"] = False
+    root: _Root = paths.PROJECT
+
+
 class CiMatrixOptions(CommandOptions, frozen=True):
     """Options of `ci-matrix`."""
 
@@ -271,7 +278,7 @@ class RecommendOptions(CommandOptions, frozen=True):
         "only this GPU, by its number in nvidia-smi; or, instead of those of the machine, a GPU by "
         "its name ('RTX 4090') or capability (8.9), which may be repeated",
     ] = ()
-    cpu: Annotated[str, "ISA", "a machine with this CPU ISA (avx2), whatever is here"] = ""
+    cpu: Annotated[str, "CPU", "a machine with this CPU: an ISA (avx2) or a name (zen4)"] = ""
     driver: Annotated[str, "VERSION", "a machine with this NVIDIA driver (550, 570.26)"] = ""
     release: _Release = ""
     json: _Json = False
@@ -309,6 +316,7 @@ COMMANDS: Final = {
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
         Command("board", "Write the state of the fleet as a page and JSON.", BoardOptions),
+        Command("pages", "Write the page that names the build for a machine.", PagesOptions),
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),

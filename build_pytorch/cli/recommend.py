@@ -93,17 +93,7 @@ def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> 
         machine = detect.this_machine()
     changes: dict[str, Any] = {}
     if options.cpu:
-        known = {**known_hardware.load().cpu, **fleet.cpus}
-        if options.cpu not in known:
-            hint = near_miss(options.cpu, known) or f"; allowed: {', '.join(known)}"
-            raise BuildPytorchError(f'--cpu: found "{options.cpu}"{hint}')
-        isa = known[options.cpu]
-        # CPUs with an ISA of these have the lower ones of their platform as well.
-        lower = [it for it in known.values() if it.platform == isa.platform]
-        flags = [flag for it in lower if it.level <= isa.level for flag in it.cpuinfo]
-        model = f"a CPU with {isa.title}"
-        cpu = Processor(model=model, flags=" ".join(dict.fromkeys(flags)))
-        changes |= {"platform": isa.platform, "cpu": cpu}
+        changes |= _cpu(options.cpu, fleet)
     if options.driver:
         changes |= {"driver": _driver(options.driver), "cuda": None}
     if names:
@@ -112,6 +102,27 @@ def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> 
         changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
         changes["notes"] = ()
     return msgspec.structs.replace(machine, **changes)
+
+
+def _cpu(name: str, fleet: Matrix) -> dict[str, Any]:
+    """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
+    known = known_hardware.load()
+    isas = {**known.cpu, **fleet.cpus}
+    processor = None if name in isas else known.processor_named(name[:_LONGEST])
+    if processor and not processor.isa:
+        cpu = Processor(model=processor.title, flags=processor.flags)
+        return {"platform": processor.platform, "cpu": cpu}
+    key = (processor and processor.isa) or name
+    if key not in isas:
+        hint = near_miss(name, isas) or f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4'"
+        raise BuildPytorchError(f'--cpu: found "{visible(name[:_WIDTH])}"{hint}')
+    isa = isas[key]
+    # CPUs with an ISA of these have the lower ones of their platform as well.
+    lower = [it for it in isas.values() if it.platform == isa.platform]
+    flags = [flag for it in lower if it.level <= isa.level for flag in it.cpuinfo]
+    model = processor.title if processor else f"a CPU with {isa.title}"
+    cpu = Processor(model=model, flags=" ".join(dict.fromkeys(flags)))
+    return {"platform": isa.platform, "cpu": cpu}
 
 
 def _gpu(name: str, index: int) -> MachineGpu | str:

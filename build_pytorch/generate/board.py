@@ -165,8 +165,7 @@ def page(data: bytes, json_name: str) -> str:
     rows = document.variants
     counts = Counter(row.state for row in rows)
     return pages.page(
-        "board.html.j2",
-        "board.js",
+        "board",
         board=document,
         json_name=json_name,
         empty=BoardBuild(),

@@ -30,7 +30,7 @@ _REGION: Final = re.compile(
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _OF_CHECKOUT: Final = frozenset(
-    {paths.BOARD_DOC, paths.MATRIX_DOC, paths.SCHEMA_DOC, paths.RELEASE}
+    {paths.BOARD_DOC, paths.MATRIX_DOC, paths.PICKER, paths.SCHEMA_DOC, paths.RELEASE}
 )
 """Files that are generated only beside a matrix.toml."""
 
@@ -40,7 +40,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
 
     `rendered` are the recipes by path. Raises TemplateError as recipes.render does.
     """
-    from build_pytorch.generate import board  # not needed for stored texts
+    from build_pytorch.generate import board, picker  # not needed for stored texts
 
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
@@ -50,6 +50,7 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
         paths.MATRIX_DOC: matrix_reference.page(),
         paths.SCHEMA_DOC: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
+        paths.PICKER: picker.page(matrix),
         f"{paths.README}#counts": render_template("docs/counts.md.j2", releases=releases),
         f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }

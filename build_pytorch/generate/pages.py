@@ -8,33 +8,55 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import Any, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.generate.recipes import render_template, template_source
 
 GENERATOR: Final = "build-pytorch"
 """The content of the `generator` meta element, by which a page of ours is recognised."""
 
-_STYLE: Final = "pages/style.css"
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
-def page(name: str, script: str, **values: Any) -> str:
-    """Render the page `name` of templates/pages/ with the script of that name beside it.
+def page(name: str, *libraries: str, **values: Any) -> str:
+    """Render NAME.html.j2 of templates/pages/ with style.css and with NAME.css and NAME.js.
 
-    Raises TemplateError as `render_template` does.
+    `libraries` are scripts that come before NAME.js. Raises TemplateError as `render_template`
+    does.
     """
     from markupsafe import Markup  # slow to import
 
-    parts = {"style": template_source(_STYLE), "script": template_source(f"pages/{script}")}
+    styles, scripts = ("style.css", f"{name}.css"), (*libraries, f"{name}.js")
+    parts = {
+        "style": "".join(template_source(f"pages/{file}") for file in styles),
+        "script": "".join(template_source(f"pages/{file}") for file in scripts),
+    }
     hashes = {part: _hash(text) for part, text in parts.items()}
     policy = (
         f"default-src 'none'; style-src {hashes['style']}; script-src {hashes['script']}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    ours = {part: Markup(text) for part, text in parts.items()}
-    return render_template(f"pages/{name}", **values, **ours, policy=policy, generator=GENERATOR)
+    ours: dict[str, str] = {part: Markup(text) for part, text in parts.items()}
+    return render_template(
+        f"pages/{name}.html.j2", **values, **ours, policy=policy, generator=GENERATOR
+    )
 
 
 def _hash(text: str) -> str:
     """Return the source expression of an inline style or script (CSP Level 3, 2.3.1)."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def data(value: Any) -> Markup:
+    """Return JSON for the inside of a `script` element of type application/json.
+
+    No character of it can end the element or begin another one.
+    """
+    from markupsafe import Markup
+
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

@@ -73,9 +73,11 @@ def inputs(matrix: Matrix) -> tuple[str, float]:
 
 
 def _inputs() -> Iterator[Path]:
-    """Yield the templates and the code of this package."""
-    yield from sorted(paths.TEMPLATES.rglob("*.j2"))
-    yield from sorted(Path(__file__).parents[1].rglob("*.py"))
+    """Yield the templates with their styles and scripts, the code and tables of this package."""
+    for kind in ("*.j2", "*.css", "*.js"):
+        yield from sorted(paths.TEMPLATES.rglob(kind))
+    for kind in ("*.py", "*.toml"):
+        yield from sorted(Path(__file__).parents[1].rglob(kind))
 
 
 def _libraries() -> Iterator[Path]:

@@ -101,7 +101,7 @@ class _Space:
         self.cpus: dict[str, CpuIsa] = {**known.cpu, **matrix.cpus}
         names = [release] if release else list(matrix.releases)
         self.releases = {name: matrix.releases[name] for name in names}
-        self.others = {} if release else dict(_other_releases(matrix, known))
+        self.others = {} if release else dict(other_releases(matrix, known))
         self.resolver = Resolver(matrix=matrix, variants=(), machine=machine)
         self.existing = {variant.id: variant for variant in matrix.variants}
 
@@ -323,7 +323,7 @@ def newest(matrix: Matrix) -> str:
     return max(with_cuda, key=lambda name: Version(releases[name].torch.version))
 
 
-def _other_releases(
+def other_releases(
     matrix: Matrix, known: known_hardware.KnownHardware
 ) -> Iterator[tuple[str, Release]]:
     """Yield releases on versions of CUDA that no release of the matrix has."""

@@ -12,18 +12,18 @@ from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import TEGRA
 from build_pytorch.matrix.model import Variant
 
-_VGPU: Final = re.compile(r"-\d+(?:-\d+)?(?P<series>Q|C|CME|B|A)\Z")
+VGPU: Final = re.compile(r"-\d+(?:-\d+)?(?P<series>Q|C|CME|B|A)\Z")
 """The end of the name of a vGPU, such as GRID T4-16Q or NVIDIA A100-1-5C.
 
 Source: NVIDIA, "Virtual GPU Software User Guide", vGPU types; checked 2026-11.
 """
-_LAST_OF_R580: Final = (7, 5)
+LAST_OF_R580: Final = (7, 5)
 """GPUs below this capability have no driver after branch 580.
 
 Source: NVIDIA, release notes of driver 580; checked 2026-11.
 """
-_MIG: Final = re.compile(r"\bMIG\b")
-_APPLE: Final = "implementer 0x61"
+MIG: Final = re.compile(r"\bMIG\b")
+APPLE: Final = "implementer 0x61"
 
 
 def remarks(
@@ -46,22 +46,22 @@ def remarks(
     for key in dict.fromkeys(variant.cpu_key for variant in variants):
         if key in known.cpu and known.cpu[key].differs:
             yield f"{key} differs {known.cpu[key].differs}"
-    if machine.platform == "aarch64-linux" and machine.cpu.vendor == _APPLE:
+    if machine.platform == "aarch64-linux" and machine.cpu.vendor == APPLE:
         yield "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU (mps)"
     if machine.platform == "aarch64-darwin":
         yield "macOS: builds of kind mps use the GPU through Metal; nobody here has built one"
 
 
 def _of_gpu(gpu: MachineGpu) -> Iterator[str]:
-    if gpu.capability and numbers(gpu.capability) < _LAST_OF_R580:
+    if gpu.capability and numbers(gpu.capability) < LAST_OF_R580:
         last = "580 is the last driver branch for Maxwell, Pascal and Volta"
         yield f"{gpu.name}: {last}; update the driver no further"
-    if found := _VGPU.search(gpu.name):
+    if found := VGPU.search(gpu.name):
         text = "its driver belongs to the vGPU release of the host: update both together"
         if found["series"] in {"A", "B"}:
             text = "vGPUs of the A and B series are for desktops and have no CUDA"
         yield f"{gpu.name} is a vGPU: {text}"
-    if _MIG.search(gpu.name):
+    if MIG.search(gpu.name):
         text = "it has the capability of the whole GPU, and a program uses one instance"
         yield f"{gpu.name} is a MIG instance: {text}"
 

@@ -17,7 +17,7 @@ from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
 
 _UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
-_CONSUMER: Final = ("geforce", "titan")
+CONSUMER: Final = ("geforce", "titan")
 """Words in the names of GPUs that refuse a newer libcuda than their driver, with error 804.
 
 Source: NVIDIA, "CUDA Compatibility", forward compatibility; checked 2026-11. It works on
@@ -220,7 +220,7 @@ class Resolver(Struct, frozen=True, kw_only=True):
             if is_enough or Version(newest).major == Version(cuda.version).major:
                 return
             driver = None
-        if is_enough and driver and any(word in gpu.name.lower() for word in _CONSUMER):
+        if is_enough and driver and any(word in gpu.name.lower() for word in CONSUMER):
             why = "a libcuda newer than the driver does not run on this GPU (error 804)"
             yield Obstacle("driver", variant.release_name, f"{needs}; found {driver}; {why}")
         elif is_enough:

@@ -14,14 +14,17 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
 
 _OURS: Final = {
-    "gpu": frozenset({"names", "isas", "unsupported", "unconfirmed"}),
+    "gpu": frozenset({"names", "products", "isas", "unsupported", "unconfirmed"}),
     "cpu": frozenset({"differs", "source", "checked"}),
     "pin": frozenset[str](),
 }
 """Keys that matrix.toml does not have."""
-_VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
-_SUFFIX: Final = re.compile(r"[ -].*")
+VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
+SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
+CPU_VENDOR: Final = re.compile(
+    r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
+)
 
 
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
@@ -29,6 +32,8 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
 
     names: tuple[str, ...]
     """Regular expressions for product names in lower case."""
+    offered: tuple[str, ...] = msgspec.field(default=(), name="products")
+    """Names of products that the picker offers."""
     isas: tuple[ft.Key, ...] = ()
     """The ISAs of the hosts of that time; empty: all."""
     unsupported: ft.Text = ""
@@ -42,6 +47,22 @@ class KnownIsa(CpuIsa, frozen=True, kw_only=True):
     differs: ft.Text = ""
     """In what it differs from a lower ISA, where that is little."""
     source: ft.Url
+    checked: ft.Date
+
+
+class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """CPUs of a generation, with the highest ISA that they have."""
+
+    title: ft.Text
+    platform: ft.Platform
+    isa: ft.Key | None = None
+    flags: str = ""
+    """Some of their flags, where they have no ISA."""
+    archspec: str = ""
+    """Its name in archspec, with which a test compares the ISA."""
+    names: tuple[str, ...]
+    """Regular expressions for their names in lower case."""
+    source: ft.Origin
     checked: ft.Date
 
 
@@ -66,6 +87,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     gpu: dict[ft.Key, KnownGpu]
     cpu: dict[ft.Key, KnownIsa]
+    processor: dict[ft.Key, KnownProcessor]
     cuda: dict[ft.CudaVersion, KnownCuda]
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
@@ -75,14 +97,27 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
-        plain = " ".join(_VENDOR.sub(" ", name.lower()).split())
+        plain = " ".join(VENDOR.sub(" ", name.lower()).split())
         found = [
             (len(match[1]), key)
             for key, gpu in self.gpu.items()
             for pattern in gpu.names
-            if (match := re.fullmatch(f"({pattern})(?:{_SUFFIX.pattern})?", plain))
+            if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
         ]
         return (key, self.gpu[key]) if found and (key := max(found)[1]) else None
+
+    def processor_named(self, name: str) -> KnownProcessor | None:
+        """Return the generation of a CPU by its key or name, such as `zen4` or `Ryzen 9 7950X`."""
+        if name in self.processor:
+            return self.processor[name]
+        plain = " ".join(CPU_VENDOR.sub(" ", name.lower()).split())
+        found = [
+            (len(match[1]), key)
+            for key, processor in self.processor.items()
+            for pattern in processor.names
+            if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
+        ]
+        return self.processor[max(found)[1]] if found else None
 
     def other_vendor(self, name: str) -> str:
         """Return the vendor of a GPU that is none of NVIDIA, or an empty text."""

@@ -1,0 +1,122 @@
+"""The tables of the picker: the map of each release, and the drivers that the releases need."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import compiles
+from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Matrix
+
+STATES: Final = {
+    "listed": ("●", "in the matrix, with a recipe"),
+    "addable": ("+", "not in the matrix: `invoke add` adds it"),
+    "impossible": ("-", "no machine has that GPU with that CPU"),
+    "never": ("·", "this CUDA does not compile for that GPU, or nothing can use it"),
+}
+"""The states of a cell of the map, each with its sign and its meaning."""
+_TICKS: Final = 10
+"""Maximum number of labels of the scale of drivers."""
+
+
+class MapCell(Struct, frozen=True, kw_only=True):
+    """One cell of the map."""
+
+    state: str
+    name: str
+    text: str
+    """Products and reason."""
+    link: str
+    """The answer of the page for such a machine."""
+
+
+class ReleaseMap:
+    """The grid of a release: GPU architectures and none, by ISAs."""
+
+    def __init__(self, matrix: Matrix, name: str) -> None:
+        known = known_hardware.load()
+        self.matrix, self.name, self.release = matrix, name, matrix.releases[name]
+        self.known = known.gpu
+        self.gpus: dict[str, GpuArchitecture] = {**known.gpu, **matrix.gpus}
+        self.cpus: dict[str, CpuIsa] = {**known.cpu, **matrix.cpus}
+        self.existing = {(v.gpu_key, v.cpu_key): v for v in matrix.of_release(name)}
+
+    def table(self) -> dict[str, Any]:
+        """Return title, columns and rows: all architectures of the matrix, the newest first."""
+        keys = sorted(self.matrix.gpus, key=lambda it: numbers(self.gpus[it].capability))
+        used = {cpu for _, cpu in self.existing}
+        columns = {
+            key: cpu
+            for key, cpu in self.cpus.items()
+            if key in used or not cpu.platform.endswith("-darwin")
+        }
+        rows = []
+        for key in [*reversed(keys), None]:
+            gpu = self.gpus[key] if key else None
+            products = ", ".join(gpu.products) if gpu else "CPU-only"
+            rows.append((key or "cpu", products, [self._cell(key, cpu) for cpu in columns]))
+        torch, cuda = self.release.torch.version, self.release.cuda
+        on = f"CUDA {cuda.version}" if cuda else "no CUDA"
+        title = f"PyTorch {torch}, {on}, Python {self.release.python.version}"
+        return {"name": self.name, "title": title, "columns": columns, "rows": rows}
+
+    def _cell(self, gpu_key: str | None, cpu_key: str) -> MapCell:
+        gpu, cpu = self.gpus[gpu_key] if gpu_key else None, self.cpus[cpu_key]
+        variant = self.existing.get((gpu_key, cpu_key))
+        short = f"{gpu_key or 'cpu'}-{cpu_key}"
+        name = f"{self.name}/{short}" if len(self.matrix.releases) > 1 else short
+        state, text = self._judged(gpu_key, cpu)
+        if variant:
+            name = variant.id
+            state = "impossible" if variant.impossible else "listed"
+            text = variant.impossible or self._needs(gpu, cpu)
+            text += f"; driver {variant.driver} or newer" if variant.driver else ""
+        elif state == "addable":
+            text += f"; invoke add {name}"
+        link = f"#gpu={gpu.capability if gpu else 'none'}&cpu={cpu_key}"
+        return MapCell(state=state, name=name, text=text, link=link)
+
+    def _judged(self, gpu_key: str | None, cpu: CpuIsa) -> tuple[str, str]:
+        """Return the state of a cell without a variant, and why."""
+        gpu, cuda = self.gpus[gpu_key] if gpu_key else None, self.release.cuda
+        unsupported = gpu_key in self.known and self.known[gpu_key].unsupported
+        if unsupported:
+            return "never", unsupported
+        if gpu and not compiles(cuda, gpu):
+            whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
+            return "never", f"{whose} does not compile for {gpu.arch_list}"
+        if gpu and cpu.platform not in gpu.hosts:
+            return "impossible", f"no {cpu.platform} machine has {', '.join(gpu.products)}"
+        return "addable", self._needs(gpu, cpu)
+
+    def _needs(self, gpu: GpuArchitecture | None, cpu: CpuIsa) -> str:
+        cpus = ", ".join(cpu.cpus)
+        return f"{', '.join(gpu.hosts.get(cpu.platform, ()))} with {cpus}" if gpu else cpus
+
+
+def driver_bars(matrix: Matrix) -> dict[str, Any]:
+    """Return the oldest drivers of each release as bars on one scale of driver branches."""
+    rows: list[tuple[str, str, str, str]] = []
+    for name, release in matrix.releases.items():
+        own: dict[str, dict[str, None]] = {}
+        for variant in matrix.of_release(name):
+            own.setdefault(variant.driver, {})[variant.gpu_key or "cpu"] = None
+        cuda = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
+        rows += [
+            (name, cuda if driver else "without GPU", driver, ", ".join(own[driver]))
+            for driver in sorted(own, key=numbers)
+            if driver or not release.cuda
+        ]
+    majors = [numbers(driver)[0] for _, _, driver, _ in rows if driver] or [500]
+    low, high = min(majors) // 10 * 10 - 10, max(majors) + 25
+
+    def place(driver: str) -> float:
+        major, minor = (*numbers(driver), 0)[:2]
+        return round(100 * (major + min(minor, 200) / 200 - low) / (high - low), 2)
+
+    step = 10 * -(-(high - low) // (10 * _TICKS))
+    ticks = [(place(str(branch)), branch) for branch in range(low + step, high, step)]
+    return {"ticks": ticks, "rows": [(*row, place(row[2]) if row[2] else 0) for row in rows]}
