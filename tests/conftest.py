@@ -27,6 +27,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = [] if "BROWSER" in os.environ else ["pages"]  # `nox -s pages` runs them
 
 pytest_plugins = ["world"]  # the fixtures of real builds
+if "BROWSER" in os.environ:
+    pytest_plugins.append("page_browser")
 
 PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"

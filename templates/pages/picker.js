@@ -68,20 +68,27 @@
 
   const namesOf = (gpus) => [...new Set(gpus.map((gpu) => gpu.name))].join(", ");
 
-  function bestCard(found) {
+  /* How the fields were understood, so that a wrong guess is seen. */
+  function understood({ gpus, otherGpus, platform, driver }, says) {
+    const kinds = [...new Set(gpus.map((gpu) => `${gpu.name} (capability ${gpu.capability ?? "unknown"})`)), ...otherGpus];
+    return el("p", { class: "facts", id: "understood" }, "For ",
+      [kinds.join(", ") || "no GPU", says || platform, driver ? `driver ${driver}` : ""].filter(Boolean).join("; "), ".");
+  }
+
+  function bestCard(found, forWhat) {
     const { best, answers } = found;
     const doubts = answers.filter((it) => it.best && it.best.variant === best.variant).flatMap((it) => it.best.doubts);
     const notes = [];
-    if (best.unused.length) notes.push(`${namesOf(best.unused)} stays unused by this build.`);
-    const card = el("section", { class: "card", "aria-labelledby": "h-best" },
+    if (best.unused.length) notes.push(`unused by this build: ${namesOf(best.unused)}.`);
+    return el("section", { class: "card", "aria-labelledby": "h-best" },
       el("h2", { id: "h-best" }, "Best build for this machine"),
       el("p", { class: "name", id: "best" }, best.variant.id),
       el("p", { class: "facts" }, about(best.variant)),
+      forWhat,
       el("p", { id: "reason" }, `Why: ${best.reason}.`),
       ...[...new Set(doubts)].map((text) => el("p", { class: "doubt" }, text)),
       ...notes.map((text) => el("p", { class: "note" }, text)),
       commandsOf(best.variant));
-    return card;
   }
 
   function idealCard({ best, ideal }) {
@@ -96,11 +103,12 @@
         "Writes matrix.toml and the recipe; then build it."))] : [commandsOf(ideal.variant)]))];
   }
 
-  function noneCard(found) {
+  function noneCard(found, forWhat) {
     const reasons = [...new Set(found.answers.flatMap((it) => it.gaps))];
     return el("section", { class: "card none", "aria-labelledby": "h-best" },
       el("h2", { id: "h-best" }, "No build runs on this machine"),
       el("p", { class: "name", id: "best" }, "none"),
+      forWhat,
       ...(reasons.length ? [el("p", {}, "What is missing:"), list("ul", reasons)] : []));
   }
 
@@ -123,7 +131,7 @@
     return parts;
   }
 
-  function showAnswer(found) {
+  function showAnswer(found, forWhat) {
     const { best, ideal, answers, forAll, remarks } = found;
     const waits = answers.map((it) => it.waitsForDriver).filter(Boolean);
     const notes = [...new Set(waits.map((it) => `${it.variant.id} needs a newer driver: ${it.obstacles[0].text}.`))];
@@ -134,7 +142,7 @@
     if (best) notes.push(...new Set(answers.flatMap((it) => it.gaps)));
     notes.push(...remarks.map((text) => `${text}.`));
     answer.replaceChildren(
-      best ? bestCard(found) : noneCard(found),
+      best ? bestCard(found, forWhat) : noneCard(found, forWhat),
       ...idealCard(found),
       ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, text)))] : []),
       ...answers.flatMap((one) => details(one, answers.length === 1)),
@@ -157,7 +165,7 @@
     const head = ["CPU", "Instruction set", "Best build"].map((text) => el("th", { scope: "col" }, text));
     answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-best" },
       el("h2", { id: "h-best" }, "Which CPU? The build depends on it"),
-      el("div", { class: "scroll", role: "region", "aria-labelledby": "h-best", tabindex: "0" },
+      el("div", { class: "scroll", role: "group", "aria-labelledby": "h-best", tabindex: "0" },
         el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)))));
     mark();
     say("Name the CPU: the build depends on it.");
@@ -216,7 +224,7 @@
 
   function show() {
     const values = fields();
-    const { machine, isPartial, problems } = reader.machineOf(values);
+    const { machine, isPartial, problems, says } = reader.machineOf(values);
     for (const name of names) {
       document.getElementById(`${name}-wrong`).textContent = problems[name].join(" ");
       form.elements[name].setAttribute("aria-invalid", String(problems[name].length > 0));
@@ -231,7 +239,7 @@
       showByIsa(machine);
     } else {
       const found = rules.recommend(machine);
-      showAnswer(found);
+      showAnswer(found, understood(machine, says));
       if (found.best) document.title = `${found.best.variant.id}: which PyTorch build is mine?`;
     }
   }

@@ -6,54 +6,25 @@ import json
 import os
 import resource
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from conftest import PROJECT, Project, copied_project
-from playwright.sync_api import Browser, Page, sync_playwright
+from page_browser import Opened, violations
+from playwright.sync_api import Browser, Page
 from sample_fleet import LAST, SampleFleet, believable, grown, large_ledger
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results.ledger import Published
 
-AXE: Final = Path(os.environ["AXE"])
-FLAGS: Final = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 HOSTILE: Final = (
     "</script></pre><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
     "<svg onload='window.ran = 3'>{{ 7 * 7 }}\x1b]0;title\x07\u202e'\"--></title>"
 )
 WIDTHS: Final = (360, 1110, 1500)
 """A phone, the narrowest screen that shows the table as one, a wide screen."""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        it = playwright.chromium.launch(
-            executable_path=os.environ["BROWSER"], args=list(FLAGS), headless=True
-        )
-        yield it
-        it.close()
-
-
-class Opened:
-    """A page with everything that the console said, and every request that it made."""
-
-    def __init__(self, browser: Browser, path: Path, **options: Any) -> None:
-        self.context = browser.new_context(**options)
-        self.page: Page = self.context.new_page()
-        self.messages: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.messages.append(message.text))
-        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
 
 
 @pytest.fixture(scope="session")
@@ -132,13 +103,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     page.locator(".past button").first.click()
     for details in page.locator("details").all():
         details.evaluate("each => each.open = true")
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run()")
-    assert [
-        (each["id"], [(node["target"], node["failureSummary"]) for node in each["nodes"][:3]])
-        for each in found["violations"]
-    ] == []
-    assert len(found["passes"]) > 20
+    assert violations(page) == []
 
 
 def shown(page: Page) -> list[str]:

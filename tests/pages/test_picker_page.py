@@ -1,0 +1,454 @@
+"""The picker in a real browser: `nox -s pages` runs these tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import picker_machines
+import pytest
+from conftest import PROJECT, WHOLE
+from page_browser import Opened, violations
+from playwright.sync_api import Browser, Page
+
+from build_pytorch.base import paths
+from build_pytorch.generate import picker
+from build_pytorch.hardware import saved_machines
+from build_pytorch.matrix import matrix_reader
+
+FLEET: Final = matrix_reader.parse(WHOLE)
+HOSTILE: Final = "</script><script>window.ran=1</script><img src=x onerror='window.ran=2'>\"`"
+WIDTHS: Final = (360, 768, 1440)
+DRAWN: Final = 220
+
+TABLE: Final = """\
+Sun Nov 22 09:00:00 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.163.01             Driver Version: 550.163.01     CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+|=========================================+========================+======================|
+|   0  NVIDIA GeForce RTX 4090        Off |   00000000:01:00.0 Off |                  N/A |
+| 30%   41C    P8             23W /  450W |     315MiB /  24564MiB |      0%      Default |
++-----------------------------------------+------------------------+----------------------+
+|   1  NVIDIA GeForce RTX 3090        Off |   00000000:02:00.0 Off |                  N/A |
+|  0%   38C    P8             18W /  350W |       2MiB /  24576MiB |      0%      Default |
++-----------------------------------------+------------------------+----------------------+
+
++-----------------------------------------------------------------------------------------+
+| Processes:                                                                              |
+|  GPU   GI   CI        PID   Type   Process name                              GPU Memory |
+|=========================================================================================|
+|    0   N/A  N/A      2211      G   /usr/lib/xorg/Xorg                            121MiB |
++-----------------------------------------------------------------------------------------+
+"""
+WINDOWS: Final = """\
+| NVIDIA-SMI 560.35.02              Driver Version: 560.94         CUDA Version: 12.6     |
+|   0  NVIDIA GeForce RTX 4070        On  |   00000000:01:00.0  On |                  N/A |
+"""
+MIG: Final = """\
+GPU 0: NVIDIA A100-PCIE-40GB (UUID: GPU-00000000-0000-0000-0000-000000000000)
+  MIG 3g.20gb     Device  0: (UUID: MIG-00000000-0000-0000-0000-000000000000)
+  MIG 3g.20gb     Device  1: (UUID: MIG-00000000-0000-0000-0000-000000000001)
+"""
+QUERY: Final = """\
+==============NVSMI LOG==============
+
+Driver Version                            : 580.95.05
+CUDA Version                              : 13.0
+
+Attached GPUs                             : 2
+GPU 00000000:01:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    Product Brand                         : NVIDIA
+GPU 00000000:02:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+"""
+CSV: Final = """\
+index, name, compute_cap, driver_version
+0, NVIDIA L40S, 8.9, 570.172.08
+1, NVIDIA Next, 13.0, 570.172.08
+"""
+LSCPU: Final = """\
+Architecture:             x86_64
+Model name:               Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz
+Flags:                    fpu sse2 avx f16c fma avx2 avx512f avx512dq avx512bw avx512vl avx512_vnni
+"""
+CPUINFO: Final = """\
+processor\t: 0
+BogoMIPS\t: 2000.00
+Features\t: fp asimd evtstrm fphp asimdhp asimddp sve sve2
+CPU implementer\t: 0x41
+
+processor\t: 1
+Features\t: fp asimd evtstrm fphp asimdhp asimddp
+CPU implementer\t: 0x41
+"""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the whole matrix."""
+    path = tmp_path_factory.mktemp("site") / "index.html"
+    path.write_text(picker.page(FLEET))
+    return path
+
+
+@pytest.fixture
+def opened(browser: Browser, site: Path) -> Opened:
+    return Opened(browser, site)
+
+
+def shown(page: Page, name: str) -> str:
+    """The text of an element of the answer; empty if there is none."""
+    found = page.locator(f"#{name}")
+    return (found.text_content() or "") if found.count() else ""
+
+
+def values(page: Page) -> dict[str, str]:
+    return {name: page.input_value(f"#{name}") for name in ("gpu", "cpu", "driver")}
+
+
+def test_the_rules_decide_as_recommend_on_more_than_200_machines(opened: Opened) -> None:
+    machines = {**picker_machines.saved(), **picker_machines.drawn(DRAWN)}
+    wanted = {
+        name: json.loads(json.dumps(picker_machines.recommended(FLEET, machine)))
+        for name, machine in machines.items()
+    }
+    given = [picker_machines.facts(machine) for machine in machines.values()]
+    decide = picker_machines.DECIDE.strip()
+    found = opened.page.evaluate(f"([facts, machines]) => ({decide})(facts, machines)",
+        [picker.data(FLEET), given],
+    )  # fmt: skip
+    wrong = {
+        name: (mine, wanted[name])
+        for name, mine in zip(machines, found, strict=True)
+        if mine != wanted[name]
+    }
+    print(f"{len(machines) - len(wrong)} of {len(machines)} machines agree")
+    assert wrong == {}
+    assert len(machines) >= 200
+
+
+def test_the_page_shows_for_a_pasted_machine_what_recommend_says(
+    browser: Browser, site: Path
+) -> None:
+    """Through the form, and again from the address alone."""
+    machines = {**picker_machines.saved(), **picker_machines.drawn(DRAWN)}
+    first, second = Opened(browser, site).page, Opened(browser, site).page
+    wrong = {}
+    for name, machine in machines.items():
+        if not machine.cpu.flags:  # the page asks for the CPU then
+            continue
+        wanted = picker_machines.recommended(FLEET, machine)
+        best, ideal = wanted["best"], wanted["ideal"]
+        expected = (
+            best["variant"] if best else "none",
+            f"Why: {best['reason']}." if best else "",
+            ideal["variant"] if ideal and (best is None or best != ideal) else "",
+        )
+        if best and ideal and best["variant"] == ideal["variant"]:
+            expected = (*expected[:2], "")
+        text = saved_machines.text_of(machine)
+        first.evaluate("text => { const area = document.getElementById('paste'); area.value = text;"
+            "area.dispatchEvent(new Event('input', { bubbles: true })); }", text)  # fmt: skip
+        second.goto(first.url)
+        for page in (first, second):
+            got = tuple(shown(page, each) for each in ("best", "reason", "ideal"))
+            if got != expected:
+                wrong[name] = (page.url, got, expected)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "driver", "best"),
+    [
+        ("rtx4090", "zen4", "580.95.05", "cuda13_0/sm89-avx512bf16"),
+        ("4090", "Zen 4", "550", "cuda12_8/sm89-avx512bf16"),
+        ("RTX 4090 Laptop", "Ryzen 9 7945HX", "580.95.05", "cuda13_0/sm89-avx512bf16"),
+        ("GB10", "DGX Spark", "580.95.05", "cuda13_0/sm121-armv9"),
+        ("L40S", "Intel(R) Xeon(R) Gold 6248", "580.95.05", "cuda13_0/sm89-avx512vnni"),
+        ("2x RTX 3090, RTX 4090", "avx2", "v580.95.05", "cuda13_0/sm86-avx2"),
+        ("8.6", "AVX2", "NVIDIA driver 580.95.05", "cuda13_0/sm86-avx2"),
+        ("none", "haswell", "", "cuda13_0/cpu-avx2"),
+        ("", "haswell", "", "cuda13_0/cpu-avx2"),
+        ("RX 7900 XTX", "zen3", "", "cuda13_0/cpu-avx2"),
+        ("RTX 4070", "zen3", "560.94 CUDA 12.6 WSL", "cuda12_8/sm89-avx2"),
+        ("A100", "flags : fpu sse2 avx avx2 fma f16c", "580.95.05", "cuda13_0/sm80-avx2"),
+        ("GTX 1080", "core i7-3770", "580.95.05", "cuda12_8/sm61-avx"),
+        ("none", "nehalem", "", "none"),
+    ],
+)
+def test_what_a_person_types_is_understood(
+    opened: Opened, gpu: str, cpu: str, driver: str, best: str
+) -> None:
+    page = opened.page
+    for name, text in (("gpu", gpu), ("cpu", cpu), ("driver", driver)):
+        page.fill(f"#{name}", text)
+    assert shown(page, "best") == best
+    page.locator("#driver").blur()
+    page.reload()
+    assert shown(page, "best") == best
+    assert opened.messages == []
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "cpu", "driver"),
+    [
+        (TABLE, "NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 3090", "", "550.163.01 CUDA 12.4"),
+        (WINDOWS, "NVIDIA GeForce RTX 4070", "", "560.94 CUDA 12.6 WSL2"),
+        (MIG, "NVIDIA A100-PCIE-40GB MIG 3g.20gb", "", ""),
+        (QUERY, "2x NVIDIA H100 80GB HBM3", "", "580.95.05 CUDA 13.0"),
+        (CSV, "NVIDIA L40S, NVIDIA Next [13.0]", "", "570.172.08"),
+        (CSV.split("\n", 1)[1], "NVIDIA L40S", "", "570.172.08"),
+        ("NVIDIA L4, 535.183.01", "NVIDIA L4", "", "535.183.01"),
+        (LSCPU, "", "Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", ""),
+        (CPUINFO, "", "armv8_2", ""),
+        (f"{TABLE}\n{LSCPU}", "NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 3090",
+            "Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "550.163.01 CUDA 12.4"),
+        ("fpu sse2 avx avx2 fma f16c", "", "avx2", ""),
+    ],
+)  # fmt: skip
+def test_what_a_person_pastes_fills_the_fields(
+    opened: Opened, text: str, gpu: str, cpu: str, driver: str
+) -> None:
+    opened.page.locator("#pasting summary").click()
+    opened.page.fill("#paste", text)
+    assert values(opened.page) == {"gpu": gpu, "cpu": cpu, "driver": driver}
+    assert shown(opened.page, "paste-wrong") == ""
+    assert opened.messages == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello", "{", '{"format": 3}', "[" * 50_000, HOSTILE, "No devices were found", "\0" * 99],
+)
+def test_other_text_is_named_and_changes_nothing(opened: Opened, text: str) -> None:
+    page = opened.page
+    page.fill("#gpu", "RTX 4090")
+    page.locator("#pasting summary").click()
+    page.fill("#paste", text)
+    assert "Nothing in this text" in shown(page, "paste-wrong")
+    assert page.input_value("#gpu") == "RTX 4090"
+    assert opened.messages == []
+
+
+def test_what_is_unknown_is_named_beside_its_field(opened: Opened) -> None:
+    page = opened.page
+    page.fill("#gpu", "RTX 9999")
+    page.fill("#cpu", "486")
+    page.fill("#driver", "new")
+    assert "unknown GPU" in shown(page, "gpu-wrong")
+    assert "unknown CPU" in shown(page, "cpu-wrong")
+    assert "not a driver version" in shown(page, "driver-wrong")
+    assert page.get_attribute("#gpu", "aria-invalid") == "true"
+    page.fill("#gpu", "RTX 409")
+    assert "Did you mean RTX 4090" in shown(page, "gpu-wrong")
+
+
+def test_without_a_cpu_the_page_asks_for_it_and_offers_each(opened: Opened) -> None:
+    page = opened.page
+    page.fill("#gpu", "RTX 4090")
+    rows = page.locator("#answer tbody tr")
+    assert rows.count() == 5
+    rows.filter(has_text="Haswell").locator("a").click()
+    assert shown(page, "best") == "cuda13_0/sm89-avx2"
+    page.fill("#cpu", "")
+    page.fill("#gpu", "GB10")
+    assert page.locator("#answer tbody tr").count() == 2
+
+
+def test_the_address_carries_the_state_and_back_returns(browser: Browser, site: Path) -> None:
+    opened = Opened(browser, site)
+    page = opened.page
+    page.goto(f"{site.as_uri()}#gpu=rtx4090&cpu=zen4&driver=550")
+    assert shown(page, "best") == "cuda12_8/sm89-avx512bf16"
+    page.fill("#driver", "580.95.05")
+    page.locator("#driver").blur()
+    assert page.url.endswith("#gpu=rtx4090&cpu=zen4&driver=580.95.05")
+    assert shown(page, "best") == "cuda13_0/sm89-avx512bf16"
+    page.locator(".examples a", has_text="DGX Spark").click()
+    assert shown(page, "best") == "cuda13_0/sm121-armv9"
+    page.go_back()
+    assert shown(page, "best") == "cuda13_0/sm89-avx512bf16"
+    page.go_back()
+    assert (page.input_value("#driver"), shown(page, "best")) == ("550", "cuda12_8/sm89-avx512bf16")
+    page.go_forward()
+    assert page.input_value("#driver") == "580.95.05"
+    page.click("button[type=reset]")
+    assert values(page) == {"gpu": "", "cpu": "", "driver": ""}
+    assert page.locator("#answer *").count() == 0
+    assert opened.messages == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"gpu={HOSTILE}&cpu={HOSTILE}&driver={HOSTILE}",
+        f"gpu={HOSTILE} [8.9]&cpu=zen4&driver=580.95.05",
+        f"gpu=other: {HOSTILE}&cpu=zen4",
+        "gpu=%ff%00%E2%80%A8&cpu=__proto__&driver=constructor",
+        "gpu=__proto__&cpu=constructor&driver=999999999",
+        f"gpu={'9x RTX 4090, ' * 2000}&cpu=zen4",
+        "gpu=999x RTX 4090&cpu=zen4&driver=0",
+        "=&==&gpu&cpu=",
+        "gpu=RTX 4090&cpu=a-b flags: x&driver=1.2.3.4",
+    ],
+)
+def test_a_hostile_address_is_text(browser: Browser, site: Path, address: str) -> None:
+    opened = Opened(browser, site)
+    page = opened.page
+    page.goto(f"{site.as_uri()}#{address}")
+    page.wait_for_selector("form:visible")
+    assert page.evaluate("window.ran") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    assert opened.messages == []
+    assert len(opened.requests) <= 2
+
+
+def test_hostile_values_of_the_matrix_are_text(browser: Browser, tmp_path: Path) -> None:
+    text = WHOLE.replace('"RTX 40 series"', json.dumps(HOSTILE), 1)
+    text = text.replace('title = "AVX2"', f"title = {json.dumps(HOSTILE)}", 1)
+    path = tmp_path / "index.html"
+    path.write_text(picker.page(matrix_reader.parse(text)))
+    opened = Opened(browser, path)
+    page = opened.page
+    page.fill("#gpu", "RTX 4090")
+    page.fill("#cpu", "avx2")
+    assert HOSTILE in shown(page, "reason")
+    assert page.locator("td a", has_text=HOSTILE).count() > 0
+    assert page.locator("img").count() == 0
+    assert page.evaluate("window.ran") is None
+    assert opened.messages == []
+    assert opened.requests == [path.as_uri()]
+
+
+def test_the_map_is_moved_through_with_the_keys_and_leads_to_answers(opened: Opened) -> None:
+    page = opened.page
+    cell = page.locator(".map a[tabindex='0']").first
+    cell.focus()
+    name = cell.get_attribute("data-name")
+    tip = page.locator(".map a:focus .tip")
+    assert name
+    assert name in (tip.text_content() or "")
+    box = tip.bounding_box()
+    assert box
+    assert box["height"] > 20
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    focused = page.locator(".map a:focus")
+    assert focused.get_attribute("data-name") == "cuda13_0/sm120-avx2"
+    assert page.locator(".map a[tabindex='0']").count() == len(FLEET.releases)
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert shown(page, "best") == "cuda13_0/sm120-avx2"
+    chosen = page.locator(".map a[aria-current]")
+    assert chosen.get_attribute("data-name") == "cuda13_0/sm120-avx2"
+
+
+def test_the_whole_page_works_with_the_keyboard_alone(opened: Opened) -> None:
+    page = opened.page
+    keys = page.keyboard
+    keys.press("Tab")
+    assert page.locator(":focus").text_content() == "Skip to the content"
+    keys.press("Enter")
+    keys.press("Tab")
+    assert page.locator(":focus").get_attribute("id") == "gpu"
+    keys.type("rtx 4090")
+    keys.press("Tab")
+    keys.type("ryzen 9 7950x")
+    keys.press("Tab")
+    keys.type("580.95.05")
+    keys.press("Enter")
+    assert shown(page, "best") == "cuda13_0/sm89-avx512bf16"
+    assert page.url.endswith("#gpu=rtx+4090&cpu=ryzen+9+7950x&driver=580.95.05")
+    seen = []
+    for _ in range(40):
+        keys.press("Tab")
+        seen.append(page.evaluate("document.activeElement.outerHTML.slice(0, 60)"))
+        if "Copy: Install" in seen[-1]:
+            break
+    assert "Copy: Install" in seen[-1]
+    keys.press("Enter")
+    assert page.locator(":focus").text_content() == "Copied"
+    assert opened.messages == []
+
+
+STATES: Final = (
+    "",
+    "#gpu=RTX+4090",
+    "#gpu=RTX+9999&cpu=486&driver=new",
+    "#gpu=rtx4090&cpu=zen4&driver=550",
+    "#gpu=RTX+3090,+RTX+5090,+V100&cpu=zen3&driver=580",
+    "#gpu=none&cpu=nehalem",
+)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
+    browser: Browser, site: Path, width: int, mode: str
+) -> None:
+    options = {"viewport": {"width": width, "height": 900}, "color_scheme": mode}
+    opened = Opened(browser, site, **options, bypass_csp=True)
+    page = opened.page
+    for state in STATES:
+        page.goto(f"{site.as_uri()}{state}")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        for details in page.locator("details").all():
+            details.evaluate("each => each.open = true")
+        assert violations(page) == [], state
+        page.locator(".map a").nth(8).focus()
+    assert violations(page) == []
+
+
+def test_without_scripts_the_tables_are_there(browser: Browser, site: Path) -> None:
+    opened = Opened(browser, site, java_script_enabled=False)
+    page = opened.page
+    assert page.locator(".no-script").is_visible()
+    assert not page.locator("form").is_visible()
+    assert page.locator(".map").count() == len(FLEET.releases)
+    cell = page.locator(".map td.listed a").first
+    assert cell.get_attribute("tabindex") is None
+    cell.focus()
+    assert "cuda13_0/" in (page.locator(".map a:focus .tip").text_content() or "")
+    assert page.locator(".cpus tbody tr").count() == 8
+    assert opened.messages == []
+    assert opened.requests == [site.as_uri()]
+
+
+def test_the_page_is_usable_soon_and_an_answer_takes_no_time(opened: Opened, site: Path) -> None:
+    session = opened.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+
+    def used() -> float:
+        """Seconds of CPU of the page's thread: unlike a clock, other work does not slow it."""
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "ThreadTime")
+
+    start = used()
+    opened.page.goto(f"{site.as_uri()}#gpu=rtx4090&cpu=zen4&driver=550")
+    opened.page.reload(wait_until="domcontentloaded")
+    usable = used() - start
+    start = used()
+    opened.page.fill("#driver", "580.95.05")
+    answered = used() - start
+    print(f"{site.stat().st_size >> 10} KiB; usable after {usable:.2f} s of CPU, "
+          f"an answer takes {answered:.2f} s")  # fmt: skip
+    assert site.stat().st_size < 400 << 10
+    assert usable < 2
+    assert answered < 1
+
+
+def test_the_picture_in_the_docs_is_small(browser: Browser) -> None:
+    picture = PROJECT / "docs/images/picker.png"
+    if os.environ.get("WRITE_PICTURES"):
+        opened = Opened(browser, PROJECT / paths.PICKER, viewport={"width": 1100, "height": 760})
+        opened.page.goto(f"{(PROJECT / paths.PICKER).as_uri()}#gpu=RTX+4090&cpu=Zen+4&driver=550")
+        opened.page.screenshot(path=picture)
+    assert 10_000 < picture.stat().st_size < 200_000

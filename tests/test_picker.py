@@ -1,0 +1,197 @@
+"""The picker: its facts, its rules without a browser, and `invoke pages`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import archspec.cpu
+import picker_machines
+import pytest
+from conftest import ONE, PROJECT, WHOLE, Project
+
+from build_pytorch.base import paths
+from build_pytorch.generate import pages, picker, picker_tables
+from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.model import Matrix
+
+KNOWN = known_hardware.load()
+FLEET = matrix_reader.parse(WHOLE)
+HOSTILE = "</script><script>window.ran=1</script><img src=x onerror='ran=2'>\"`{{ 7*7 }}"
+
+
+def decided(fleet: Matrix, machines: dict[str, Machine], folder: Path) -> dict[str, Any]:
+    """What the rules of the page decide, asked with Node."""
+    if shutil.which("node") is None:
+        pytest.skip("Node is not installed; `nox -s pages` asks the same in a browser")
+    script = folder / "ask.js"
+    script.write_text(picker_machines.program(picker.data(fleet), list(machines.values())))
+    done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
+    return dict(zip(machines, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("matrix", ["whole", "one", "all-lines"])
+def test_the_rules_of_the_page_decide_as_recommend(matrix: str, tmp_path: Path) -> None:
+    example = (PROJECT / "examples/all-lines/matrix.toml").read_text()
+    fleet = matrix_reader.parse({"whole": WHOLE, "one": ONE, "all-lines": example}[matrix])
+    machines = picker_machines.drawn(40, seed=len(matrix)) if matrix != "whole" else {}
+    machines |= picker_machines.saved()
+    found = decided(fleet, machines, tmp_path)
+    wrong = {
+        name: (found[name], wanted)
+        for name, machine in machines.items()
+        if found[name] != (wanted := picker_machines.recommended(fleet, machine))
+    }
+    assert wrong == {}
+
+
+def test_each_offered_product_is_known_by_its_name() -> None:
+    for key, gpu in KNOWN.gpu.items():
+        assert gpu.offered, key
+        for name in gpu.offered:
+            found = KNOWN.gpu_named(name)
+            assert found is not None, name
+            assert found[0] == key, name
+
+
+@pytest.mark.parametrize("key", KNOWN.processor)
+def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
+    processor = KNOWN.processor[key]
+    assert bool(processor.isa) is not bool(processor.flags)
+    if processor.isa:
+        assert KNOWN.cpu[processor.isa].platform == processor.platform
+    if not processor.archspec:
+        return
+    features = archspec.cpu.TARGETS[processor.archspec].features
+    isas = [
+        name
+        for name, isa in KNOWN.cpu.items()
+        if isa.platform == processor.platform and isa.cpuinfo and set(isa.cpuinfo) <= set(features)
+    ]
+    assert max(isas, key=lambda name: KNOWN.cpu[name].level, default=None) == processor.isa
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("zen4", "zen4"),
+        ("Zen 2", "zen3"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "zen4"),
+        ("AMD Ryzen 7 7735HS with Radeon Graphics", "zen3"),
+        ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "zen4"),
+        ("Ryzen 7 5800X3D", "zen3"),
+        ("AMD Ryzen Threadripper PRO 5995WX 64-Cores", "zen3"),
+        ("AMD EPYC 7763 64-Core Processor", "zen3"),
+        ("AMD EPYC 9654 96-Core Processor", "zen4"),
+        ("AMD EPYC 9755", "zen5"),
+        ("AMD FX(tm)-8350 Eight-Core Processor", "piledriver"),
+        ("Intel(R) Core(TM) i7-3770 CPU @ 3.40GHz", "sandybridge"),
+        ("Intel(R) Core(TM) i7-8700K CPU @ 3.70GHz", "skylake"),
+        ("11th Gen Intel(R) Core(TM) i7-1165G7 @ 2.80GHz", "icelake"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "alderlake"),
+        ("Intel(R) Core(TM) Ultra 9 285K", "alderlake"),
+        ("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "haswell"),
+        ("Intel(R) Xeon(R) CPU E5-2670 v2 @ 2.50GHz", "sandybridge"),
+        ("Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", "skylake_sp"),
+        ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "cascadelake"),
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "icelake"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "sapphirerapids"),
+        ("Graviton3", "neoverse_v1"),
+        ("Neoverse-N1", "neoverse_n1"),
+        ("Grace", "neoverse_v2"),
+        ("Apple M2 Max", "apple"),
+    ],
+)
+def test_a_cpu_is_known_by_its_name(name: str, key: str) -> None:
+    assert KNOWN.processor_named(name) is KNOWN.processor[key]
+
+
+@pytest.mark.parametrize("name", ["", "ryzen", "core i7", "486", "x" * 10_000, "zen9000"])
+def test_another_cpu_is_unknown(name: str) -> None:
+    assert KNOWN.processor_named(name) is None
+
+
+def test_recommend_takes_a_generation_for_an_isa(project: Project) -> None:
+    by_name = project.invoke("recommend", "--gpu", "RTX 4090", "--cpu", "zen4", "--json")
+    by_isa = project.invoke("recommend", "--gpu", "RTX 4090", "--cpu", "avx512bf16", "--json")
+    first, second = json.loads(by_name.stdout), json.loads(by_isa.stdout)
+    assert first["best"] == second["best"]
+    none = project.invoke("recommend", "--gpu", "none", "--cpu", "a64fx")
+    assert none.returncode == 2  # "none" is no GPU of recommend
+    old = project.invoke("recommend", "--cpu", "nehalem")
+    assert (old.returncode, "lowest, avx2, needs avx2" in old.stdout) == (1, True)
+
+
+def test_the_page_loads_nothing_and_has_a_strict_policy() -> None:
+    page = picker.page(FLEET)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    assert policy[1].startswith("default-src &#39;none&#39;; style-src &#39;sha256-")
+    assert "unsafe" not in policy[1]
+    assert not re.search(r"<link[^>]*href=\"(?!data:)|<script[^>]*src=|<img|@import|url\(", page)
+    assert not re.search(r"<[a-z][^>]* (on[a-z]+|style)=", page)
+
+
+def test_values_of_the_matrix_are_text(project: Project) -> None:
+    project.edit("matrix.toml", '"Blackwell"', json.dumps(HOSTILE))
+    project.edit("matrix.toml", '"RTX 40 series"', json.dumps(HOSTILE))
+    project.edit("matrix.toml", 'title = "AVX2"', f"title = {json.dumps(HOSTILE)}")
+    assert project.invoke("pages").returncode == 0
+    page = (project.root / paths.PICKER).read_text()
+    assert len(re.findall("<script", page)) == 2
+    assert "<img" not in page
+    found = re.search(r'(?s)<script type="application/json" id="facts">(.*?)</script>', page)
+    assert found
+    assert json.loads(found[1])["cpus"]["avx2"]["title"] == HOSTILE
+
+
+def test_data_cannot_end_its_element() -> None:
+    value = {"a": f"{HOSTILE}<!--]]>\u2028\u2029&amp;\x00"}
+    text = str(pages.data(value))
+    assert not re.search("[<>&\u2028\u2029\x00]", text)
+    assert json.loads(text) == value
+
+
+def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
+    for name in FLEET.releases:
+        table = picker_tables.ReleaseMap(FLEET, name).table()
+        cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
+        for variant in FLEET.of_release(name):
+            state = "impossible" if variant.impossible else "listed"
+            assert cells[variant.id].state == state
+        listed = [cell for cell in cells.values() if cell.state == "listed"]
+        assert len(listed) == sum(not v.impossible for v in FLEET.of_release(name))
+        assert {cell.state for cell in cells.values()} <= picker_tables.STATES.keys()
+    table = picker_tables.ReleaseMap(FLEET, "cuda13_0").table()
+    cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
+    assert cells["cuda13_0/sm90-armv9"].state == "addable"
+    assert cells["cuda13_0/sm90-armv9"].text.endswith("invoke add cuda13_0/sm90-armv9")
+    assert cells["cuda13_0/sm61-avx2"].state == "never"
+
+
+def test_pages_writes_the_page_and_keeps_an_edit(project: Project) -> None:
+    path = project.root / paths.PICKER
+    path.unlink(missing_ok=True)
+    assert project.invoke("pages").returncode == 0
+    text = path.read_text()
+    again = project.invoke("pages")
+    assert (again.returncode, "unchanged" in again.stderr) == (0, True)
+    path.write_text(text.replace("Which PyTorch", "What PyTorch"))
+    refused = project.invoke("pages")
+    assert (refused.returncode, "edited by hand" in refused.stderr) == (1, True)
+    assert path.read_text() != text
+    assert project.invoke("pages", "--force").returncode == 0
+    assert path.read_text() == text
+
+
+def test_a_page_that_is_out_of_date_is_a_finding(project: Project) -> None:
+    assert project.invoke("pages").returncode == 0
+    path = project.root / paths.PICKER
+    path.write_text(path.read_text().replace("Which PyTorch", "What PyTorch"))
+    done = project.invoke("verify", "--only", "generated-docs")
+    assert (done.returncode, paths.PICKER in done.stdout) == (1, True)
