@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:a0071ac24486bb22321731937d836975a4593713202391ac447d053a12b3ed62
+# Digest of this file, with zeros in place of it: sha256:191ad0499ac91b5c66369c8747f69be195bd056a7444cf471090cea2660fa285
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -351,6 +351,132 @@ let
     ];
   };
 
+  nixpkgs_nightly_gpu_aarch64_linux = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      (final: prev: { cudaPackages = final.cudaPackages_13; })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0.dev20251015";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "6fc0ad22f0a07b6f38d138861c56a765d5a9bb02";
+                hash = "";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
+  nixpkgs_nightly_gpu_aarch64_linux_2 = import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # Four of its packages are those of barstoolbluz/build-cudatoolkit, or of a local checkout
+      # of it in the environment variable CUDA_TOOLKIT_REPO. Such a build is not for publishing.
+      (final: prev:
+        let
+          cuda = final.cudaPackages_13;
+          local = builtins.getEnv "CUDA_TOOLKIT_REPO";
+          fetched = builtins.fetchTarball {
+            url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
+            sha256 = "";
+          };
+          repository =
+            if local == "" then fetched
+            else if builtins.substring 0 1 local == "/" then /. + local
+            else throw "CUDA_TOOLKIT_REPO: ${local} is not an absolute path";
+          files = repository + "/.flox/pkgs";
+          # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
+          call = final.newScope { cudaPackages = cuda; };
+        in {
+          cudaPackages = cuda.overrideScope (_: cprev: {
+            cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
+            cudnn = call (files + "/cudnn-13_0.nix") { };
+            nccl = call (files + "/nccl-13_0.nix") { };
+            libcusparse_lt = call (files + "/libcusparse_lt-13_0.nix") { };
+          });
+        })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0.dev20251015";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "6fc0ad22f0a07b6f38d138861c56a765d5a9bb02";
+                hash = "";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  };
+
   variants = {
     "pytorch-python313-cuda13_0-sm120-avx2" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
     "pytorch-python313-cuda13_0-sm120-avx512" = import ./.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0_gpu_x86_64_linux; };
@@ -445,6 +571,8 @@ let
     "pytorch-python313-torch28-cpu-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_x86_64_linux; };
     "pytorch-python313-torch28-cpu-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
     "pytorch-python313-torch28-cpu-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-torch28-cpu-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8_cpu_only_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm121-armv9-nightly" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly.nix { nixpkgs_pinned = nixpkgs_nightly_gpu_aarch64_linux; };
+    "pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper" = import ./releases/nightly/.flox/pkgs/pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper.nix { nixpkgs_pinned = nixpkgs_nightly_gpu_aarch64_linux_2; };
   };
 
   impossible = {
@@ -501,6 +629,8 @@ let
     "seed-cuda12_8-aarch64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
     "seed-cuda12_8-aarch64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
     "seed-cuda12_8-aarch64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-armv9"; nixpkgs = nixpkgs_cuda12_8_gpu_aarch64_linux; };
+    "seed-nightly-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9-nightly"; nixpkgs = nixpkgs_nightly_gpu_aarch64_linux; };
+    "seed-nightly-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9-nightly"; nixpkgs = nixpkgs_nightly_gpu_aarch64_linux; };
   };
 
   seedsOf = {
@@ -605,6 +735,7 @@ let
     "pytorch-python313-torch28-cpu-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" ];
     "pytorch-python313-torch28-cpu-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" ];
     "pytorch-python313-torch28-cpu-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" ];
+    "pytorch-python313-cuda13_0-sm121-armv9-nightly" = [ "seed-nightly-aarch64-linux-armv9" "seed-nightly-aarch64-linux-sm121" ];
   };
 in
 if share

@@ -7,6 +7,7 @@ imported on the path of every command.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 
 def digits(version: str) -> str:
@@ -31,3 +32,18 @@ def numbers(version: str) -> tuple[int, ...]:
     """
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
+
+
+_ENDING: Final = re.compile(r"[0-9.]*[0-9](?:\.dev([0-9]{1,9})|rc([0-9]{1,9}))?")
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return a key that sorts versions as PEP 440 does: 2.11.0.dev20251222, 2.11.0rc1, 2.11.
+
+    Missing numbers are 0. A text from outside that begins with no number sorts first.
+    """
+    major, minor, patch = (*numbers(version)[:3], 0, 0, 0)[:3]
+    found = _ENDING.match(version)
+    dev, candidate = found.groups() if found else (None, None)
+    stage = (0, int(dev)) if dev else (1, int(candidate)) if candidate else (2, 0)
+    return (major, minor, patch, *stage)

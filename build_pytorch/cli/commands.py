@@ -79,7 +79,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
 
     own_matrix: ClassVar[bool] = True
     only: Annotated[
-        _Words, "SOURCE", "only this source (torch, nixpkgs, patch); may be repeated"
+        _Words, "SOURCE", "only this source (torch, cuda-packages, nixpkgs, patch); may be repeated"
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False

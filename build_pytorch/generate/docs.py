@@ -185,7 +185,7 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     variants = matrix.of_release(name)
     cuda = f"on CUDA {release.cuda.version}" if release.cuda else "without CUDA"
     impossible = sum(variant.impossible is not None for variant in variants)
-    by_pair = {(v.gpu_key, v.cpu_key): v for v in variants}
+    by_pair = {(v.gpu_key, v.cpu_key): v for v in variants if not v.is_wrapper}
     cpus = list(dict.fromkeys(v.cpu_key for v in variants))
     gpus = list(dict.fromkeys(v.gpu_key for v in variants if v.gpu_key))
     by_capability = sorted(gpus, key=lambda key: numbers(matrix.gpus[key].capability))

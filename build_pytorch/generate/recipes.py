@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.matrix.field_types import CONTROL
+from build_pytorch.matrix.model import CUDA_PACKAGES
 from build_pytorch.matrix.seeds import seeds_of
 from build_pytorch.nix import quoting
 
@@ -47,7 +48,10 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
     variants: list[tuple[Variant, str | None]] = []
     manual = matrix.manual
     for variant in matrix.variants:
-        if variant.path in manual:  # a hand-written recipe may import another nixpkgs, or in no way
+        copied = variant.packages_from and variant.packages_from.is_copied
+        # A hand-written recipe may import another nixpkgs, or in no way; one with copies of
+        # files beside it has a relative path in its import.
+        if variant.path in manual or copied:
             variants.append((variant, None))
             continue
         text = shared_import(rendered[variant.path])
@@ -132,7 +136,12 @@ def _environment(*, is_page: bool) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.globals |= {"stamp": lambda: Markup(digest.PLACEHOLDER), "hardware": hardware}
+    environment.globals |= {
+        "stamp": lambda: Markup(digest.PLACEHOLDER),
+        "hardware": hardware,
+        "relative": lambda base, path: os.path.relpath(path, base),
+        "cuda_packages": CUDA_PACKAGES,
+    }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))
     for key, quote in _QUOTES.items():
         environment.filters[key] = lambda value, quote=quote: Markup(quote(str(value)))

@@ -234,7 +234,8 @@ class _Space:
         ours = Version(variant.release.torch.version)
         for name, release in self.releases.items():
             cuda = release.cuda
-            if Version(release.torch.version) <= ours or cuda is None:
+            is_older = Version(release.torch.version) <= ours or release.torch.is_nightly
+            if is_older or cuda is None:
                 continue
             if variant.gpu and not compiles(cuda, variant.gpu):
                 arch = variant.gpu.arch_list
@@ -317,8 +318,12 @@ def several_key(capabilities: Sequence[str]) -> str:
 
 
 def newest(matrix: Matrix) -> str:
-    """Return the first release with CUDA of the newest PyTorch, or the first one without any."""
-    releases = matrix.releases
+    """Return the first release with CUDA of the newest PyTorch, or the first one without any.
+
+    A nightly counts only if there is nothing else.
+    """
+    releases = {k: it for k, it in matrix.releases.items() if not it.torch.is_nightly}
+    releases = releases or matrix.releases
     with_cuda = [name for name, release in releases.items() if release.cuda] or list(releases)
     return max(with_cuda, key=lambda name: Version(releases[name].torch.version))
 

@@ -85,18 +85,21 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     for_all: Variant | None
 
 
-def preference(variant: Variant) -> tuple[bool, Version, Version, bool, int]:
+def preference(variant: Variant) -> tuple[bool, bool, Version, Version, bool, int, bool]:
     """Return the rank of a variant among those that run; the highest is recommended.
 
-    GPU code ranks above none; then the newest PyTorch; then the highest capability, which is the
-    GPU's own or the nearest below; then a build for one GPU alone; then the level of the ISA.
+    GPU code ranks above none; then a release above a nightly; then the newest PyTorch; then the
+    highest capability, which is the GPU's own or the nearest below; then a build for one GPU
+    alone; then the level of the ISA; then the CUDA packages of the pin.
     """
     return (
         variant.gpu is not None,
+        not variant.release.torch.is_nightly,
         Version(variant.release.torch.version),
         Version(variant.gpu.capability if variant.gpu else "0"),
         variant.gpu is None or variant.gpu.is_single,
         variant.cpu.level,
+        not variant.is_wrapper,
     )
 
 

@@ -42,12 +42,18 @@ Fix = Literal[
 Basis = Literal["measured", "extrapolated", "assumed"]
 
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)", _NAME)]
+NameEnd = Annotated[str, like("(-[a-z0-9][a-z0-9_-]*)?", "- and a word such as -nightly", _NAME)]
 Name = Annotated[str, like("[a-z0-9][a-z0-9_-]*", "a-z, 0-9, _ and - (a dot breaks Flox)", _NAME)]
 NixName = Annotated[str, like("[a-zA-Z_][a-zA-Z0-9_]*", "a Nix identifier such as cudaPackages_13")]
+NoText = Annotated[str, like(f"[^{CONTROL}]*", "one line of text, or empty")]
 Text = Annotated[str, like(f"[^{CONTROL}]+", "one line of text")]
 Origin = Annotated[str, like(f"[^{CONTROL}]+", "one line that names the source of a fact")]
 _RELEASE: Final = r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}(rc[0-9]{1,3})?"
 Version = Annotated[str, like(_RELEASE, "a version such as 2.10.0")]
+_NIGHTLY: Final = r"[0-9]{1,4}\.[0-9]{1,4}\.0\.dev20[0-9]{6}"
+TorchVersion = Annotated[
+    str, like(f"({_RELEASE}|{_NIGHTLY})", "a version such as 2.10.0 or 2.11.0.dev20251222")
+]
 CudaVersion = Annotated[str, like(r"[0-9]{1,2}\.[0-9]", "a CUDA version such as 13.0")]
 _DRIVER: Final = r"[0-9]{3}(\.[0-9]{1,3}){1,2}"
 DriverVersion = Annotated[str, like(_DRIVER, "a driver version such as 580.65.06")]
@@ -72,6 +78,9 @@ PatchName = Annotated[
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
 Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..")]
+_COPIES: Final = "a folder below the root, without ..; a checkout elsewhere: CUDA_TOOLKIT_REPO"
+CopiesFolder = Annotated[str, like(f"({_PART}(/{_PART})*)?", _COPIES)]
+Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
 _PLACE: Final = "a file or folder below the release's folder, without .."
 PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"

@@ -15,7 +15,14 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
-from build_pytorch.matrix.model import CompanionPackage, Matrix, MatrixFile, Trail, Variant
+from build_pytorch.matrix.model import (
+    CUDA_PACKAGES_SOURCE,
+    CompanionPackage,
+    Matrix,
+    MatrixFile,
+    Trail,
+    Variant,
+)
 from build_pytorch.matrix.toml_lines import TomlLines, excess
 
 _LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand
@@ -141,14 +148,24 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
 
 
 def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
+    """Yield the hashes that are not taken yet, of pins in use and of nightlies."""
     used = dict.fromkeys(release.nixpkgs.pin for release in spec.release.values())
-    without = [key for key in used if not spec.pin[key].sha256]
-    lines = TomlLines(text if without else "")
-    for key in without:
-        trail = ("pin", key)
-        what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no sha256"
-        fix = "`invoke prefetch --only nixpkgs` adds the hash"
-        yield f"{what}: Nix cannot detect a changed tarball; {fix}"
+    unsure = "Nix cannot detect a changed tarball"
+    found: list[tuple[Trail, str, str, str]] = [
+        (("pin", key), "sha256", unsure, "nixpkgs") for key in used if not spec.pin[key].sha256
+    ]
+    for key, release in spec.release.items():
+        at: Trail = ("release", key)
+        if release.torch.is_nightly and not release.torch.hash:
+            found.append(((*at, "torch"), "hash", "no build begins", "torch"))
+        packages = release.cuda.packages_from if release.cuda else None
+        if packages and not (packages.is_copied or packages.hash):
+            trail = (*at, "cuda", "packages_from")
+            found.append((trail, "hash", "no build begins", CUDA_PACKAGES_SOURCE))
+    lines = TomlLines(text if found else "")
+    for trail, field, effect, source in found:
+        what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no {field}"
+        yield f"{what}: {effect}; `invoke prefetch --only {source}` adds the hash"
 
 
 def _named(variants: list[Variant]) -> Iterator[Variant]:
@@ -193,4 +210,7 @@ def _variants(spec: MatrixFile) -> Iterator[Variant]:
                         is_qualified=len(spec.release) > 1,
                     )
                     effects = rules.effects(variant, own, spec.patch)
-                    yield msgspec.structs.replace(variant, effects=effects)
+                    variant = msgspec.structs.replace(variant, effects=effects)
+                    yield variant
+                    if variant.cuda and variant.cuda.packages_from:
+                        yield msgspec.structs.replace(variant, is_wrapper=True)

@@ -11,12 +11,21 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import digits, numbers
+from build_pytorch.base.versions import digits, numbers, underscored
 from build_pytorch.matrix import field_types as ft
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
 
 _FLOX_FOLDER = ".flox/pkgs"
+
+CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
+"""The CUDA packages that `packages_from` of a release replaces."""
+
+CUDA_PACKAGES_SOURCE = "cuda-packages"
+"""The name of `packages_from` among the sources of `invoke prefetch`."""
+
+CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
+"""Environment variable with a local checkout in place of the repository of `packages_from`."""
 
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
@@ -52,6 +61,19 @@ class PackageSource(_TomlTable, frozen=True, kw_only=True):
 
 class TorchSource(PackageSource, frozen=True, kw_only=True):
     """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
+    triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
+
+    @property
+    def is_nightly(self) -> bool:
+        """Whether it is a revision of a moving branch, not a release."""
+        return ".dev" in self.version
+
+    @property
+    def nightly_day(self) -> str:
+        """The day of a nightly, such as 20251222; empty for a release."""
+        return self.version.partition(".dev")[2]
 
 
 class CompanionSource(PackageSource, frozen=True, kw_only=True):
@@ -113,6 +135,30 @@ class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
     config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
 
 
+class CudaPackages(_TomlTable, frozen=True, kw_only=True):
+    """The source of some CUDA packages of the variants that end in `-wrapper`.
+
+    It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
+    cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
+    a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    """
+
+    owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
+    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.NoRev40 = ""  #: its revision; never a branch
+    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: determines what the hash covers
+    hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
+    hash_of: ft.NoRev40 = ""  #: revision of the hash
+    folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
+    origin: ft.NoText = ""  #: where the copies are from
+    digests: dict[ft.FileName, ft.Digest] = {}  #: digest of each copy
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the files are in this repository."""
+        return bool(self.folder)
+
+
 class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     """The CUDA of a release; absent in a release without GPU recipes."""
 
@@ -121,6 +167,11 @@ class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
     driver: ft.DriverVersion  #: oldest Linux driver that runs it
     source: ft.Origin | None = None  #: where these facts are from
     checked: ft.Date | None = None  #: date of the last comparison with the source
+    packages_from: CudaPackages | None = None  #: other source of some of its packages
+
+    def package_file(self, package: str) -> str:
+        """Return the name of the file with a package of another source: cudnn-13_0.nix."""
+        return f"{package}-{underscored(self.version)}.nix"
 
 
 class Patch(_TomlTable, frozen=True, kw_only=True):
@@ -180,13 +231,17 @@ class PythonVersion(_TomlTable, frozen=True, kw_only=True):
 
 
 class Names(_TomlTable, frozen=True, kw_only=True):
-    """Parts of the names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix."""
+    """Parts of the names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix.
+
+    The suffix comes after the ID.
+    """
 
     package: ft.Name  #: first part of the package name
     pname: ft.Name  #: first part of the derivation's pname
     gpu: ft.Name  #: second part of both names for GPU variants
     cpu: ft.Name  #: second part of both names for CPU-only variants
     mps: ft.Name = "darwin-mps"  #: second part of both names for variants of kind mps
+    suffix: ft.NameEnd = ""  #: end of both names, such as -nightly
 
 
 class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
@@ -501,13 +556,24 @@ class Variant(Struct, frozen=True, kw_only=True):
     """Whether the matrix has other releases, so that the id needs the name of this one."""
     shares_name: bool = False
     """Whether a release with another catalog has a package of the same name."""
+    is_wrapper: bool = False
+    """Whether it takes CUDA packages from the other source that its release names."""
 
     @property
     def short_id(self) -> str:
         """The name inside its release, such as `sm120-avx512` or `cpu-avx2`. The ledger has it."""
         if self.group.kind == "mps":
             return "darwin-mps"
-        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}"
+        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{self._ending}"
+
+    @property
+    def _ending(self) -> str:
+        return "-wrapper" if self.is_wrapper else ""
+
+    @property
+    def packages_from(self) -> CudaPackages | None:
+        """The source of CUDA packages other than its pin, or None."""
+        return self.cuda.packages_from if self.cuda and self.is_wrapper else None
 
     @property
     def id(self) -> str:
@@ -577,9 +643,12 @@ class Variant(Struct, frozen=True, kw_only=True):
     def suffix(self) -> str:
         """The second part of the names of the variant and of its companions."""
         names = self.release.names
+        end = f"{names.suffix}{self._ending}"
         if self.group.kind == "mps":
-            return names.mps
-        return f"{names.gpu}-{self.short_id}" if self.gpu else f"{names.cpu}-{self.cpu_key}"
+            return f"{names.mps}{end}"
+        if self.gpu:
+            return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
+        return f"{names.cpu}-{self.cpu_key}{end}"
 
     @property
     def package(self) -> str:
@@ -638,6 +707,9 @@ class Variant(Struct, frozen=True, kw_only=True):
         missing = [("torch", f"{place}.torch")] if torch.lacks_hash else []
         if triton and triton.lacks_hash:
             missing.append(("triton", f"{place}.companion.triton"))
+        packages = self.packages_from
+        if packages and not (packages.is_copied or packages.hash):
+            missing.append((CUDA_PACKAGES_SOURCE, f"{place}.cuda.packages_from"))
         return (
             *missing,
             *(("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash),

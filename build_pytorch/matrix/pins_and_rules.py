@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import (
+    CUDA_PACKAGES,
     CompanionSource,
     Condition,
     MatrixFile,
     PackageSource,
     Release,
     Rule,
+    TorchSource,
     Trail,
     Variant,
 )
@@ -52,6 +55,8 @@ def of_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
                 trail = ("setting", index, "without", position, "rule")
                 yield trail, unknown(without.rule, ids)
     yield from _torch(spec, release)
+    yield from _nightly(release)
+    yield from _cuda_packages(release)
     key, cuda = release.nixpkgs.pin, release.cuda
     if key not in spec.pin:
         yield ("nixpkgs", "pin"), unknown(key, spec.pin)
@@ -94,6 +99,8 @@ def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
     for key, release in spec.release.items():
         for place, source in release.sources.items():
             yield ("release", key, *place, "hash"), source.hash
+        if release.cuda and (packages := release.cuda.packages_from):
+            yield ("release", key, "cuda", "packages_from", "hash"), packages.hash
 
 
 def _of_rule(spec: MatrixFile, rule: Rule) -> Iterator[Contradiction]:
@@ -136,6 +143,49 @@ def _source(source: PackageSource, name: str) -> Iterator[Contradiction]:
             yield (field,), "missing; add it"
     if isinstance(source, CompanionSource) and source.is_of_pin and source.patches == "clear":
         yield ("patches",), 'found "clear"; allowed with source "nixpkgs": "keep"'
-    if source.rev.startswith("v") and source.rev != f"v{source.version}":
+    is_nightly = isinstance(source, TorchSource) and source.is_nightly
+    if source.rev.startswith("v") and source.rev != f"v{source.version}" and not is_nightly:
         allowed = f'"v{source.version}", the tag of {name}.version, or 40 hex digits'
         yield ("rev",), f'found "{source.rev}"; allowed: {allowed}'
+
+
+def _nightly(release: Release) -> Iterator[Contradiction]:
+    """A nightly is a commit of a day; nothing else names a commit of Triton."""
+    torch = release.torch
+    if not torch.is_nightly:
+        if torch.triton_rev:
+            what = f"found a commit with version {torch.version}"
+            yield (
+                ("torch", "triton_rev"),
+                f"{what}; allowed: only with a version such as 2.11.0.devDAY",
+            )
+        return
+    if torch.rev.startswith("v"):
+        allowed = "40 hex digits: a nightly is a commit, never a tag or a branch"
+        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'
+    try:
+        dt.datetime.strptime(torch.nightly_day, "%Y%m%d")  # noqa: DTZ007 - a date without a time
+    except ValueError:
+        found = f'found "{torch.version}", which ends in no date'
+        yield ("torch", "version"), f"{found}; allowed: X.Y.0.devYYYYMMDD"
+
+
+def _cuda_packages(release: Release) -> Iterator[Contradiction]:
+    """The other source of CUDA packages is a repository at a revision, or copies with digests."""
+    cuda = release.cuda
+    if cuda is None or (packages := cuda.packages_from) is None:
+        return
+    at = ("cuda", "packages_from")
+    for field in ("owner", "repo", "rev"):
+        if packages.is_copied and getattr(packages, field):
+            yield (*at, field), "found a value beside folder; allowed: a repository or copies"
+        if not (packages.is_copied or getattr(packages, field)):
+            yield (*at, field), "missing; add it, or folder for copies in this repository"
+    copies = {cuda.package_file(name) for name in CUDA_PACKAGES} if packages.is_copied else set()
+    if packages.digests.keys() != copies:
+        fix = "`invoke vendor cuda-packages --from DIR` writes them"
+        found = f"found {', '.join(packages.digests) or 'none'}"
+        yield (*at, "digests"), f"{found}; allowed: {', '.join(sorted(copies)) or 'none'}; {fix}"
+    if f"{packages.folder}/".startswith(f"{release.folder}/"):
+        what = f'found "{packages.folder}", a part of the folder of recipes'
+        yield (*at, "folder"), f"{what}; allowed: another one, as Flox builds every file there"

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import order
 from build_pytorch.matrix.model import (
     Condition,
     Effect,
@@ -31,13 +31,14 @@ _COMPARISONS: Final[dict[str, _Comparison]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-_LENGTH: Final = 3
-"""Numbers that are compared; missing ones are 0."""
 
 
 def in_range(version: str, bounds: str) -> bool:
-    """Return whether a version is within all bounds, such as 12.9 in `>=12.8, <13.0`."""
-    value = _padded(version)
+    """Return whether a version is within all bounds, such as 12.9 in `>=12.8, <13.0`.
+
+    A nightly and a candidate are below their release: 2.11.0.dev20251222 is in `<2.11`.
+    """
+    value = order(version)
     return all(compare(value, limit) for compare, limit in _limits(bounds))
 
 
@@ -159,11 +160,5 @@ def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
     limits = []
     for bound in bounds.replace(" ", "").split(","):
         operation = next(text for text in _COMPARISONS if bound.startswith(text))
-        limits.append((_COMPARISONS[operation], _padded(bound.removeprefix(operation))))
+        limits.append((_COMPARISONS[operation], order(bound.removeprefix(operation))))
     return tuple(limits)
-
-
-@functools.cache
-def _padded(version: str) -> tuple[int, ...]:
-    found = numbers(version)[:_LENGTH]
-    return found + (0,) * (_LENGTH - len(found))

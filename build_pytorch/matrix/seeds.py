@@ -37,10 +37,12 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     of its own, each architecture from the variant that most CPUs can build. A variant that no
     machine can run is taken last.
 
+    Variants with CUDA packages from elsewhere have no seeds: their headers may differ.
+
     Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
     """
     blocks: dict[_Place, list[Variant]] = {}
-    everything = list(variants)
+    everything = [variant for variant in variants if not variant.is_wrapper]
     for variant in everything:
         if variant.gpu_key:
             blocks.setdefault(_place(variant), []).append(variant)

@@ -12,14 +12,19 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import Matrix, Pin, Trail
+from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, CudaPackages, Matrix, Pin, Trail
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 """Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
 
 
-KINDS: Final = {"torch": ("hash", "rev"), "nixpkgs": ("sha256", "rev"), "patch": ("hash", "url")}
+KINDS: Final = {
+    "torch": ("hash", "rev"),
+    CUDA_PACKAGES_SOURCE: ("hash", "rev"),
+    "nixpkgs": ("sha256", "rev"),
+    "patch": ("hash", "url"),
+}
 """The names of sources with two keys of their tables: that of the hash, and that of the revision or
 URL that the hash must belong to. The key of the hash with `_of` added has the one that it was taken
 for."""
@@ -57,7 +62,7 @@ class Source(Struct, frozen=True, kw_only=True):
     @property
     def specified(self) -> str:
         """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
-        return self.hash or ("" if self.function == "fetchTarball" else FAKE)
+        return self.hash or ("" if self.name == "nixpkgs" else FAKE)
 
     @property
     def shape(self) -> str:
@@ -94,12 +99,23 @@ def _sources(matrix: Matrix) -> Iterator[Source]:
         base = matrix.releases[release.like].torch if release.like else None
         if not release.torch.is_of_pin and release.torch != base:  # not an inherited one
             yield _source("torch", name, release.torch, pin, ("release", name, "torch"))
+        packages = release.cuda.packages_from if release.cuda else None
+        if packages and not packages.is_copied and packages != _inherited_packages(matrix, name):
+            table: Trail = ("release", name, "cuda", "packages_from")
+            yield _source(CUDA_PACKAGES_SOURCE, name, packages, pin, table)
         if first.setdefault(key, name) == name:
             yield _source("nixpkgs", name, pin, pin, ("pin", key))
     for key, patch in matrix.patches.items():
         users = [v for v in matrix.variants if patch in v.effects.patches]
         user = users[0] if users else matrix.variants[0]
         yield _source("patch", user.release_name, patch, user.pin, ("patch", key))
+
+
+def _inherited_packages(matrix: Matrix, name: str) -> CudaPackages | None:
+    """Return the source of CUDA packages of the release that a release is like."""
+    like = matrix.releases[name].like
+    cuda = matrix.releases[like].cuda if like else None
+    return cuda.packages_from if cuda else None
 
 
 def _source(name: str, release: str, values: Any, pin: Pin, table: Trail) -> Source:  # noqa: ANN401
@@ -128,14 +144,18 @@ def _request(values: Any) -> tuple[str, dict[str, str | bool]]:  # noqa: ANN401 
             url = f"{_github()}/{values.owner}/{values.repo}"
             return url, {**names, "fetchSubmodules": values.submodules}
         case "fetchTarball":
-            return _tarball(values), {"url": _tarball(values)}
+            url = _tarball(values)
+            return url, {"url": url}
         case _:
             url = values.url.replace(GITHUB, _github(), 1)
             return url, {"name": values.name, "url": url}
 
 
-def _tarball(pin: Pin) -> str:
-    return f"{_github()}/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
+def _tarball(values: Pin | CudaPackages) -> str:
+    """Return the URL of the tarball of a pin, or of the repository of CUDA packages."""
+    if isinstance(values, Pin):
+        return f"{_github()}/NixOS/nixpkgs/archive/{values.rev}.tar.gz"
+    return f"{_github()}/{values.owner}/{values.repo}/archive/{values.rev}.tar.gz"
 
 
 def _github() -> str:

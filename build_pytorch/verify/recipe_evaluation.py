@@ -193,6 +193,7 @@ def _start(
   catch = {quoting.literal(catch)};
   offline = {quoting.literal(not context.pinned)};
   revisions = builtins.fromJSON {quoting.literal(_revisions(context))};
+  repositories = builtins.fromJSON {quoting.literal(json.dumps(_repositories(context)))};
   shared = scope:
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
@@ -203,6 +204,8 @@ def _start(
     if not context.pinned:
         # Of the folder of release.nix, the whole checkout, no other file may be read.
         places = {Path(r.path) if r.is_set else Path(r.path).parent for r in recipes}
+        sources = [v.packages_from for v in context.variants if v.packages_from]
+        places |= {context.root.resolve() / it.folder for it in sources if it.is_copied}
         folders = sorted(map(str, places))
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
@@ -220,6 +223,13 @@ def _revisions(context: Context) -> str:
         }
         known[pin.rev] = {name: getattr(pin, name) for name in fields} | {"companions": companions}
     return json.dumps(known)
+
+
+def _repositories(context: Context) -> dict[str, str]:
+    """Return the tarballs of repositories with CUDA packages: the path of each below github.com."""
+    found = [v.packages_from for v in context.matrix.variants if v.packages_from]
+    paths_ = {f"{it.owner}/{it.repo}/archive/{it.rev}" for it in found if not it.is_copied}
+    return {f"https://github.com/{path}.tar.gz": path for path in paths_}
 
 
 def _pin_name(package: Package) -> str:

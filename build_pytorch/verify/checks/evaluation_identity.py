@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import CUDA_PACKAGES, CompanionPackage, Package, Variant
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
@@ -157,7 +157,8 @@ def _meta(package: Package, facts: Facts) -> Iterator[Finding]:
     for label in sorted(set(re.findall(r"\bSM_?(\d{2,3})\b", f"{description} {long}"))):
         if label != (variant.gpu_key or "")[2:]:
             yield Finding(f"a description of SM{label}", variant.gpu_label or "no GPU")
-    for version in re.findall(r"PyTorch:? (\d+\.\d+\.\d+)", f"{description} {long}"):
+    written = r"PyTorch:? (\d+\.\d+\.\d+(?:rc\d+|\.dev\d+)?)"
+    for version in re.findall(written, f"{description} {long}"):
         if version != torch:
             yield Finding(f"PyTorch {version}", f"PyTorch {torch}")
     if cuda := variant.cuda:
@@ -346,6 +347,29 @@ def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
         magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
     yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
     yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
+
+
+@CHECKS.add(
+    id="eval-cuda-packages",
+    title="Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others",
+    why="A recipe that calls other files builds against a cuDNN or NCCL that nobody chose.",
+    fix="call the files of release.*.cuda.packages_from in the overlay of cudaPackages",
+    word="cudaPackages",
+)
+def _cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.cuda is None or facts.value("nixpkgs") is None:
+        return  # only the model records the files of packages
+    source = variant.packages_from
+    for package in CUDA_PACKAGES:
+        wanted = None
+        if source:
+            folder = f"{source.owner}/{source.repo}/archive/{source.rev}/hash/.flox/pkgs"
+            folder = source.folder if source.is_copied else f"repositories/{folder}"
+            wanted = f"{folder}/{variant.cuda.package_file(package)}"
+        found = facts.text(f"cudaPackageFiles.{package}")
+        if not found.endswith(f"/{wanted}") if wanted else found:
+            shown = found or f"{package} of the pin"
+            yield Finding(shown, wanted or f"{package} of the pin")
 
 
 @CHECKS.add(

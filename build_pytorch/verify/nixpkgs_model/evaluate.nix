@@ -26,6 +26,8 @@
   model ? ./.,
   # What revisions of nixpkgs contain, by revision; the form is that of the default in pin.nix.
   revisions ? { },
+  # Tarballs of repositories with CUDA packages, each with a name, by URL.
+  repositories ? { },
   # The platform of the caller: of the package set that recipes get their arguments from, and of
   # each nixpkgs that a recipe imports without a platform.
   system ? "x86_64-linux",
@@ -58,7 +60,7 @@ let
 
   scope =
     if offline then
-      import ./offline-scope.nix { inherit model revisions system; }
+      import ./offline-scope.nix { inherit model repositories revisions system; }
     else
       {
         inherit builtins fetchGit fetchTarball import scopedImport;

@@ -152,6 +152,13 @@ in
         patches = map patch (listOf (magma.patches or null));
         cmakeFlags = magma.cmakeFlags or null;
       };
+  # The files of the CUDA packages of torch that do not come from nixpkgs.
+  cudaPackageFiles = builtins.mapAttrs (_: package: package.calledFile or null) {
+    cudatoolkit = drv.cudaPackages.cudatoolkit or null;
+    cudnn = drv.cudaPackages.cudnn or null;
+    nccl = drv.cudaPackages.nccl or null;
+    libcusparse_lt = drv.cudaPackages.libcusparse_lt or null;
+  };
   ncclMakeFlags = if nccls == [ ] then null else (builtins.head nccls).makeFlags or null;
 
   # The torch that a companion is compiled and installed with.

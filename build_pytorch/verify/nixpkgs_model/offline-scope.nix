@@ -3,8 +3,9 @@
 # throws an error, so that the result depends on the recipe alone.
 {
   model,
-  # What revisions of nixpkgs contain, as in evaluate.nix.
+  # What revisions of nixpkgs contain, and the other tarballs that exist, as in evaluate.nix.
   revisions,
+  repositories,
   # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
   system,
 }:
@@ -34,7 +35,10 @@ let
   # names; in a string it becomes a path.
   fetched =
     fetcher: url: sha256: more:
-    if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
+    if repositories ? ${url} then
+      # Not a folder that exists: callPackage of the model knows the files below it.
+      "${root}/repositories/${repositories.${url}}/${if sha256 == null then "any" else "hash"}"
+    else if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
       unavailable "${fetcher} ${url}"
     else
       more

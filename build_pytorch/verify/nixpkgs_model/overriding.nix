@@ -52,8 +52,36 @@ let
   # not catch it.
   callPackageWith =
     autoArgs: fn: args:
+    if isFunction fn then called autoArgs fn args else calledFile autoArgs fn args;
+
+  # The package of a file. A fact shows which file it was. Files of a repository that is not fetched
+  # are stand-ins: cudnn-13_0.nix is the cudnn of cudaPackages_13_0.
+  calledFile =
+    autoArgs: file: args:
     let
-      f = if isFunction fn then fn else import fn;
+      path = toString file;
+      standIn = builtins.match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
+      package = builtins.elemAt standIn 0;
+      major = "cudaPackages_${builtins.elemAt standIn 1}";
+      exact = "${major}_${builtins.elemAt standIn 2}";
+      result =
+        if standIn == null then
+          called autoArgs (import file) args
+        else
+          (autoArgs.${exact} or autoArgs.${major}).${package};
+    in
+    if result ? overrideAttrs then
+      result.overrideAttrs (old: {
+        passthru = old.passthru or { } // {
+          calledFile = path;
+        };
+      })
+    else
+      result;
+
+  called =
+    autoArgs: f: args:
+    let
       formals = functionArgs f;
       allArgs = intersectAttrs formals autoArgs // args;
       missing = builtins.filter (name: !formals.${name} && !(allArgs ? ${name})) (attrNames formals);

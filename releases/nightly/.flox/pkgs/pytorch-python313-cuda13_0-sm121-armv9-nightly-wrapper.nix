@@ -1,0 +1,210 @@
+# pytorch-python313-cuda13_0-sm121-armv9-nightly-wrapper
+#
+# PyTorch 2.10.0.dev20251015 with CUDA 13.0 for SM121 GPUs (GB10 (DGX Spark))
+# and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
+#
+# Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
+# Digest of this file, with zeros in place of it: sha256:86ac87dc61af3dec687c031c051acd07df4f1ae5c92993b5eda683618600c371
+
+{ pkgs ? import <nixpkgs> {}
+
+  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
+  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
+, nixpkgs_pinned ? import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "aarch64-linux";
+
+    config = {
+      allowUnfree = true;
+      cudaSupport = true;
+    };
+
+    overlays = [
+      # Overlay 1: CUDA 13.0 for every package that uses CUDA
+      # Four of its packages are those of barstoolbluz/build-cudatoolkit, or of a local checkout
+      # of it in the environment variable CUDA_TOOLKIT_REPO. Such a build is not for publishing.
+      (final: prev:
+        let
+          cuda = final.cudaPackages_13;
+          local = builtins.getEnv "CUDA_TOOLKIT_REPO";
+          fetched = builtins.fetchTarball {
+            url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
+            sha256 = "";
+          };
+          repository =
+            if local == "" then fetched
+            else if builtins.substring 0 1 local == "/" then /. + local
+            else throw "CUDA_TOOLKIT_REPO: ${local} is not an absolute path";
+          files = repository + "/.flox/pkgs";
+          # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
+          call = final.newScope { cudaPackages = cuda; };
+        in {
+          cudaPackages = cuda.overrideScope (_: cprev: {
+            cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
+            cudnn = call (files + "/cudnn-13_0.nix") { };
+            nccl = call (files + "/nccl-13_0.nix") { };
+            libcusparse_lt = call (files + "/libcusparse_lt-13_0.nix") { };
+          });
+        })
+
+      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
+      # torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          patches = (oldAttrs.patches or []) ++ [
+            (final.fetchpatch {
+              name = "cuda-13.0-clockrate-fix.patch";
+              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
+            })
+          ];
+        });
+      })
+
+      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      (final: prev: {
+        python3Packages = prev.python3Packages.override {
+          overrides = pfinal: pprev: {
+            torch = pprev.torch.overrideAttrs (oldAttrs: {
+              version = "2.10.0.dev20251015";
+              src = prev.fetchFromGitHub {
+                owner = "pytorch";
+                repo = "pytorch";
+                rev = "6fc0ad22f0a07b6f38d138861c56a765d5a9bb02";
+                hash = "";
+                fetchSubmodules = true;
+              };
+              patches = [];
+            });
+          };
+        };
+      })
+    ];
+  }
+}:
+
+let
+  inherit (nixpkgs_pinned) lib;
+  inherit (nixpkgs_pinned.cudaPackages) cuda_cccl;
+
+  # GPU: Blackwell (GB10 (DGX Spark))
+  # gpuTargets needs the dotted form; sm_NN evaluates as well, and the build fails hours later.
+  gpuArchNum = "121";
+  gpuArchSM = "12.1";
+
+  # CPU: ARMv9 with SVE2 (Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10))
+  cpuFlags = [ "-march=armv9-a+sve2" ];
+in
+# Two stages. override changes the arguments of torch, from which nixpkgs chooses CUDA and its
+# libraries; without it the result is a CPU-only PyTorch. overrideAttrs changes single attributes.
+(nixpkgs_pinned.python3Packages.torch.override {
+  cudaSupport = true;
+  gpuTargets = [ gpuArchSM ];
+}).overrideAttrs (oldAttrs: {
+  pname = "pytorch210-python313-cuda13_0-sm121-armv9-nightly-wrapper";
+
+  # The patches of nixpkgs are for the version that it ships. The overlay clears them as well.
+  patches = [];
+
+  # Only Ninja's own build phase reads this, and this build does not run it. preConfigure sets the
+  # limit that takes effect.
+  ninjaFlags = [ "-j32" ];
+
+  # Nix sends the build only to builders with these features.
+  requiredSystemFeatures = [ "big-parallel" ];
+
+  # Only a build that Nix configures with CMake reads these. PyTorch's setup.py runs CMake itself
+  # and reads environment variables, so preConfigure sets those that exist.
+  cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+    "-DTORCH_BUILD_VERSION=2.10.0.dev20251015"
+    "-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat"
+    "-DCUDA_VERSION=13.0"
+  ];
+
+  preConfigure = (oldAttrs.preConfigure or "") + ''
+
+    # CPU instruction set
+    export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
+    export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
+
+    # Limit of parallel compile jobs. nixpkgs sets MAX_JOBS to NIX_BUILD_CORES after this hook, so
+    # NIX_BUILD_CORES is limited as well; 0 means all cores. PyTorch prefers MAX_JOBS to
+    # CMAKE_BUILD_PARALLEL_LEVEL; without either, Ninja uses all cores.
+    export MAX_JOBS=32
+    cores=''${NIX_BUILD_CORES:-0}
+    if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
+    export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
+
+    # nixpkgs exports the version that it ships. Headers of another version do not compile with it:
+    # they compare TORCH_FEATURE_VERSION with their own version.
+    export PYTORCH_BUILD_VERSION=2.10.0.dev20251015
+    echo "2.10.0.dev20251015" > version.txt
+
+    # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
+    # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
+    mkdir -p /build/cccl-compat/cccl
+    for library in cuda cub thrust nv; do
+      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+    done
+    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I/build/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+
+    echo "PyTorch 2.10.0.dev20251015, CUDA 13.0, Python 3.13"
+    echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
+    echo "CPU flags: ${lib.concatStringsSep " " cpuFlags}"
+    echo "Jobs:      $NIX_BUILD_CORES"
+  '';
+
+  # Changes of the source, after those of nixpkgs.
+  postPatch = (oldAttrs.postPatch or "") + ''
+
+    # PyTorch installs this file, which nixpkgs removes, and gloo finds CUDA through it. It includes
+    # CMake's module of the same name by its path: by name, it could find itself again.
+    cat > cmake/Modules/FindCUDAToolkit.cmake <<'CMAKE'
+    if(NOT CUDAToolkit_FOUND)
+      include("''${CMAKE_ROOT}/Modules/FindCUDAToolkit.cmake")
+    endif()
+    CMAKE
+
+    # PyTorch looks for CUPTI in the folder of the toolkit; nixpkgs has it in a package of its own
+    # and exports the paths of that package. Without CUPTI, torch.profiler records no CUDA activity.
+    substituteInPlace cmake/Dependencies.cmake \
+      --replace-fail 'extras/CUPTI/lib64' 'extras/CUPTI/lib64 $ENV{CUPTI_LIBRARY_DIR}' \
+      --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
+
+    # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
+    # for 121 as well. A PyTorch without this condition builds without that code.
+    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+    fi
+  '';
+
+  passthru = (oldAttrs.passthru or {}) // {
+    gpuArch = gpuArchSM;
+    cpuISA = "armv9";
+    blasProvider = "cublas";
+    # Packages that are built with torch compile for these. torch's own list is that of nixpkgs.
+    cudaCapabilities = [ gpuArchSM ];
+  };
+
+  meta = (oldAttrs.meta or {}) // {
+    description = "PyTorch 2.10.0.dev20251015 with CUDA 13.0 for SM121 (GB10 (DGX Spark)) and ARMv9 with SVE2";
+    longDescription = ''
+      GPU: SM121, compute capability 12.1 (Blackwell)
+      CPU: ARMv9 with SVE2 (-march=armv9-a+sve2)
+      CPUs: Neoverse N2, Neoverse V2 (Grace, Graviton4), Neoverse V3AE (Thor), Cortex-X925 (GB10); not Graviton3 (SVE without SVE2)
+      CUDA: 13.0, with cuBLAS and MAGMA
+      PyTorch: 2.10.0.dev20251015, Python 3.13
+      Driver: NVIDIA 580.65.06 or newer
+      Hardware: GB10 (DGX Spark) on aarch64-linux, where the CPU has ARMv9 with SVE2
+    '';
+    platforms = [ "aarch64-linux" ];
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
+    broken = false;
+  };
+})
