@@ -28,7 +28,8 @@ def run(options: CiMatrixOptions) -> int:
     """Print the matrix: `include`, with jobs of at most `size` variants of a group.
 
     In a pipe it is one line, which is what GitHub takes; on a terminal it is readable.
-    Variants without a real machine are left out, and those that the cache `store` has.
+    Variants without a real machine are left out, those whose sources have no hash yet, and those
+    that the cache `store` has.
     Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
     labels = dict(_RUNNERS)
@@ -38,7 +39,8 @@ def run(options: CiMatrixOptions) -> int:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
     fleet = matrix_reader.load()
-    wanted = [v for v in select(fleet, options.variants, options.release) if not v.impossible]
+    selected = select(fleet, options.variants, options.release)
+    wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     if options.store:
         wanted = _missing(options.root, wanted, options.store)
     jobs = list(_jobs(wanted, options.size, labels))

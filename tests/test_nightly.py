@@ -1,0 +1,174 @@
+"""A release that is a revision of a moving branch, and CUDA packages from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, WHOLE, needs_nix
+
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.base.versions import order
+from build_pytorch.generate import recipes
+from build_pytorch.hardware.resolver import preference
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.verify import verification
+
+VERSION = "2.10.0.dev20251015"
+REV = "6fc0ad22f0a07b6f38d138861c56a765d5a9bb02"
+REPOSITORY = """owner = "barstoolbluz"
+repo = "build-cudatoolkit"
+rev = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"
+hash = ""
+hash_of = ""
+"""
+
+
+@pytest.fixture(scope="module")
+def whole_matrix() -> Matrix:
+    """The matrix of this project."""
+    return matrix_reader.parse(WHOLE)
+
+
+def nightly(matrix: Matrix) -> tuple[Variant, Variant]:
+    """The plain variant and the wrapper."""
+    plain, wrapper = matrix.of_release("nightly")
+    return plain, wrapper
+
+
+def changed(old: str, new: str) -> str:
+    """The text of the matrix with an edit, which must be in release nightly."""
+    before, mark, after = WHOLE.partition("[release.nightly]")
+    assert old in after, f"{old!r} is not in the release"
+    return before + mark + after.replace(old, new, 1)
+
+
+def test_a_nightly_is_below_its_release_and_above_the_one_before() -> None:
+    versions = ["2.10.0", VERSION, "2.11.0.dev20251222", "2.11.0rc1", "2.11", "2.11.1"]
+    shuffled = [versions[i] for i in (3, 0, 5, 1, 4, 2)]
+    assert sorted(shuffled, key=order) == [VERSION, *(v for v in versions if v != VERSION)]
+
+
+def test_there_are_a_plain_variant_and_a_wrapper(whole_matrix: Matrix) -> None:
+    plain, wrapper = nightly(whole_matrix)
+    assert (plain.id, wrapper.id) == ("nightly/sm121-armv9", "nightly/sm121-armv9-wrapper")
+    assert plain.package == "pytorch-python313-cuda13_0-sm121-armv9-nightly"
+    assert wrapper.package == f"{plain.package}-wrapper"
+    assert plain.packages_from is None
+    assert wrapper.packages_from is not None
+
+
+def test_both_are_from_one_template_and_differ_in_name_and_packages(whole_matrix: Matrix) -> None:
+    texts = recipes.render(whole_matrix)
+    plain, wrapper = (texts[v.path].splitlines() for v in nightly(whole_matrix))
+    assert len(set(plain) - set(wrapper)) == 5
+    assert any("CUDA_TOOLKIT_REPO" in line for line in wrapper)
+    assert not any("CUDA_TOOLKIT_REPO" in line for line in plain)
+
+
+def test_every_release_is_preferred_to_a_nightly(whole_matrix: Matrix) -> None:
+    newer = matrix_reader.parse(
+        changed(f'"{VERSION}"', '"2.99.0.dev20260101"').replace(
+            'pname = "pytorch{torch}"', 'pname = "pytorch299{torch}"'
+        )
+    )
+    for matrix in (whole_matrix, newer):
+        plain, wrapper = nightly(matrix)
+        stable = next(v for v in matrix.variants if v.id == "cuda13_0/sm121-armv9")
+        assert preference(stable) > preference(plain) > preference(wrapper)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (f'rev = "{REV}"', 'rev = "main"', "torch.rev: "),
+        (f'rev = "{REV}"', 'rev = "main"', "40 hex digits, never a branch"),
+        (f'rev = "{REV}"', 'rev = "v2.10.0"', "a nightly is a commit, never a tag or a branch"),
+        (f'rev = "{REV}"', f'rev = "{REV[:12]}"', "40 hex digits, never a branch"),
+        (VERSION, "2.10.0.dev20251399", "ends in no date; allowed: X.Y.0.devYYYYMMDD"),
+        (VERSION, "2.10.1.dev20251015", "a version such as 2.10.0 or 2.11.0.dev20251222"),
+        ('rev = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"', 'rev = "main"', "packages_from.rev"),
+        ('owner = "barstoolbluz"', 'path = "../build-cudatoolkit"', "packages_from.path"),
+        ('owner = "barstoolbluz"', 'folder = "/home/me/cuda"', "CUDA_TOOLKIT_REPO"),
+        ('owner = "barstoolbluz"', 'folder = "../cuda"', "CUDA_TOOLKIT_REPO"),
+        ('owner = "barstoolbluz"\n', "", "packages_from.owner: missing; add it, or folder"),
+        (REPOSITORY, 'folder = "releases/nightly/cuda"\n', "packages_from.digests: found none"),
+        (REPOSITORY, 'folder = "releases/nightly/.flox/pkgs/cuda"\n', "Flox builds every file"),
+        ('repo = "build-cudatoolkit"', 'repo = "b"\nfolder = "cuda"', "found a value beside"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(old: str, new: str, says: str) -> None:
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.parse(changed(old, new))
+    assert says in str(caught.value)
+    assert "matrix.toml:" in str(caught.value)
+
+
+def test_a_release_names_no_commit_of_triton() -> None:
+    text = WHOLE.replace('hash_of = "v2.10.0"', f'hash_of = "v2.10.0"\ntriton_rev = "{REV}"', 1)
+    with pytest.raises(MatrixError, match=r"triton_rev: found a commit with version 2\.10\.0"):
+        matrix_reader.parse(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, whole_matrix: Matrix) -> Path:
+    """A checkout with the recipes of the nightly."""
+    texts = recipes.render(whole_matrix)
+    for variant in nightly(whole_matrix):
+        path = tmp_path / variant.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(texts[variant.path])
+    return tmp_path
+
+
+def found(matrix: Matrix, root: Path, check: str) -> list[str]:
+    """What a check finds in the recipes of the nightly."""
+    variants = matrix.of_release("nightly")
+    result = verification.verify(matrix, root, variants=variants, only=[check], trusted=True)
+    return [finding.found for finding in result.findings]
+
+
+WRAPPER_EDITS: dict[str, Callable[[str], str]] = {
+    "cudnn left to the pin": lambda t: "".join(
+        line for line in t.splitlines(keepends=True) if "cudnn = call" not in line
+    ),
+    "the file of another package": lambda t: t.replace("/nccl-13_0.nix", "/cudnn-13_0.nix"),
+    "the file of another CUDA": lambda t: t.replace("/nccl-13_0.nix", "/nccl-12_8.nix"),
+    "no packages from elsewhere": lambda t: t.replace(
+        "cuda.overrideScope", "cuda.extend or cuda //"
+    ),
+}
+
+
+@needs_nix
+@pytest.mark.parametrize("edit", WRAPPER_EDITS.values(), ids=WRAPPER_EDITS)
+def test_the_packages_of_the_wrapper_are_checked(
+    whole_matrix: Matrix, tree: Path, edit: Callable[[str], str]
+) -> None:
+    assert found(whole_matrix, tree, "eval-cuda-packages") == []
+    path = tree / nightly(whole_matrix)[1].path
+    text = path.read_text()
+    path.write_text(edit(text))
+    assert path.read_text() != text
+    wrong = found(whole_matrix, tree, "evaluates") + found(whole_matrix, tree, "eval-cuda-packages")
+    assert wrong
+
+
+@needs_nix
+def test_the_plain_recipe_takes_no_packages_from_elsewhere(
+    whole_matrix: Matrix, tree: Path
+) -> None:
+    plain, wrapper = (tree / variant.path for variant in nightly(whole_matrix))
+    plain.write_text(wrapper.read_text())
+    assert len(found(whole_matrix, tree, "eval-cuda-packages")) == 4
+
+
+def test_the_hash_is_not_taken_yet_and_the_repository_has_no_warning() -> None:
+    matrix = matrix_reader.load(PROJECT / "matrix.toml")
+    plain, wrapper = nightly(matrix)
+    assert [name for name, _ in plain.untaken_hashes] == ["torch"]
+    assert [name for name, _ in wrapper.untaken_hashes] == ["torch", "cuda-packages"]
+    assert verification.verify(matrix, PROJECT, only=["stale-hash"]).findings == ()
+    assert sum("no build begins" in note for note in matrix.notes) == 2
