@@ -170,5 +170,5 @@ def test_the_hash_is_not_taken_yet_and_the_repository_has_no_warning() -> None:
     plain, wrapper = nightly(matrix)
     assert [name for name, _ in plain.untaken_hashes] == ["torch"]
     assert [name for name, _ in wrapper.untaken_hashes] == ["torch", "cuda-packages"]
-    assert verification.verify(matrix, PROJECT, only=["stale-hash"]).findings == ()
+    assert verification.verify(matrix, PROJECT, only=["stale-hash"]).findings == []
     assert sum("no build begins" in note for note in matrix.notes) == 2
