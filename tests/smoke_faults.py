@@ -1,9 +1,9 @@
 """Faults of a PyTorch that the smoke tests must notice, and missing parts that they must skip.
 
-    python tests/smoke_faults.py [cpu|cuda] > faults.json
+    python tests/smoke_faults.py [cpu] [cuda] [torchvision] [torchaudio] > faults.json
 
-Run it with a Python that has torch. Each fault is put into torch in a process of its own, then one
-test runs. Exit code 0: every test noticed its fault.
+Run it with a Python that has torch, and the companions that are named. Each fault is put into
+torch in a process of its own, then one test runs. Exit code 0: every test noticed its fault.
 """
 
 from __future__ import annotations
@@ -170,11 +170,83 @@ torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
         "cpu", "compile", "script.shutil.which = (lambda name: None)", "skipped", "no C++ compiler"
     ),
 )
+VISION = "import torchvision, torchvision.ops, torchvision.io\n"
+AUDIO = "import torchaudio, torchaudio.functional\n"
+LESS = """
+real = {function}
+def less(*args, **kwargs):
+    got = real(*args, **kwargs)
+    return got[:-1]
+{function} = less
+"""
+SHIFTED = """
+real = torchaudio.functional.forced_align
+def shifted(*args):
+    path, scores = real(*args)
+    return path.roll(1, dims=1), scores
+torchaudio.functional.forced_align = shifted
+"""
+GRADIENT = """
+real = torch.autograd.grad
+def wrong(result, pixels):
+    (found,) = real(result, pixels)
+    return (found * (1 + 1e-3 * (found.dtype == torch.float32)),)
+torch.autograd.grad = wrong
+"""
+FLIPPED = """
+real = torchvision.io.decode_jpeg
+torchvision.io.decode_jpeg = lambda data, device: real(data, device=device).flip(2)
+"""
+BOTH_OF_COMPANIONS = (
+    ("torchvision nms", VISION + LESS.format(function="torchvision.ops.nms")),
+    ("torchvision roi_align", VISION + ONE_ELEMENT.format(function="torchvision.ops.roi_align")),
+    ("torchvision roi_align", VISION + GRADIENT),
+    ("torchvision decode_jpeg", VISION + FLIPPED),
+    ("torchaudio forced_align", AUDIO + SHIFTED),
+    ("torchaudio lfilter", AUDIO + ONE_ELEMENT.format(function="torchaudio.functional.lfilter")),
+)
+# What torchvision itself reports where its library was not loaded.
+NO_LIBRARY = """
+import torchvision.extension
+torchvision.ops.boxes._assert_has_ops = torchvision.extension._assert_has_ops
+torchvision.extension._has_ops = lambda: False
+"""
+ANOTHER_TORCH = """
+from pathlib import Path
+other = Path(script.tempfile.mkdtemp())
+(other / "libc10.so").touch()
+script.search_path = lambda library: [other]
+"""
+COMPANION_FAULTS = (
+    *(
+        Fault(device, test, change)
+        for device in ("cpu", "cuda")
+        for test, change in BOTH_OF_COMPANIONS
+    ),
+    Fault(
+        "cpu", "torchvision nms", "sys.modules['torchvision'] = None", says="ModuleNotFoundError"
+    ),
+    Fault(
+        "cpu", "torchaudio lfilter", "sys.modules['torchaudio'] = None", says="ModuleNotFoundError"
+    ),
+    *(
+        Fault("cpu", f"{name} pairing", change, says=says)
+        for name in ("torchvision", "torchaudio")
+        for change, says in (
+            (f"sys.modules[{name!r}] = None", "ModuleNotFoundError"),
+            (f"script.companions[{name!r}] = '9.9.9'", "not 9.9.9"),
+            ("script.required_torch = lambda name: '2.0.0'", "it requires PyTorch 2.0.0"),
+            (ANOTHER_TORCH, "was compiled with"),
+        )
+    ),
+    Fault("cpu", "torchvision nms", VISION + NO_LIBRARY, says="Couldn't load custom C++ ops"),
+)
 RUN = """
 import json, sys
 sys.path.insert(0, {folder!r})
 import script, torch
 (test,) = [test for test in script.tests() if test.name == {name!r}]
+script.companions.update(torchvision="", torchaudio="")
 {change}
 print(json.dumps(script.run_test(torch, {device!r}, test)))
 """
@@ -199,9 +271,12 @@ def noticed(python: str, fault: Fault) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Try the faults of a device, or all, and print the results as JSON."""
-    devices = sys.argv[1:] or ["cpu", "cuda"]
-    faults = [fault for fault in FAULTS if fault.device in devices]
+    """Try the faults of torch on the devices, or of companions; print the results as JSON."""
+    chosen = sys.argv[1:] or ["cpu", "cuda"]
+    devices = [name for name in chosen if name in {"cpu", "cuda"}] or ["cpu", "cuda"]
+    faults = [fault for fault in FAULTS if {"cpu", "cuda"}.intersection(chosen)]
+    faults += [fault for fault in COMPANION_FAULTS if fault.test.split()[0] in chosen]
+    faults = [fault for fault in faults if fault.device in devices]
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         results = list(pool.map(partial(noticed, sys.executable), faults))
     missed = sum(not result["noticed"] for result in results)

@@ -160,7 +160,12 @@ def _run(
     seconds = options.timeout * 60
     try:
         ran = smoke_report.run(
-            python, env, device=options.device, seconds=seconds, on_wait=progress.at
+            python,
+            env,
+            device=options.device,
+            seconds=seconds,
+            on_wait=progress.at,
+            companions={},
         )
     finally:
         progress.end()
@@ -188,8 +193,11 @@ def show(screen: Screen, case: SmokeCase) -> None:
         screen.line(screen.paint(variant.package, "bold"))
         for line in _facts(variant, report):
             screen.line(visible(line))
-        width = max(len(test.name) for test in report.declared)
+        others = {t.name for t in report.declared if t.companion not in {"", *report.companions}}
+        width = max(len(test.name) for test in report.declared if test.name not in others)
         for test in report.tests:
+            if test.name in others:
+                continue
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
                 text = visible(f"{test.name:<{width}} {_detail(test)}")

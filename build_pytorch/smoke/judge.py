@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
 
 from msgspec import Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
 from build_pytorch.smoke import script
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult
+from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult, TorchFacts
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -33,11 +36,14 @@ class Judgement(Struct, frozen=True, kw_only=True):
     gpu: Literal["passed", "failed", "not run"] = "not run"
 
 
-def judge(report: SmokeReport, variant: Variant) -> Judgement:
-    """Compare a report with what the matrix states of a variant.
+def judge(
+    report: SmokeReport, variant: Variant, companions: Mapping[str, str] = _NONE
+) -> Judgement:
+    """Compare a report with what the matrix states of a variant, or of companions for it.
 
     Every test that the report's own script declared for the CPU, and for the GPU where the
-    variant's code runs on it, must have passed.
+    variant's code runs on it, must have passed. Tests of companions count for those that
+    `companions` names, with the version of each.
     """
     mismatch = cpu_mismatch(variant, report.python.machine, report.cpu.flags)
     if error := report.torch.import_error:
@@ -46,18 +52,21 @@ def judge(report: SmokeReport, variant: Variant) -> Judgement:
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
     gpu = report.gpu if variant.gpu else None
     fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
-    bad_cpu = [] if mismatch else [*_wrong_kernels(report, variant), *_bad_tests(report, "cpu")]
-    bad_gpu = list(_bad_tests(report, "cuda")) if fit else []
+    tests = [test for test in report.declared if test.companion in {"", *companions}]
+    bad_cpu = [*_wrong_kernels(report, variant), *_bad_tests(report, tests, "cpu")]
+    bad_cpu = [] if mismatch else bad_cpu
+    bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
     outcome: Outcome = "failed"
-    reasons = [*_wrong_facts(report, variant), *bad_cpu, *bad_gpu]
+    wrong = [*_wrong_facts(report, variant), *_wrong_companions(report, companions)]
+    reasons = [*wrong, *bad_cpu, *bad_gpu]
     if not reasons:
         outcome, *reasons = ("skipped", mismatch) if mismatch else _by_gpu(report, variant)
     return Judgement(
         outcome=outcome,
         reasons=tuple(reasons),
-        notes=tuple(_notes(report, variant)),
+        notes=tuple(_notes(report, variant, tests)),
         fit=fit,
         cpu="not run" if mismatch else "failed" if bad_cpu else "passed",
         gpu="failed" if bad_gpu else "passed" if fit else "not run",
@@ -122,6 +131,14 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         yield "is built without MAGMA"
 
 
+def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Iterator[str]:
+    """Yield the companions that the script was not told to require; it compares the versions."""
+    for name, version in companions.items():
+        found = report.companions.get(name)
+        if found is None or found.expected != version:
+            yield f"the script was not told to test {name} {version}"
+
+
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield a reason if PyTorch chose kernels below the variant's ISA when it started.
 
@@ -135,11 +152,11 @@ def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
         yield f"takes {found} kernels, not AVX2"
 
 
-def _bad_tests(report: SmokeReport, device: str) -> Iterator[str]:
-    """Yield every declared test of a device that did not pass, or that has no result."""
+def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) -> Iterator[str]:
+    """Yield every test of a device that did not pass, or that has no result."""
     by_name = {result.name: result for result in report.tests}
     missing = []
-    for test in report.declared:
+    for test in tests:
         result = by_name.get(test.name)
         if test.device != device:
             continue
@@ -205,16 +222,31 @@ def _no_gpu(report: SmokeReport, variant: Variant) -> str:
     return f"torch reaches no GPU: {report.cuda.reason}"
 
 
-def _notes(report: SmokeReport, variant: Variant) -> Iterator[str]:
+def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest]) -> Iterator[str]:
     """Yield hints that do not change the outcome."""
-    if "+" in report.torch.version:
-        yield f"PyTorch reports its version as {report.torch.version}"
+    torch = report.torch
+    if "+" in torch.version:
+        yield f"PyTorch reports its version as {torch.version}"
+    if torch.triton and torch.triton_required and not _is_allowed(torch):
+        requires = f"PyTorch {torch.version} requires {torch.triton_required}"
+        yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
     if variant.gpu and report.gpu and report.gpu.capability not in variant.gpu.capabilities:
         for gpu in report.cuda.devices:
             if gpu.capability in variant.gpu.capabilities:
                 yield f"--device {gpu.index} is {gpu.name} ({gpu.capability}), which fits"
     skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
-    for test in report.declared:
+    for test in tests:
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)
         if test.optional and is_run and test.name in skipped:
             yield f"{test.name} was skipped: {skipped[test.name].message or 'no reason given'}"
+
+
+def _is_allowed(torch: TorchFacts) -> bool:
+    """Whether the installed Triton is one that this PyTorch requires; True if that is unclear."""
+    required = torch.triton_required or ""
+    try:
+        return SpecifierSet(required if required[:1] in "~>=" else f"=={required}").contains(
+            torch.triton or "", prereleases=True
+        )
+    except InvalidSpecifier:
+        return True

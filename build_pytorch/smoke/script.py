@@ -3,7 +3,10 @@
 This file needs nothing beside it: copy it to any machine and run it with the Python whose torch
 is to be tested. A missing or broken torch is reported in the JSON.
 
-    python script.py [--device INDEX] [--cpu-only] [--limit SECONDS]
+    python script.py [--device INDEX] [--cpu-only] [--limit SECONDS] [--companion NAME[=VERSION]]
+
+TorchVision and TorchAudio are companions: compiled libraries that belong to one PyTorch. They are
+tested if `--companion` names them, and then they must be there.
 
 A second process runs the tests and reports each step through a pipe. If it crashes, its signal is
 recorded and a new process continues with the next test; if it hangs, it is killed at the limit.
@@ -23,6 +26,7 @@ import ctypes
 import datetime as dt
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -65,6 +69,7 @@ class SmokeTest(NamedTuple):
     torch: str | None
     optional: str
     meaning: str
+    companion: str
     work: Callable[[Any, str], Measured]
 
 
@@ -73,6 +78,10 @@ class MissingPart(Exception):  # noqa: N818 - the test is skipped, nothing is wr
 
 
 _declared: list[SmokeTest] = []
+
+COMPANIONS = ("torchvision", "torchaudio")
+companions: dict[str, str] = {}
+"""The companions that must be there -> their version, empty for any; from `--companion`."""
 
 
 def smoke_test(  # noqa: PLR0913 - a declaration, all by name
@@ -85,6 +94,7 @@ def smoke_test(  # noqa: PLR0913 - a declaration, all by name
     torch: str | None = None,
     optional: str = "",
     meaning: str = "",
+    companion: str = "",
     **arguments: Any,
 ) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
     """Declare a test on each device; its function gets torch, the device and `arguments`.
@@ -93,6 +103,7 @@ def smoke_test(  # noqa: PLR0913 - a declaration, all by name
     `magma` a PyTorch that has MAGMA. `torch` is the oldest PyTorch that has the function.
     `optional` names a part without which PyTorch works: where it is missing, the function raises
     MissingPart, and the test is skipped. `meaning` says what a failure means for the user.
+    `companion` is the one of COMPANIONS that is tested, if `companions` names it.
 
     A good tolerance is about four times what a sum of 1024 products loses in the format (its unit
     roundoff, relative to the largest result): every correct machine stays below it, and one wrong
@@ -104,7 +115,7 @@ def smoke_test(  # noqa: PLR0913 - a declaration, all by name
         for device in devices:
             needs = (capability, magma) if device == "cuda" else (None, False)
             facts = (f"{device} {name}", device, tolerance, *needs, torch, optional, meaning)
-            _declared.append(SmokeTest(*facts, work))
+            _declared.append(SmokeTest(*facts, companion, work))
         return function
 
     return declare
@@ -463,6 +474,253 @@ def nccl(torch: Any, device: str) -> Measured:
     return max(errors), f"NCCL {nccl_version(torch)}"
 
 
+# --- The tests of companions ---
+
+NO_KERNEL = (
+    '"operator does not exist": its library was not loaded; "no kernel image": it has no code for '
+    "this GPU"
+)
+
+
+@smoke_test(
+    "torchvision pairing",
+    0.0,
+    devices=("cpu",),
+    companion="torchvision",
+    optional="a trace of the PyTorch that it was compiled with",
+    meaning="this TorchVision belongs to another PyTorch; its calls may crash or be wrong",
+    package="torchvision",
+    libraries="_C*.so",
+)
+@smoke_test(
+    "torchaudio pairing",
+    0.0,
+    devices=("cpu",),
+    companion="torchaudio",
+    optional="a trace of the PyTorch that it was compiled with",
+    meaning="this TorchAudio belongs to another PyTorch; its calls may crash or be wrong",
+    package="torchaudio",
+    libraries="lib/*torchaudio*.so",
+)
+def pairing(torch: Any, _device: str, package: str, libraries: str) -> Measured:
+    """Require the expected version, and that it was compiled with the PyTorch of this process.
+
+    Its metadata may require one PyTorch; the run path of its libraries may name the folder of one,
+    as it does in a Nix store. TorchVision itself compares the version of CUDA only.
+    """
+    place = Path(importlib.import_module(package).__file__ or "").parent
+    version, wanted = companion_facts(package)["version"], companions.get(package)
+    if wanted and release_of(version) != release_of(wanted):
+        raise RuntimeError(f"this is {package} {version}, not {wanted}")
+    signs = []
+    if required := required_torch(package):
+        signs.append(f"requires PyTorch {required}")
+        if release_of(required) != release_of(torch.__version__):
+            raise RuntimeError(f"it {signs[-1]}, and this is {torch.__version__}")
+    here = (Path(torch.__file__).parent / "lib").resolve()
+    for library in sorted(place.glob(libraries)):
+        named = [folder for folder in search_path(library) if (folder / "libc10.so").exists()]
+        if named and named[0].resolve() != here:
+            raise RuntimeError(f"{library.name} was compiled with {named[0]}, and this is {here}")
+        signs += [f"{library.name} names {here}"] if named else []
+    if not signs:
+        raise MissingPart("nothing in it names the PyTorch that it was compiled with")
+    return 0.0, f"{package} {version}: {signs[-1]}"
+
+
+def release_of(version: str | None) -> str:
+    """Return the release number of a version: `0.25.0` for `0.25.0a0+cu130`.
+
+    The version files of both projects have the suffix `a0` at their release tags too.
+    """
+    found = re.match(r"[0-9]+(?:\.[0-9]+)*", version or "")
+    return found[0] if found else ""
+
+
+def required_torch(companion: str) -> str:
+    """Return the one version of PyTorch that a companion's metadata requires, or an empty text."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for line in importlib.metadata.requires(companion) or ():
+            if match := re.match(r"torch\s*\(?==\s*([0-9.]+)", line):
+                return match[1]
+    return ""
+
+
+class _SearchFolder(ctypes.Structure):
+    """Dl_serpath of glibc's <dlfcn.h>."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("flags", ctypes.c_uint))
+
+
+class _SearchPath(ctypes.Structure):
+    """Dl_serinfo of glibc's <dlfcn.h>, without its array of folders, which follows."""
+
+    _fields_ = (("size", ctypes.c_size_t), ("count", ctypes.c_uint))
+
+
+def search_path(library: Path) -> list[Path]:
+    """Return the folders in which the loader looks for what a library needs; [] without glibc.
+
+    Folders that LD_LIBRARY_PATH names are left out: they tell nothing of the library.
+    """
+    loader, loaded = ctypes.CDLL(None), ctypes.CDLL(str(library))
+    size, content = 5, 4  # RTLD_DI_SERINFOSIZE, RTLD_DI_SERINFO
+    head = _SearchPath()
+    handle = ctypes.c_void_p(loaded._handle)
+    if not hasattr(loader, "dlinfo") or loader.dlinfo(handle, size, ctypes.byref(head)):
+        return []
+    buffer = ctypes.create_string_buffer(head.size)
+    ctypes.memmove(buffer, ctypes.byref(head), ctypes.sizeof(head))
+    if loader.dlinfo(handle, content, buffer):
+        return []
+    listed = (_SearchFolder * head.count).from_buffer(buffer, ctypes.sizeof(head))
+    foreign = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    names = [os.fsdecode(folder.name or b"") for folder in listed]
+    return [Path(name) for name in names if name and name not in foreign]
+
+
+@smoke_test("torchvision nms", 0.0, companion="torchvision", meaning=NO_KERNEL)
+def nms(torch: Any, device: str) -> Measured:
+    """Suppress overlapping boxes; whole numbers, so that every overlap is exact."""
+    corners = torch.randint(0, 100, (300, 2)).float()
+    boxes = torch.cat([corners, corners + torch.randint(8, 60, (300, 2))], dim=1)
+    scores = torch.randperm(300).float()
+    ops = importlib.import_module("torchvision.ops")
+    got = ops.nms(boxes.to(device), scores.to(device), 0.5)
+    exact = boxes.double()
+    low = torch.maximum(exact[:, None, :2], exact[None, :, :2])
+    high = torch.minimum(exact[:, None, 2:], exact[None, :, 2:])
+    common = (high - low).clamp(min=0).prod(dim=2)
+    area = (exact[:, 2:] - exact[:, :2]).prod(dim=1)
+    overlap = (2 * common > area[:, None] + area[None, :] - common).tolist()
+    kept: list[int] = []
+    for box in scores.argsort(descending=True).tolist():
+        if not any(overlap[box][other] for other in kept):
+            kept.append(box)
+    return compared(got, torch.tensor(kept))[0], f"kept {len(kept)} of 300 boxes"
+
+
+@smoke_test("torchvision roi_align", 1e-4, companion="torchvision", meaning=NO_KERNEL)
+def roi_align(torch: Any, device: str) -> Measured:
+    """Sample a region of an image, and compute the gradient.
+
+    One sample in the middle of each bin is a bilinear interpolation, which torch has too.
+    """
+    image, bins = torch.randn(1, 4, 32, 32), 7
+    region = torch.tensor([[3.2, 4.7, 24.1, 27.9]])
+    ops = importlib.import_module("torchvision.ops")
+
+    def gradient(pixels: Any, result: Any) -> Any:
+        return torch.autograd.grad(result.square().sum(), pixels)[0]
+
+    pixels = image.to(device).requires_grad_()
+    got = ops.roi_align(pixels, [region.to(device)], bins, sampling_ratio=1, aligned=True)
+    middles = (torch.arange(bins).double() + 0.5) / bins
+    x1, y1, x2, y2 = region[0].tolist()
+    across, down = (2 * (a + (b - a) * middles) / 32 - 1 for a, b in ((x1, x2), (y1, y2)))
+    rows, columns = torch.meshgrid(down, across, indexing="ij")
+    grid = torch.stack([columns, rows], dim=2)[None]
+    reference = image.double().requires_grad_()
+    want = torch.nn.functional.grid_sample(reference, grid, align_corners=False)
+    errors = (
+        compared(got.detach(), want.detach())[0],
+        compared(gradient(pixels, got), gradient(reference, want))[0],
+    )
+    return max(errors), ""
+
+
+@smoke_test(
+    "torchvision decode_jpeg",
+    3e-2,
+    devices=("cuda",),
+    companion="torchvision",
+    optional="nvJPEG in TorchVision",
+    meaning="TorchVision cannot decode JPEG files on this GPU",
+)
+@smoke_test(
+    "torchvision decode_jpeg",
+    3e-2,
+    devices=("cpu",),
+    companion="torchvision",
+    meaning="TorchVision was built without libjpeg, or finds another one",
+)
+def decode_jpeg(torch: Any, device: str) -> Measured:
+    """Encode a smooth image on the CPU, and decode it."""
+    io = importlib.import_module("torchvision.io")
+    ramp = torch.arange(64)
+    image = torch.stack([2 * ramp.expand(64, 64), 3 * ramp[:, None].expand(64, 64)])
+    image = torch.cat([image, 255 - image[:1]]).to(torch.uint8)
+    data = io.encode_jpeg(image, quality=95)
+    try:
+        return compared(io.decode_jpeg(data, device=device), image)
+    except RuntimeError as error:
+        if "not compiled with nvJPEG" in str(error):
+            raise MissingPart("this TorchVision was built without nvJPEG") from error
+        raise
+
+
+@smoke_test("torchaudio forced_align", 1e-6, companion="torchaudio", meaning=NO_KERNEL)
+def forced_align(torch: Any, device: str) -> Measured:
+    """Align ten labels with forty frames, of which two have each label and two a blank."""
+    functional = importlib.import_module("torchaudio.functional")
+    labels = torch.arange(1, 11)
+    path = torch.stack([labels, labels, 0 * labels, 0 * labels], dim=1).flatten()
+    likely = torch.randn(40, 16) + 20 * torch.nn.functional.one_hot(path, 16)
+    emission = likely.log_softmax(dim=1)
+    got, scores = functional.forced_align(emission[None].to(device), labels[None].to(device))
+    want = emission.gather(1, path[:, None])[None, :, 0]
+    return max(compared(got, path[None])[0], compared(scores, want)[0]), ""
+
+
+@smoke_test("torchaudio lfilter", 1e-5, companion="torchaudio", meaning=NO_KERNEL)
+def lfilter(torch: Any, device: str) -> Measured:
+    """Filter two channels of noise; the recursion must run in TorchAudio's library."""
+    functional = importlib.import_module("torchaudio.functional")
+    if not hasattr(torch.ops.torchaudio, "_lfilter_core_loop"):
+        raise RuntimeError("its library was not loaded: lfilter would run in Python")
+    sound = torch.randn(2, 1000)
+    back, ahead = torch.tensor([1.0, -1.2, 0.5]), torch.tensor([0.2, 0.3, 0.2])
+    got = functional.lfilter(sound.to(device), back.to(device), ahead.to(device), clamp=False)
+    (_, a1, a2), (b0, b1, b2) = back.double().tolist(), ahead.double().tolist()
+    x = torch.nn.functional.pad(sound.double(), (2, 0))
+    y = torch.zeros_like(x)
+    for n in range(2, x.shape[1]):
+        forward = b0 * x[:, n] + b1 * x[:, n - 1] + b2 * x[:, n - 2]
+        y[:, n] = forward - a1 * y[:, n - 1] - a2 * y[:, n - 2]
+    return compared(got, y[:, 2:])
+
+
+@smoke_test(
+    "torchaudio rnnt_loss",
+    1e-5,
+    companion="torchaudio",
+    optional="the RNN transducer in TorchAudio (nixpkgs builds it without)",
+    meaning=NO_KERNEL,
+)
+def rnnt_loss(torch: Any, device: str) -> Measured:
+    """Compute the loss of an RNN transducer, for six frames and four labels."""
+    functional = importlib.import_module("torchaudio.functional")
+    if not hasattr(torch.ops.torchaudio, "rnnt_loss_forward"):
+        raise MissingPart("this TorchAudio was built without the RNN transducer")
+    frames, labels = 6, torch.tensor([[1, 2, 3, 1]], dtype=torch.int32)
+    size = labels.shape[1]
+    logits = torch.randn(1, frames, size + 1, 5)
+    lengths = (torch.tensor([n], dtype=torch.int32) for n in (frames, size))
+    there = (x.to(device) for x in (logits, labels, *lengths))
+    got = functional.rnnt_loss(*there, blank=0)
+    chance = logits.double().log_softmax(dim=3)[0]
+    total = torch.full((frames, size + 1), -math.inf, dtype=torch.float64)
+    total[0, 0] = 0
+    for t in range(frames):
+        for u in range(size + 1):
+            if t:
+                total[t, u] = torch.logaddexp(total[t, u], total[t - 1, u] + chance[t - 1, u, 0])
+            if u:
+                label = chance[t, u - 1, labels[0, u - 1]]
+                total[t, u] = torch.logaddexp(total[t, u], total[t, u - 1] + label)
+    return compared(got, -(total[-1, -1] + chance[-1, -1, 0]))
+
+
 # --- The process that runs the tests ---
 
 
@@ -508,6 +766,8 @@ def work(arguments: argparse.Namespace) -> None:
 def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
     """Run one test and return its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
+    if test.companion and test.companion not in companions:
+        return {"outcome": "skipped", "message": f"without --companion {test.companion}"}
     try:
         if test.torch and numbers(torch.__version__) < numbers(test.torch):
             return {"outcome": "skipped", "message": f"needs PyTorch {test.torch} or newer"}
@@ -557,6 +817,7 @@ TRITON = {
     "2.10": "3.6.0",
     "2.11": "3.6.0",
     "2.12": "3.7.0",
+    "2.13": "3.7.1",
     "2.14": "~=3.8.0",
 }
 """PyTorch -> the Triton that its Linux wheel requires (metadata on PyPI, 2026-11-21)."""
@@ -614,6 +875,15 @@ def torch_facts(torch: Any) -> Facts:
         "threads": torch.get_num_threads(),
         "config": torch.__config__.show(),
     }
+
+
+def companion_facts(name: str) -> Facts:
+    """Return what is installed of a companion. It is not imported: it may crash."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version(name)
+        found = importlib.util.find_spec(name)
+        return {"version": version, "file": found.origin if found else None}
+    return {"version": None, "file": None}
 
 
 def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:
@@ -685,6 +955,10 @@ def report(arguments: argparse.Namespace) -> Facts:
         "driver": driver_facts(),
         "torch": found.get("torch", {"import_error": "not reached"}),
         "cuda": {"device": arguments.device, **cuda},
+        "companions": {
+            name: {"expected": version, **companion_facts(name)}
+            for name, version in companions.items()
+        },
         "declared": declarations(),
         "tests": [{"name": name, **found.get(name, not_run)} for name in names],
     }
@@ -701,6 +975,7 @@ def watch(
     argv = [sys.executable, str(Path(__file__).resolve()), "--pipe", str(theirs)]
     argv += ["--first", str(first), "--device", str(arguments.device)]
     argv += ["--cpu-only"] if arguments.cpu_only else []
+    argv += [f"--companion={name}={version}" for name, version in companions.items()]
     # Only the JSON goes to stdout: what libraries print there is sent to stderr.
     process = subprocess.Popen(argv, pass_fds=[theirs], stdout=2, stdin=subprocess.DEVNULL)
     os.close(theirs)
@@ -768,11 +1043,19 @@ def main() -> None:
     parser.add_argument("--device", type=int, default=0, help="which GPU (default: 0)")
     parser.add_argument("--cpu-only", action="store_true", help="leave the GPU alone")
     parser.add_argument("--limit", type=float, default=0, help="seconds for all tests together")
+    text = "torchvision or torchaudio, with a version if it must have that one; repeatable"
+    parser.add_argument(
+        "--companion", action="append", default=[], metavar="NAME[=VERSION]", help=text
+    )
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--pipe", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device < 0:
         parser.error("--device: 0 or more")
+    for each in arguments.companion:
+        name, _, companions[name] = each.partition("=")
+        if name not in COMPANIONS:
+            parser.error(f"--companion {name}: allowed: {', '.join(COMPANIONS)}")
     # torch must not import a module that happens to lie beside this file.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).resolve().parent)]
     if arguments.pipe is not None:

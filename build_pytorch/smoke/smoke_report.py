@@ -50,6 +50,8 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """The part that it needs and that may be missing; empty: none."""
     meaning: str = ""
     """What a failure means."""
+    companion: str = ""
+    """The companion that it tests; empty: PyTorch itself."""
 
 
 class SmokeResult(Struct, frozen=True, kw_only=True):
@@ -99,6 +101,14 @@ class CudaFacts(Struct, frozen=True, kw_only=True):
     devices: tuple[GpuFacts, ...] = ()
 
 
+class CompanionFacts(Struct, frozen=True, kw_only=True):
+    """A companion that had to be there: the version asked for (empty: any), and what was found."""
+
+    expected: str = ""
+    version: str | None = None
+    file: str | None = None
+
+
 class CpuFacts(Struct, frozen=True, kw_only=True):
     """The CPU as /proc/cpuinfo describes it."""
 
@@ -130,6 +140,7 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     driver: DriverFacts
     torch: TorchFacts
     cuda: CudaFacts
+    companions: dict[str, CompanionFacts] = {}
     tests: tuple[SmokeResult, ...]
     declared: tuple[DeclaredTest, ...]
 
@@ -161,20 +172,23 @@ class SmokeRun(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def run(
+def run(  # noqa: PLR0913 - one run, all by name
     python: Path,
     env: Mapping[str, str | None],
     *,
     device: int,
     seconds: float,
     on_wait: Callable[[int], None],
+    companions: Mapping[str, str],
 ) -> SmokeRun:
     """Run the script on one GPU for at most `seconds`; call `on_wait` while it runs.
 
-    Raises ToolError where the Python cannot be started.
+    `companions` are those that must be there, with the version of each. Raises ToolError where the
+    Python cannot be started.
     """
     maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
+    argv += [f"--companion={name}={version}" for name, version in companions.items()]
     # The user's own setting would make torch slower, as if the build were the reason.
     started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
     result = started.finish(maximum, on_wait)
