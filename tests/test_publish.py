@@ -340,7 +340,7 @@ def result_for(fleet: Matrix, id_: str) -> evidence.VariantResult:
         output="/nix/store/x",
     )
     return evidence.VariantResult(
-        variant=variant, digest=event.digest, output=event.output, inspect=event
+        package=variant, digest=event.digest, output=event.output, inspect=event
     )
 
 

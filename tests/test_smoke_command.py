@@ -90,7 +90,7 @@ def test_a_run_with_another_python_is_judged_and_never_recorded(
     done = smoke(project, ID, "--python", str(python), "--json")
     found = result(done)
     assert (found["outcome"], found["recorded"], found["output"]) == ("passed", False, "")
-    assert "not recorded: this is not the built variant" in done.stderr
+    assert "not recorded: this is not the built package" in done.stderr
     assert records(project) == []
 
 

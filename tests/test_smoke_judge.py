@@ -21,7 +21,9 @@ from build_pytorch.smoke import script, smoke_report
 from build_pytorch.smoke.judge import Judgement, Outcome, judge
 from build_pytorch.smoke.smoke_report import SmokeRun
 
-NAMES = [test.name for test in script.tests()]
+NAMES = [test.name for test in script.tests() if not test.companion]
+OF_COMPANIONS = [test.name for test in script.tests() if test.companion]
+VERSIONS = {"torchvision": "0.25.0", "torchaudio": "2.10.0"}
 
 
 def judged(document: Raw, fleet: Matrix, id_: str) -> Judgement:
@@ -53,7 +55,8 @@ def test_the_page_says_what_each_test_with_a_need_needs() -> None:
     page = (PROJECT / "docs/how-to/test-on-hardware.md").read_text()
     rows = dict(re.findall(r"(?m)^\| ([a-z0-9 -]+) \| (.*?) \|", page))
     for test in script.tests():
-        if test.capability or test.magma or test.torch or test.optional:
+        is_special = test.capability or test.magma or test.torch or test.optional
+        if is_special and not test.companion:
             needs = rows[test.name.partition(" ")[2]]
             for need in filter(None, (test.capability, test.torch)):
                 assert need in needs, test.name
@@ -81,7 +84,7 @@ def test_a_declared_test_without_a_result_fails_the_variant(fleet: Matrix, name:
     assert (judgement.outcome, judgement.reasons) == ("failed", (f"not run: {name}",))
 
 
-OPTIONAL = [test.name for test in script.tests() if test.optional]
+OPTIONAL = [test.name for test in script.tests() if test.optional and not test.companion]
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
@@ -132,6 +135,87 @@ def test_magma_may_be_skipped_only_by_a_torch_without_it(fleet: Matrix) -> None:
     )
     document["torch"]["magma"] = False
     assert judged(document, fleet, "sm90-avx512").reasons == ("is built without MAGMA",)
+
+
+# --- companions ---
+
+
+def with_companions(fleet: Matrix, **versions: str) -> Raw:
+    """What a correct variant reports where the script was told to test these companions."""
+    document = right(variant(fleet, "sm90-avx512"))
+    document["companions"] = {
+        name: {"expected": version, "version": version, "file": f"/{name}/__init__.py"}
+        for name, version in versions.items()
+    }
+    return document
+
+
+def judged_with(document: Raw, fleet: Matrix, **versions: str) -> Judgement:
+    return judge(report(document), variant(fleet, "sm90-avx512"), versions)
+
+
+def test_companions_that_passed_their_tests_pass(fleet: Matrix) -> None:
+    document = with_companions(fleet, **VERSIONS)
+    assert judged_with(document, fleet, **VERSIONS).outcome == "passed"
+
+
+@pytest.mark.parametrize("name", OF_COMPANIONS)
+def test_a_failed_test_of_a_companion_fails_it_and_nothing_else(fleet: Matrix, name: str) -> None:
+    document = with_companions(fleet, **VERSIONS)
+    change(document, name, outcome="failed", error=None, tolerance=None, message="no kernel image")
+    (test,) = [test for test in script.tests() if test.name == name]
+    judgement = judged_with(document, fleet, **{test.companion: VERSIONS[test.companion]})
+    assert judgement.reasons == (f"{name}: no kernel image; {test.meaning}",)
+    (other,) = VERSIONS.keys() - {test.companion}
+    assert judged_with(document, fleet, **{other: VERSIONS[other]}).outcome == "passed"
+    assert judged_with(document, fleet).outcome == "passed"
+
+
+def test_a_test_of_a_companion_may_be_skipped_only_if_its_part_is_optional(fleet: Matrix) -> None:
+    for name in OF_COMPANIONS:
+        document = with_companions(fleet, **VERSIONS)
+        change(document, name, outcome="skipped", message="no such part")
+        (test,) = [test for test in script.tests() if test.name == name]
+        judgement = judged_with(document, fleet, **VERSIONS)
+        assert judgement.outcome == ("passed" if test.optional else "failed"), name
+        assert (f"{name} was skipped: no such part" in judgement.notes) is bool(test.optional)
+
+
+@pytest.mark.parametrize("told", [{}, {"torchvision": "0.24.1"}, {"torchaudio": "2.10.0"}])
+def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
+    fleet: Matrix, told: dict[str, str]
+) -> None:
+    judgement = judged_with(with_companions(fleet, **told), fleet, torchvision="0.25.0")
+    assert judgement.outcome == "failed"
+    assert judgement.reasons == ("the script was not told to test torchvision 0.25.0",)
+
+
+# --- Triton ---
+
+
+@pytest.mark.parametrize(
+    ("found", "required", "is_noted"),
+    [
+        ("3.5.1", "3.6.0", True),
+        ("3.6.0", "3.6.0", False),
+        ("3.6.0+git1", "3.6.0", False),
+        ("3.9.0", "~=3.8.0", True),
+        ("3.8.1", "~=3.8.0", False),
+        (None, "3.6.0", False),
+        ("3.5.1", None, False),
+        ("3.5.1", "three", False),
+        ("what", "3.6.0", True),
+    ],
+)
+def test_another_triton_than_the_required_one_is_a_note(
+    fleet: Matrix, found: str | None, required: str | None, *, is_noted: bool
+) -> None:
+    document = right(variant(fleet, "sm90-avx512"))
+    document["torch"].update(triton=found, triton_required=required)
+    judgement = judged(document, fleet, "sm90-avx512")
+    note = f"Triton is {found}, and PyTorch 2.10.0 requires {required}: torch.compile may fail"
+    assert judgement.outcome == "passed"
+    assert any(each.startswith(note) for each in judgement.notes) is is_noted
 
 
 # --- which tests a report must have ---
@@ -562,7 +646,7 @@ def shown(document: Raw, fleet: Matrix, id_: str) -> list[str]:
     screen = Screen(io.StringIO())
     run = SmokeRun(report=report(document))
     judgement = judged(document, fleet, id_)
-    show(screen, SmokeCase(variant=variant(fleet, id_), judgement=judgement, ran=run))
+    show(screen, SmokeCase(package=variant(fleet, id_), judgement=judgement, ran=run))
     assert isinstance(screen.stream, io.StringIO)
     return screen.stream.getvalue().splitlines()
 
@@ -614,7 +698,7 @@ def test_an_error_without_a_tolerance_is_judged_and_shown(fleet: Matrix) -> None
     judgement = judged(document, fleet, "sm90-avx512")
     assert judgement.reasons[0].startswith("cuda fft: by hand")
     case = SmokeCase(
-        variant=variant(fleet, "sm90-avx512"),
+        package=variant(fleet, "sm90-avx512"),
         judgement=judgement,
         ran=smoke_report.parse(json.dumps(document)),
     )
@@ -699,5 +783,5 @@ def test_names_of_tests_are_escaped(fleet: Matrix) -> None:
     here = variant(fleet, "sm90-avx512")
     ran = smoke_report.parse(json.dumps(document))
     assert ran.report
-    show(Screen(out), SmokeCase(variant=here, judgement=judge(ran.report, here), ran=ran))
+    show(Screen(out), SmokeCase(package=here, judgement=judge(ran.report, here), ran=ran))
     assert "\x1b" not in out.getvalue()

@@ -110,6 +110,7 @@ def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
         "torch": None,
         "optional": "",
         "meaning": "",
+        "companion": "",
     }
     assert [name for name, test in declared.items() if test["magma"]] == ["cuda solve magma"]
     capabilities = {name: test["capability"] for name, test in declared.items()}
@@ -124,7 +125,7 @@ def test_every_test_declares_its_device_its_tolerance_and_its_needs() -> None:
 
 
 def test_wrong_arguments_are_an_error() -> None:
-    for argv in (["--device", "-1"], ["--device", "x"], ["--what"]):
+    for argv in (["--device", "-1"], ["--device", "x"], ["--what"], ["--companion", "torchtext"]):
         done = run(sys.executable, *argv)
         assert (done.returncode, done.stdout) == (2, "")
 
@@ -190,7 +191,8 @@ def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
     broken = [name for name, text in messages(document).items() if text.endswith("randn is broken")]
     assert {f"{device} {name}" for device in ("cpu", "cuda") for name in BASIC} <= {*broken}
     assert set(outcomes(document).values()) == {"failed", "skipped"}  # none was not run
-    assert skipped(document) == {"cuda compile": "Triton is not installed"}
+    because = {name: why for name, why in skipped(document).items() if "--companion" not in why}
+    assert because == {"cuda compile": "Triton is not installed"}
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,100 @@ def test_a_requirement_of_the_installed_pytorch_precedes_the_table(
     document = with_fake(tmp_path, GOOD)
     assert document["torch"]["triton"] == "3.5.1"
     assert document["torch"]["triton_required"] == required
+
+
+# --- companions ---
+
+
+def companion(folder: Path, name: str, version: str, code: str = "", requires: str = "") -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(code)
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {requires}"] if requires else []
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+def of_companion(document: Raw, name: str) -> list[Raw]:
+    names = {t["name"] for t in document["declared"] if t["companion"] == name}
+    return [test for test in document["tests"] if test["name"] in names]
+
+
+def test_each_companion_is_tested_on_both_devices() -> None:
+    for name in script.COMPANIONS:
+        devices = {test.device for test in script.tests() if test.companion == name}
+        assert devices == {"cpu", "cuda"}
+
+
+def test_a_companion_that_nobody_asked_for_is_not_tested(tmp_path: Path) -> None:
+    companion(tmp_path, "torchvision", "0.25.0", "raise ValueError('was imported')")
+    document = with_fake(tmp_path, GOOD)
+    assert document["companions"] == {}
+    for name in script.COMPANIONS:
+        for test in of_companion(document, name):
+            assert test["outcome"] == "skipped"
+            assert test["message"] == f"without --companion {name}"
+
+
+def test_a_companion_that_must_be_there_and_is_not_fails(tmp_path: Path) -> None:
+    document = with_fake(tmp_path, GOOD, "--companion", "torchaudio=2.10.0")
+    facts = {"expected": "2.10.0", "version": None, "file": None}
+    assert document["companions"] == {"torchaudio": facts}
+    for test in of_companion(document, "torchaudio"):
+        assert test["outcome"] == "failed"
+        assert "No module named 'torchaudio" in test["message"]
+    assert {test["outcome"] for test in of_companion(document, "torchvision")} == {"skipped"}
+
+
+def test_a_companion_that_crashes_when_it_is_imported_hides_no_other_test(tmp_path: Path) -> None:
+    companion(tmp_path, "torchvision", "0.25.0", "import os; os.abort()")
+    document = with_fake(tmp_path, GOOD, "--companion=torchvision")
+    assert document["companions"]["torchvision"]["file"].endswith("torchvision/__init__.py")
+    assert messages(document)["cpu torchvision pairing"] == "ended by SIGABRT"
+    assert messages(document)["cuda training"] == "RuntimeError: randn is broken"
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "requires", "outcome", "says"),
+    [
+        ("0.25.0", "", "torch==2.10.0", "passed", "torchvision 0.25.0: requires PyTorch 2.10.0"),
+        ("0.25.0a0+cu130", "=0.25.0", "torch (==2.10.0)", "passed", "torchvision 0.25.0a0+cu130"),
+        ("0.24.1", "=0.25.0", "", "failed", "this is torchvision 0.24.1, not 0.25.0"),
+        ("0.24.1", "", "torch==2.9.1", "failed", "it requires PyTorch 2.9.1, and this is 2.10.0"),
+        ("0.25.0", "", "torchaudio==2.9.1", "skipped", "nothing in it names the PyTorch"),
+    ],
+)
+def test_a_companion_belongs_to_the_pytorch_of_the_process(
+    tmp_path: Path, version: str, asked: str, requires: str, outcome: str, says: str
+) -> None:
+    companion(tmp_path, "torchvision", version, requires=requires)
+    document = with_fake(tmp_path, GOOD, f"--companion=torchvision{asked}")
+    assert outcomes(document)["cpu torchvision pairing"] == outcome
+    assert says in messages(document)["cpu torchvision pairing"]
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
+    tmp_path: Path, *, is_other: bool
+) -> None:
+    fake_torch(tmp_path, GOOD)
+    companion(tmp_path, "torchaudio", "2.10.0")
+    other, here = tmp_path / "other", tmp_path / "torch/lib"
+    for folder in (other, here):
+        folder.mkdir()
+        (folder / "libc10.so").touch()
+    library = tmp_path / "torchaudio/lib/libtorchaudio.so"
+    library.parent.mkdir()
+    named = other if is_other else here
+    argv = ["gcc", "-shared", "-nostdlib", f"-Wl,-rpath,{named}", "-o", str(library)]
+    subprocess.run([*argv, "-x", "c", "/dev/null"], check=True)
+    # What LD_LIBRARY_PATH names says nothing of the library.
+    env = {"PYTHONPATH": str(tmp_path), "LD_LIBRARY_PATH": str(other)}
+    said = messages(reported(run(sys.executable, "--companion=torchaudio", **env)))
+    wrong = f"RuntimeError: {library.name} was compiled with {other}, and this is {here}"
+    right = f"torchaudio 2.10.0: {library.name} names {here}"
+    assert said["cpu torchaudio pairing"] == (wrong if is_other else right)
 
 
 def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path) -> None:

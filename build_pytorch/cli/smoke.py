@@ -17,8 +17,8 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import sm_code
-from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script, smoke_report
@@ -37,9 +37,9 @@ _LISTED: Final = 4
 
 
 class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One variant with its judgement. `output` is its store path if that is what was tested."""
+    """One package with its judgement. `output` is its store path if that is what was tested."""
 
-    variant: Variant
+    package: Package
     judgement: Judgement
     ran: SmokeRun = SmokeRun()
     python: str = ""
@@ -51,9 +51,9 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
     def as_dict(self) -> dict[str, object]:
         """Return the case for --json and for the report's file."""
         return {
-            "release": self.variant.release_name,
-            "variant": self.variant.id,
-            "package": self.variant.package,
+            "release": self.package.release_name,
+            "variant": self.package.id,
+            "package": self.package.package,
             **msgspec.to_builtins(self.judgement),
             "python": self.python,
             "output": self.output,
@@ -64,7 +64,7 @@ class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(options: SmokeOptions) -> int:
-    """Test the chosen variants, record the evidence, print it and return the exit code.
+    """Test the chosen packages, record the evidence, print it and return the exit code.
 
     0: all passed; 1: one failed; 3: none failed, and not all passed. Raises BuildPytorchError for
     bad input.
@@ -72,12 +72,12 @@ def run(options: SmokeOptions) -> int:
     fleet = matrix_reader.load()
     if not 0 < options.timeout < float("inf"):
         raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
-    variants = select(fleet, options.variants, options.release)
+    packages = select_packages(fleet, options.variants, options.release)
     python = _python(options.python) if options.python else None
     screen = Screen(sys.stderr if options.json else sys.stdout)
     cases, not_run = [], []
-    for variant in variants:
-        cases.append(case := _test(variant, python, options))
+    for package in packages:
+        cases.append(case := _test(package, python, options))
         if case.judgement.outcome == "not run":
             not_run.append(case)
         else:
@@ -108,34 +108,33 @@ def _python(name: str) -> Path:
     return Path(found).absolute()
 
 
-def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> SmokeCase:
-    """Test one variant with its own Python or with the one that --python names."""
+def _test(package: Package, python: Path | None, options: SmokeOptions) -> SmokeCase:
+    """Test one package with its own Python or with the one that --python names."""
 
     def ended(outcome: Outcome, reason: str) -> SmokeCase:
-        return SmokeCase(variant=variant, judgement=Judgement(outcome=outcome, reasons=(reason,)))
+        return SmokeCase(package=package, judgement=Judgement(outcome=outcome, reasons=(reason,)))
 
-    built = artefacts.find(options.root, variant)
+    built, variant = artefacts.find(options.root, package), package.variant
     if built is None and python is None:
-        return ended("not run", artefacts.absence(options.root, variant))
+        return ended("not run", artefacts.absence(options.root, package))
     if reason := cpu_mismatch(variant, platform.machine(), script.cpu_facts()["flags"]):
         return ended("skipped", reason)  # not started: it would crash with SIGILL
     tested = built
     if python is not None:
-        ran = _run(variant, python, {}, options)
-        torch_file = ran.report.torch.file if ran.report else ""
+        ran = _run(package, python, {}, options)
         if ran.report and "No module named 'torch'" in ran.report.torch.import_error:
             raise BuildPytorchError(f"--python {python}: has no torch; name a Python that has it")
-        tested = built if built and built.holds(torch_file) else None
-        judgement = _judged(ran, variant, None)
+        tested = built if built and built.holds(_tested_file(package, ran.report)) else None
+        judgement = _judged(ran, package, None)
     elif built is not None:
         try:
             python, env = artefacts.interpreter(built, variant.release.python.version)
-            ran = _run(variant, python, env, options)
-        except ToolError as error:  # the other variants can still be tested
+            ran = _run(package, python, env, options)
+        except ToolError as error:  # the other packages can still be tested
             return ended("not run", str(error))
-        judgement = _judged(ran, variant, built)
+        judgement = _judged(ran, package, built)
     case = SmokeCase(
-        variant=variant,
+        package=package,
         judgement=judgement,
         ran=ran,
         python=str(python),
@@ -143,7 +142,7 @@ def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> Smoke
     )
     report, recorded = evidence.record_evidence(
         options.root,
-        variant,
+        package,
         tested,
         test="smoke",
         outcome=judgement.outcome,
@@ -153,19 +152,31 @@ def _test(variant: Variant, python: Path | None, options: SmokeOptions) -> Smoke
     return msgspec.structs.replace(case, recorded=recorded, report=report)
 
 
+def _companions(package: Package) -> dict[str, str]:
+    """Return the companion that is to be tested and its version; {} for a variant."""
+    return {package.name: package.version} if isinstance(package, CompanionPackage) else {}
+
+
+def _tested_file(package: Package, report: SmokeReport | None) -> str:
+    """Return the file that the package was imported from, or "" if it was not imported."""
+    if report is None or isinstance(package, Variant):
+        return report.torch.file if report else ""
+    facts = report.companions.get(package.name)
+    return (facts.file if facts else None) or ""
+
+
 def _run(
-    variant: Variant, python: Path, env: dict[str, str | None], options: SmokeOptions
+    package: Package, python: Path, env: dict[str, str | None], options: SmokeOptions
 ) -> SmokeRun:
-    progress = ProgressLine(f"{variant.id} by {python}", 0)
-    seconds = options.timeout * 60
+    progress = ProgressLine(f"{package.id} by {python}", 0)
     try:
         ran = smoke_report.run(
             python,
             env,
             device=options.device,
-            seconds=seconds,
+            seconds=options.timeout * 60,
             on_wait=progress.at,
-            companions={},
+            companions=_companions(package),
         )
     finally:
         progress.end()
@@ -175,22 +186,23 @@ def _run(
     return ran
 
 
-def _judged(ran: SmokeRun, variant: Variant, built: Artefact | None) -> Judgement:
-    """Judge a run. The Python of a result (`built`) must import the torch of that result."""
+def _judged(ran: SmokeRun, package: Package, built: Artefact | None) -> Judgement:
+    """Judge a run. The Python of a result (`built`) must import what is in that result."""
     if ran.report is None:
         return Judgement(outcome="failed", reasons=(ran.problem,))
-    file = ran.report.torch.file
+    file = _tested_file(package, ran.report)
     if built and file and not built.holds(file):
-        reason = f"imports another torch, {file}, and not that of {built.output}"
+        name = package.name if isinstance(package, CompanionPackage) else "torch"
+        reason = f"imports another {name}, {file}, and not that of {built.output}"
         return Judgement(outcome="failed", reasons=(reason,))
-    return judge(ran.report, variant)
+    return judge(ran.report, package.variant, _companions(package))
 
 
 def show(screen: Screen, case: SmokeCase) -> None:
-    """Print the facts, the tests and the judgement of one variant."""
-    variant, report = case.variant, case.ran.report
+    """Print the facts, the tests and the judgement of one package."""
+    variant, report = case.package.variant, case.ran.report
     if report:
-        screen.line(screen.paint(variant.package, "bold"))
+        screen.line(screen.paint(case.package.package, "bold"))
         for line in _facts(variant, report):
             screen.line(visible(line))
         others = {t.name for t in report.declared if t.companion not in {"", *report.companions}}
@@ -206,7 +218,8 @@ def show(screen: Screen, case: SmokeCase) -> None:
         screen.fold("note: ", visible(note))
     _print_verdict(screen, case)
     if case.report:
-        why = evidence.unknown_recipe(variant) if case.output else "this is not the built variant"
+        unknown = evidence.unknown_recipe(case.package)
+        why = unknown if case.output else "this is not the built package"
         not_recorded = "" if case.recorded else f"; not recorded: {why}"
         screen.line(f"report: {case.report}{not_recorded}\n")
 
@@ -214,7 +227,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
 def _print_verdict(screen: Screen, case: SmokeCase) -> None:
     first, *rest = case.judgement.reasons or ("",)
     outcome = case.judgement.outcome
-    head = f"{case.variant.id}: {outcome}{': ' if first else ''}"
+    head = f"{case.package.id}: {outcome}{': ' if first else ''}"
     screen.fold(head, visible(first), _COLOURS[outcome])
     for reason in rest:
         screen.fold("  ", visible(reason))
@@ -242,6 +255,8 @@ def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:
         driver = report.driver.version or "none"
         arch_list = " ".join(torch.arch_list)
         yield f"Built for: {arch_list}; cuDNN {torch.cudnn or 'none'}; driver here: {driver}"
+    for name, facts in report.companions.items():
+        yield f"{name} version: {facts.version or 'not installed'}"
     yield f"CPU: {report.cpu.model or report.python.machine}, {torch.cpu_capability} kernels"
 
 

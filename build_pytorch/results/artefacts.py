@@ -1,4 +1,4 @@
-"""Built variants on disk: result links, store paths, closures, and the Python that runs them."""
+"""Built packages on disk: result links, store paths, closures, and the Python that runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, environment_of
 from build_pytorch.nix import store
 
 
@@ -29,27 +29,27 @@ class Artefact(Struct, frozen=True, kw_only=True):
             return False
 
 
-def find(root: Path, variant: Variant) -> Artefact | None:
-    """Return the result of a variant, or None if its link does not lead to a store path."""
-    path = link(root, variant)
+def find(root: Path, package: Package) -> Artefact | None:
+    """Return the result of a package, or None if its link does not lead to a store path."""
+    path = link(root, package)
     output = target(path)
     return Artefact(link=path, output=Path(output)) if output else None
 
 
-def absence(root: Path, variant: Variant) -> str:
+def absence(root: Path, package: Package) -> str:
     """Return the reason why `find` returned None, and what to do."""
-    path = link(root, variant)
+    path = link(root, package)
     what = "does not lead into the Nix store" if os.path.lexists(path) else "does not exist"
-    return f"{path.name} {what}; run `invoke build {variant.id}`"
+    return f"{path.name} {what}; run `invoke build {package.id}`"
 
 
-def link(root: Path, variant: Variant) -> Path:
-    """Return the path of a variant's result link: at the root, or in its Flox environment.
+def link(root: Path, package: Package) -> Path:
+    """Return the path of a package's result link: at the root, or in its Flox environment.
 
     Flox puts the link into the environment of the package; the newer one of two links counts.
     """
-    name = f"result-{variant.package}"
-    found = [root / name, root / variant.release.environment / name]
+    name = f"result-{package.package}"
+    found = [root / name, root / environment_of(package.folder) / name]
     return max(found, key=lambda path: path.lstat().st_mtime if os.path.lexists(path) else 0.0)
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from build_pytorch.base import digest, files, paths
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.seeds import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts, ledger
@@ -20,11 +20,11 @@ _Event = TypeVar("_Event", bound=AnyEvent)
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one variant and its current recipe."""
+    """What is known of one variant or companion and its current recipe."""
 
-    variant: Variant
+    package: Package
     digest: str
-    """Digest of the recipe file; empty if it cannot be read."""
+    """Digest of the recipe; empty if a file cannot be read."""
     output: str = ""
     """Store path of the current recipe's result, if the result link leads to it."""
     stale: str = ""
@@ -46,6 +46,11 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """Every event of the variant, of any recipe, oldest first."""
 
     @property
+    def variant(self) -> Variant:
+        """The variant; for a companion the one that it is for."""
+        return self.package.variant
+
+    @property
     def failed_test(self) -> str:
         """The test that this result failed, with its reason; empty if it failed none."""
         for test, name in ((self.smoke, "smoke test"), (self.inspect, "inspection")):
@@ -65,7 +70,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
         return "no smoke test or inspection passed yet"
 
 
-def look(root: Path, variants: Sequence[Variant]) -> dict[str, VariantResult]:
+def look(root: Path, variants: Sequence[Package]) -> dict[str, VariantResult]:
     """Return what is known of variants, by package name.
 
     The ledger names the recipe of a result; one query to the store finds the results that exist.
@@ -112,15 +117,20 @@ def _look(
     }
 
 
-def recipe_digest(root: Path, variant: Variant) -> str:
-    """Return the digest of a variant's recipe file, or "" if it cannot be read."""
+def recipe_digest(root: Path, variant: Package) -> str:
+    """Return the digest of a recipe, or "" if a file cannot be read.
+
+    That of a companion covers the recipe of its variant, which it imports.
+    """
+    paths_of = dict.fromkeys((variant.path, variant.variant.path))
     try:
-        return digest.of_bytes(files.read_below(root, variant.path, files.LARGEST_TEXT))
+        texts = [files.read_below(root, path, files.LARGEST_TEXT) for path in paths_of]
     except OSError:
         return ""
+    return digest.of_bytes(b"\0".join(texts))
 
 
-def unknown_recipe(variant: Variant) -> str:
+def unknown_recipe(variant: Package) -> str:
     """Return why a test of a result without a known recipe is not recorded, and what to do."""
     fix = f"run `invoke build {variant.id}`, which records a finished result without building again"
     return f"the ledger has no recipe for this result; {fix}"
@@ -128,7 +138,7 @@ def unknown_recipe(variant: Variant) -> str:
 
 def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     root: Path,
-    variant: Variant,
+    variant: Package,
     artefact: Artefact | None,
     *,
     test: ledger.TestKind,
@@ -190,7 +200,7 @@ def _builds(events: Sequence[AnyEvent], output: str) -> list[Ended]:
 
 
 def _result(
-    variant: Variant, current: str, events: Sequence[AnyEvent], target: str
+    variant: Package, current: str, events: Sequence[AnyEvent], target: str
 ) -> VariantResult:
     """Combine the events of a variant with the store path behind its link ("" if none)."""
     of_now = [event for event in events if event.digest == current]
@@ -204,7 +214,7 @@ def _result(
         if is_current and isinstance(event, Tested | Published) and event.output == target
     ]
     return VariantResult(
-        variant=variant,
+        package=variant,
         digest=current,
         output=target if is_current else "",
         stale=target if origin is not None and not is_current else "",

@@ -574,9 +574,11 @@ def search_path(library: Path) -> list[Path]:
     if loader.dlinfo(handle, content, buffer):
         return []
     listed = (_SearchFolder * head.count).from_buffer(buffer, ctypes.sizeof(head))
-    foreign = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     names = [os.fsdecode(folder.name or b"") for folder in listed]
-    return [Path(name) for name in names if name and name not in foreign]
+    for foreign in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if foreign in names:
+            names.remove(foreign)
+    return [Path(name) for name in names if name]
 
 
 @smoke_test("torchvision nms", 0.0, companion="torchvision", meaning=NO_KERNEL)

@@ -73,7 +73,7 @@ def read_report(draw: random.Random, text: str) -> bool:
     if found.report is None:
         return not visible_only(found.problem)
     variant = draw.choice(FLEET.variants)
-    case = SmokeCase(variant=variant, judgement=judge(found.report, variant), ran=found)
+    case = SmokeCase(package=variant, judgement=judge(found.report, variant), ran=found)
     out = io.StringIO()
     show(Screen(out), case)
     print_json(case.as_dict(), io.StringIO())
