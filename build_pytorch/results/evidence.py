@@ -98,7 +98,7 @@ def look_at_seeds(root: Path, seeds: Iterable[Seed]) -> dict[str, VariantResult]
 
 
 def _look(
-    root: Path, wanted: Mapping[str, tuple[Variant, Path, tuple[str, str]]]
+    root: Path, wanted: Mapping[str, tuple[Package, Path, tuple[str, str]]]
 ) -> dict[str, VariantResult]:
     """Return what is known by name; `wanted` has the variant, the link, the subject of events."""
     events: dict[tuple[str, str], list[AnyEvent]] = {}
