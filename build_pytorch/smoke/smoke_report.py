@@ -101,7 +101,7 @@ class CudaFacts(Struct, frozen=True, kw_only=True):
     devices: tuple[GpuFacts, ...] = ()
 
 
-class CompanionFacts(Struct, frozen=True, kw_only=True):
+class InstalledCompanion(Struct, frozen=True, kw_only=True):
     """A companion that had to be there: the version asked for (empty: any), and what was found."""
 
     expected: str = ""
@@ -140,7 +140,7 @@ class SmokeReport(Struct, frozen=True, kw_only=True):
     driver: DriverFacts
     torch: TorchFacts
     cuda: CudaFacts
-    companions: dict[str, CompanionFacts] = {}
+    companions: dict[str, InstalledCompanion] = {}
     tests: tuple[SmokeResult, ...]
     declared: tuple[DeclaredTest, ...]
 
