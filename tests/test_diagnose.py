@@ -105,10 +105,58 @@ def quoted_by_nix(lines: Sequence[bytes]) -> list[bytes]:
     return [*head, b"       Last 400 log lines:", *(b"       > " + line for line in lines)]
 
 
-ORIGINS = (plain, with_crlf, in_colour, of_github, of_gh_run_view, with_prefix, structured)
+def quoted_by_nix_2_3(lines: Iterable[bytes]) -> list[bytes]:
+    drv = b"/nix/store/" + b"a" * 32 + b"-python3.13-torch-2.10.0.drv"
+    head = b"builder for '%s' failed with exit code 1; last 400 log lines:" % drv
+    return [head, *(b"  " + line for line in lines)]
 
 
-@pytest.mark.parametrize("origin", [*ORIGINS, quoted_by_nix], ids=lambda f: f.__name__)
+def of_nom(lines: Sequence[bytes]) -> list[bytes]:
+    """As nix-output-monitor shows the error of Nix."""
+    return ["\u2503 ".encode() + line for line in quoted_by_nix(lines)]
+
+
+def of_kubernetes(lines: Iterable[bytes]) -> list[bytes]:
+    return [b"2026-11-21T10:15:00.123456789Z stdout F " + line for line in lines]
+
+
+def of_a_colour_terminal_in_ci(lines: Iterable[bytes]) -> list[bytes]:
+    return of_github(in_colour(with_crlf(lines)))
+
+
+def with_siblings(lines: Sequence[bytes]) -> list[bytes]:
+    """Between lines of a sibling that runs out of memory, and of a dependency of the sibling."""
+    sibling = b"python3.13-pytorch210-python313-cuda13_0-sm90-avx512> "
+    others = [b"FAILED: x.o", b"g++: fatal error: Killed signal terminated program cc1plus", b""]
+    others += [b"--   USE_CUDA              : OFF", b"[7/9999] Building CXX object x.o", b"Killed"]
+    found = [b"magma> cc1plus: out of memory allocating 65536 bytes"]
+    for number, line in enumerate(lines):
+        found += [b"python3.13-torch> " + line, sibling + others[number % len(others)]]
+    error = b"error: builder for '/nix/store/%s-%s-2.10.0.drv' failed due to signal 9 (Killed)"
+    return [*found, error % (b"b" * 32, sibling.removesuffix(b"> "))]
+
+
+ORIGINS = (
+    *(plain, with_crlf, in_colour, of_github, of_gh_run_view, with_prefix, structured, of_nom),
+    *(of_kubernetes, of_a_colour_terminal_in_ci, with_siblings, quoted_by_nix, quoted_by_nix_2_3),
+)
+
+MARGINS: dict[str, Callable[[int, bytes], bytes]] = {
+    "a quotation": lambda _, line: b"> " + line,
+    "a margin": lambda _, line: b"    " + line,
+    "times": lambda n, line: b"10:%02d:%02d " % (n // 60 % 60, n % 60) + line,
+    "times in brackets": lambda _, line: b"[10:15:00] " + line,
+    "dates": lambda _, line: b"Nov 21 10:15:00 " + line,
+    "seconds": lambda _, line: b"1763719200.123456 " + line,
+    "cat -n": lambda n, line: b"%6d\t" % n + line,
+    "less -N": lambda n, line: b"%7d  " % n + line,
+    "grep -n": lambda n, line: b"%d:" % n + line,
+    "a container": lambda _, line: b"builder-1  | " + line,
+    "links": lambda n, line: b"[%d](https://example.org/x/runs/7#step:10:%d)" % (n, n) + line,
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
 def test_the_logs_of_real_builds_are_judged_right(
     fleet: Matrix, entry: dict[str, Any], origin: Any
@@ -116,8 +164,35 @@ def test_the_logs_of_real_builds_are_judged_right(
     lines = (LOGS / entry["file"]).read_bytes().splitlines()
     variant = variant_of(fleet, entry)
     package = variant.package.encode()
-    own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in origin(lines)]
+    found = origin(lines)  # built by nixpkgs as torch, and by a recipe under the variant's name
+    judge(diagnose(found, variant), entry)
+    own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in found]
     judge(diagnose(own, variant), entry)
+
+
+@pytest.mark.parametrize("margin", MARGINS.values(), ids=MARGINS)
+@pytest.mark.parametrize("name", ["pytorch> ", "torch> ", "python3.13-torch-2.10.0> ", ""])
+def test_logs_are_judged_right_whatever_stands_before_their_lines(
+    fleet: Matrix, margin: Callable[[int, bytes], bytes], name: str
+) -> None:
+    for entry in INDEX:
+        lines = (LOGS / entry["file"]).read_bytes().splitlines()
+        if len(lines) > 2:  # what stands before one line may belong to it
+            shown = [margin(n, name.encode() + line) for n, line in enumerate(lines, 1)]
+            judge(diagnose(shown, variant_of(fleet, entry)), entry)
+
+
+@pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
+def test_parts_of_a_log_name_no_other_failure(fleet: Matrix, entry: dict[str, Any]) -> None:
+    variant = variant_of(fleet, entry)
+    lines = (LOGS / entry["file"]).read_bytes().splitlines()
+    for part in range(1, 20):
+        at = len(lines) * part // 20
+        for cut in (lines[at:], lines[:at], lines[at : at + 200]):
+            found = diagnose(cut, variant)
+            assert not found.stop or entry["stop"], at
+            if not entry["stop"]:
+                assert not found.failure or found.failure.rule.id in entry["names"]
 
 
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
@@ -288,8 +363,48 @@ def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) 
         assert found_in([*build_of(gpu), printed, success], gpu).failure is None
     for end in ("", "1 failed, 1 passed", "Traceback (most recent call last):"):
         assert found_in([*build_of(gpu), printed, end], gpu).failure
-    failed = f"error: builder for '/nix/store/{'a' * 32}-x.drv' failed due to signal 9 (Killed)"
-    assert found_in([*build_of(gpu), failed, "1 passed"], gpu).failure
+    for name, is_own in ((f"python3.13-{gpu.pname}-2.10.0", True), ("x", False)):
+        failed = f"error: builder for '/nix/store/{'a' * 32}-{name}.drv' failed due to signal 9"
+        found = found_in([*build_of(gpu), failed, "1 passed"], gpu).failure
+        assert bool(found) == is_own
+
+
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+STORE = f"/nix/store/{'a' * 32}"
+
+
+def test_the_failure_of_a_sibling_is_not_that_of_the_variant(
+    gpu: Variant, others: list[Variant]
+) -> None:
+    for other in others:
+        name = f"python3.13-{other.pname}"
+        drv = f"{STORE}-{name}-2.10.0.drv"
+        for failure in (
+            [f"{name}> {KILLED}"],
+            [f"error: builder for '{drv}' failed due to signal 9 (Killed)"],
+            [f"error: builder for '{drv}' failed with exit code 1;", f"       > {KILLED}"],
+            [f"error: Cannot build '{drv}'.", "       Reason: builder failed due to signal 9."],
+            [f"error: building of '{drv}!out' from .drv file timed out after 7 seconds"],
+            [building(other), KILLED],
+        ):
+            assert found_in([*build_of(gpu), *failure], gpu).failure is None, failure
+            assert found_in([*build_of(other), *failure], other).failure, failure
+        theirs = job("other", [building(other), *STEPS, KILLED, "error: x failed with signal 9"])
+        own = job("own", build_of(gpu))
+        assert found_in(own + theirs, gpu).failure is None
+        assert found_in(theirs + own, gpu).failure is None
+
+
+def test_the_failure_of_a_dependency_is_that_of_the_variant(gpu: Variant) -> None:
+    magma = f"{STORE}-magma-2.9.0.drv"
+    for failure in (
+        [f"magma> {KILLED}"],
+        [f"building '{magma}'...", KILLED],
+        [f"error: builder for '{magma}' failed due to signal 9 (Killed)"],
+        [f"error: builder for '{magma}' failed with exit code 1;", f"       > {KILLED}"],
+    ):
+        for begin in ([], [f"$ nix build -f {gpu.path}"]):
+            assert found_in([*begin, *failure], gpu).failure, failure
 
 
 STAMPS = (

@@ -10,7 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.console import shortened
-from build_pytorch.build.log_reader import BuildProgress, ForeignReader
+from build_pytorch.build.foreign_log import HEAD, ForeignReader, frame_of
+from build_pytorch.build.log_reader import BuildProgress
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Matrix, Variant
 
@@ -49,15 +50,18 @@ def diagnose(
     depend on it do not match.
     """
     package = variant.package if variant else ""
+    lines = iter(lines)
+    head = list(itertools.islice(lines, HEAD))
     siblings = [v.package for v in fleet if v.package != package] if variant else []
-    reader, progress = ForeignReader(package, siblings), BuildProgress(variant)
+    reader = ForeignReader(package, siblings, frame_of(head))
+    progress = BuildProgress(variant)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number = started = 0
-    for number, raw in enumerate(lines, 1):
+    for number, raw in enumerate(itertools.chain(head, lines), 1):
         for line in reader.read(raw):
             if reader.started > started:
-                # What came before the build is no failure of it: an environment, another log.
+                # What came before is not of this build: an environment, an attempt, another log.
                 started, stop = reader.started, None
                 progress.begin_again()
                 matches.clear()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.build.log_matcher import LogMatcher, is_interesting
 from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule
 from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.log_format import LogLine, NixLogReader, hash_mismatches, plain_text
+from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
 
 TAIL: Final = 30  #: lines shown of a failure that no rule names
 RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
@@ -28,7 +28,7 @@ _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
 _NINJA: Final = re.compile(r"\[(\d{1,7})/(\d{1,7})\] ")
-_PHASE: Final = re.compile(
+PHASE: Final = re.compile(
     r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
     r"|(?P<patch>patching sources)|(?P<configure>configuring|\*\*\* Configuring CMake\.\.\.)"
     r"|(?P<build>building|\*\*\* Building project with .*)"
@@ -36,10 +36,11 @@ _PHASE: Final = re.compile(
     r"|(?P<pythonImportsCheck>(?:Executing pythonImportsCheckPhase"
     r"|Check whether the following modules can be imported:.*)))$"
 )
-_PHASE_STARTS: Final = (
+PHASE_STARTS: Final = (
     *("Running phase: ", "unpacking sources", "patching sources", "configuring", "building"),
     *("installing", "*** ", "Executing pythonImp", "Check whether the following"),
 )
+_BEFORE: Final = frozenset({"", "dependencies"})  #: phases in which a build waits for others
 _LATE_PHASES: Final = frozenset({"install", "installCheck", "check", "fixup", "pythonImportsCheck"})
 _PASSED: Final = re.compile(
     r"^(?!.*\b[1-9]\d* (?:failed|errors?)\b)(?:"
@@ -50,40 +51,30 @@ _PASSED: Final = re.compile(
 
 _CMAKE_HEAD: Final = re.compile(r"CMake (?:Error|Warning|Deprecation Warning)\b.*:$")
 _BUILDING: Final = re.compile(r"building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
-_PREFIX: Final = re.compile(r"([\w.+-]+)> ")
-_QUOTED_BY_NIX: Final = re.compile(r" {7}> ?")
-"""Before the last lines of a log, which Nix repeats in its error."""
-
-_STAMP: Final = re.compile(
-    r"\ufeff?(?:(?P<job>[^\t]{1,100})\t[^\t]{1,100}\t\ufeff?)?(?:"
-    r"(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]? "
-    r"(?:[0-9a-f]{2}[OE][ +])?"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?=\S{1,100} [\w./@-]{1,100}\[))"
-    r"(?:\S{1,100} [\w./@-]{1,100}\[\d+\]: )?"
-    r"|\d\d:\d\d:\d\d(?:\.\d+)? {1,2}|#\d+ \d+\.\d+ )?"
+PREFIX: Final = re.compile(r"([\w.+-]+)> ")
+FAILED: Final = re.compile(
+    r"(?:error: )?(?:builder for|Cannot build|building of) "
+    r"'/nix/store/\w{32}-([^\s'!]+?)(?:\.drv)?(?:!\S*?)?'"
 )
-"""Before a line: the time that CI systems write, `gh run view` after job and step; GitLab with the
-stream, journald with host and program; BuildKit's number and time."""
-
-_FAILED: Final = re.compile(
-    r"error: (?:builder for|Cannot build) '/nix/store/\w{32}-(\S+?)(?:\.drv)?'"
-)
+"""How Nix begins to report a derivation that failed; versions before 2.4 write no `error: `."""
 
 _OF_TORCH: Final = re.compile(r"(?:/nix/store/\w{32}-)?(?:python[\d.]+-)?(?:py)?torch(?:\d|-\d|$)")
 """A derivation that builds PyTorch, in a log that names no variant."""
 
-
-_COMMAND: Final = re.compile(r"(?:\S*/)?(?:flox build|nix build|nix-build)\b")
-_MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
+NIXPKGS_TORCH: Final = re.compile(
+    r"(?:\S*/)?(?:\w{32}-)?(?P<python>python[\d.]+-)?(?:py)?torch(?:-(?:x86_64|aarch64)-linux)?"
+    r"(?:-\d[^\s-]*)?(?:\.drv)?(?:!\S*)?$"
+)
+"""The whole name of the torch of nixpkgs, whatever its variant."""
 
 # Signs of where a build begins, from weak to certain. What came before was not its own.
-_BY_PHASE: Final = 1
-_BY_COMMAND: Final = 2
-_BY_NAME: Final = 3
-_FIRST_PHASES: Final = frozenset({"unpack", "patch", "configure"})
+BY_PHASE: Final = 1
+BY_TORCH: Final = 2
+BY_COMMAND: Final = 3
+BY_NAME: Final = 4
 
 
-def _names_of(*packages: str) -> re.Pattern[str]:
+def names_of(*packages: str) -> re.Pattern[str]:
     """Return what the whole name of a derivation or package of these variants matches.
 
     The name is followed by nothing but a version: `sm120-avx512` is not `sm120-avx512bf16`.
@@ -102,7 +93,7 @@ class PlainReader:
     def __init__(self, package: str) -> None:
         self.package = package
         self.started = 0  #: the most certain sign so far that the variant's own build began
-        self._own = _names_of(package) if package else _OF_TORCH
+        self._own = names_of(package) if package else _OF_TORCH
         self._current = package  #: the owner of lines without a prefix: what began last
 
     def read(self, line: bytes) -> Iterator[LogLine]:
@@ -112,11 +103,11 @@ class PlainReader:
     def owned(self, text: str) -> Iterator[LogLine]:
         """Return a line as text with its owner."""
         if text.startswith("building '") and (built := _BUILDING.match(text)):
-            self._current = self.owner(built[1], _BY_NAME)
+            self._current = self.owner(built[1], BY_NAME)
             yield LogLine("", text)
-        elif "> " in text[:100] and (prefix := _PREFIX.match(text)):
+        elif "> " in text[:100] and (prefix := PREFIX.match(text)):
             self._current = ""  # this program writes prefixes: a line without one is its own
-            yield LogLine(self.owner(prefix[1], _BY_NAME), text[prefix.end() :])
+            yield LogLine(self.owner(prefix[1], BY_NAME), text[prefix.end() :])
         else:
             # A line that begins so is Nix's: compilers name a file before the word.
             yield LogLine("" if text.startswith("error: ") else self._current, text)
@@ -132,124 +123,8 @@ class PlainReader:
         return self.package
 
 
-class _JobReader(PlainReader):
-    """Reads a log of one job, of any origin: plain or structured, or one that a build here wrote.
-
-    Without a `package`, lines of any derivation of PyTorch are owned by it.
-    """
-
-    def __init__(self, package: str) -> None:
-        super().__init__(package)
-        self._nix = NixLogReader()
-        self._base = package.partition("-")[0]
-        self._is_ours: bool | None = None  #: whether a build here wrote it; None before line 1
-        self._is_script = False  #: within a script that GitHub Actions shows before it runs it
-        self._failed = ""  #: the owner of the lines that Nix repeats in an error
-
-    def read_line(self, text: str) -> Iterator[LogLine]:
-        """Return the lines of the log that a line of the file, without its stamp, stands for."""
-        self._take_sign(text)
-        is_error = text.startswith("error: ")
-        if is_error and (failed := _FAILED.match(text)):
-            self._failed = self.owner(failed[1])
-        if self._is_script:
-            yield LogLine("", f"##{text}")
-        elif text.startswith("@nix "):
-            for found in self._nix.read(text.encode("utf-8", errors="replace")):
-                owner = self.owner(found.derivation, _BY_NAME) if found.derivation else ""
-                yield LogLine(owner, found.text, found.phase, found.began, found.where)
-        elif text.startswith(" ") and (quoted := _QUOTED_BY_NIX.match(text)):
-            yield LogLine(self._failed, text[quoted.end() :])
-        elif self._is_ours and not is_error:
-            # Lines of dependencies have a prefix, those of the variant have none.
-            prefix = _PREFIX.match(text)
-            yield LogLine(prefix[1] if prefix else self.package, text)
-        else:
-            for line in self.owned(text):
-                if not self.started and line.derivation == self.package:
-                    self._follow_phase(line.text)
-                yield line
-
-    def _take_sign(self, text: str) -> None:
-        """Take in what a line says about the lines that follow."""
-        if self._is_ours is None:
-            self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
-        if text.startswith("##["):
-            self._is_script = text.startswith("##[group]Run ")
-        if self._base and self._base in text and "build " in text[:100]:
-            self._follow_command(text)
-
-    def _follow_command(self, text: str) -> None:
-        """Take in a command line of a user or of CI that names what is built."""
-        plain = re.sub(r"^(?:##\[group\]Run |\[command\]|[$+>#] )+", "", text[:_LONGEST])
-        if not _COMMAND.match(plain):
-            return
-        names = [word.strip("'\"") for word in plain.split()]
-        names = [re.split(r"[#/]", name)[-1] for name in names]
-        names = [name for name in names if re.match(rf"{re.escape(self._base)}\d*-", name)]
-        if names and not any(map(self._own.match, names)):
-            self._current = names[-1]
-            self._is_ours = False
-        elif len(names) == 1:
-            self._current = self.owner(names[0], _BY_COMMAND)
-
-    def _follow_phase(self, text: str) -> None:
-        if self._current == self.package and text.startswith(_PHASE_STARTS):
-            phase = _PHASE.match(text)
-            if phase and (phase["name"] or phase.lastgroup) in _FIRST_PHASES:
-                self.started = _BY_PHASE
-
-
-class ForeignReader:
-    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
-
-    Leaves out what the builds of `siblings` wrote: packages on which `package` does not depend.
-    """
-
-    def __init__(self, package: str, siblings: Sequence[str] = ()) -> None:
-        self.package = package
-        self.started = 0  #: rises where lines so far turn out not to be the variant's own
-        self._jobs: dict[str, _JobReader] = {}
-        self._siblings = _names_of(*siblings) if siblings else None
-        self._is_sibling: dict[str, bool] = {package: False}  #: answers for owners of lines
-
-    def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the lines of the log that a line of the file stands for."""
-        text = plain_text(line.decode("utf-8", errors="replace"))
-        name = ""
-        if (
-            text[:2].isdigit()
-            or text[:1] in {"[", "#", "\ufeff"}
-            or text[9:10] == ":" == text[12:13]
-            or "\t" in text[:200]
-        ) and (stamp := _STAMP.match(text)):
-            name = stamp["job"] or ""
-            text = text[stamp.end() :]
-            if (inner := _STAMP.match(text)) and not inner["job"]:  # of a program within the job
-                text = text[inner.end() :]
-        job = self._jobs.get(name)
-        if not job:
-            if len(self._jobs) >= _MOST_JOBS:
-                name = next(reversed(self._jobs))
-            job = self._jobs.setdefault(name, _JobReader(self.package))
-        for found in job.read_line(text):
-            self.started = max(self.started, job.started)
-            is_elsewhere = len(self._jobs) > 1 and job.started < self.started
-            if not (self.package and is_elsewhere) and not self._of_sibling(found):
-                yield found
-
-    def _of_sibling(self, line: LogLine) -> bool:
-        owner = line.derivation
-        if not owner and line.text.startswith("error: ") and (failed := _FAILED.match(line.text)):
-            owner = failed[1]
-        if owner not in self._is_sibling:
-            found = bool(self._siblings and self._siblings.match(owner))
-            self._is_sibling[owner] = found
-        return self._is_sibling[owner]
-
-
 def _prefix_length(text: str) -> int:
-    prefix = _PREFIX.match(text)
+    prefix = PREFIX.match(text)
     return prefix.end() if prefix else 0
 
 
@@ -286,12 +161,18 @@ class BuildProgress:
         self._mismatches: list[str] = []
         self._after_mismatch = 0
         self._own_matches: set[str] = set()  #: ids of rules that the build's own lines matched
+        self._own = names_of(variant.package) if variant else _OF_TORCH
+        self._in_others_error = False  #: whether Nix reports the failure of another derivation
 
     def begin_again(self) -> None:
         """Forget what lines showed that the variant's own build did not write after all."""
         self.found.clear()
+        self._at.clear()
+        self._own_matches.clear()
+        self._mismatches.clear()
+        self._after_mismatch = 0
         self._matcher = LogMatcher(self.variant)
-        self._compiles = self._in_failed_step = False
+        self._compiles = self._in_failed_step = self._in_others_error = False
         self._cmake.clear()
         self.done = self.total = 0
         self.first_step, self.phase = 0.0, ""
@@ -314,7 +195,7 @@ class BuildProgress:
                 self.phase = line.phase.removesuffix("Phase")
         self.latest = None
         text = line.text if len(line.text) <= _LONGEST else line.text[:_LONGEST]
-        if not text or text.isspace():
+        if not text or text.isspace() or self._is_of_others(line, text, own=own):
             return None
         self.tail.append(text)
         self.lines += 1
@@ -329,6 +210,23 @@ class BuildProgress:
             if message and (rule := self._matcher.message(message)):
                 return self._take(rule, line, message, own=own)
         return self._match(line, text, own=own) if is_interesting(text) else None
+
+    def _is_of_others(self, line: LogLine, text: str, *, own: bool) -> bool:
+        """Whether the line is about another derivation, once the variant's own build has begun.
+
+        Nothing that is still built then is a dependency: its failure is not that of the variant.
+        """
+        if self.phase in _BEFORE:
+            return False
+        if line.derivation:
+            return not own
+        if not text.startswith("       "):  # the lines in which Nix goes on
+            self._in_others_error = bool(
+                text.startswith(("error: ", "builder for '"))
+                and (failed := FAILED.match(text))
+                and not (self._own.match(failed[1]) or NIXPKGS_TORCH.match(failed[1]))
+            )
+        return self._in_others_error
 
     def _message(self, derivation: str, text: str) -> str:
         """Return the message of CMake so far, as one line; empty if the line is of none."""
@@ -378,7 +276,7 @@ class BuildProgress:
             self.phase = "build"
         elif text.startswith("FAILED: "):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
-        elif text.startswith(_PHASE_STARTS) and (phase := _PHASE.match(text)):
+        elif text.startswith(PHASE_STARTS) and (phase := PHASE.match(text)):
             self._pass()
             self.phase = phase["name"] or phase.lastgroup or ""
         elif self._own_matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):

@@ -17,8 +17,9 @@ from pathlib import Path
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.build_outcome import BuildOutcome, sentence
+from build_pytorch.build.foreign_log import ForeignReader
 from build_pytorch.build.log_diagnosis import diagnose
-from build_pytorch.build.log_reader import BuildProgress, ForeignReader, PlainReader, named
+from build_pytorch.build.log_reader import BuildProgress, PlainReader, named
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.diagnose import document, show
 from build_pytorch.matrix import matrix_reader
