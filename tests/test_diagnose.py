@@ -388,6 +388,8 @@ def test_the_failure_of_a_sibling_is_not_that_of_the_variant(
             [building(other), KILLED],
         ):
             assert found_in([*build_of(gpu), *failure], gpu).failure is None, failure
+            alone = diagnose([line.encode() for line in failure], gpu, others)
+            assert alone.failure is None, failure
             assert found_in([*build_of(other), *failure], other).failure, failure
         theirs = job("other", [building(other), *STEPS, KILLED, "error: x failed with signal 9"])
         own = job("own", build_of(gpu))

@@ -58,6 +58,7 @@ class Screen:
 
         Later lines are indented. Only a word that is longer, such as a path, is not broken.
         """
+        head, text = visible(head), visible(text)  # before the columns are counted
         if len(head) + len(text) <= WIDTH and "\n" not in text:
             self.line(f"{self.paint(head, colour)}{text}".rstrip())
             return

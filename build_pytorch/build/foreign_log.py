@@ -138,7 +138,10 @@ class _JobReader(PlainReader):
             )
         if self._quotes_plainly and self._failed is not None:
             return LogLine(self._failed, text[2:])
-        return LogLine("", text) if self._is_in_error and text.startswith(" " * 7) else None
+        if not (self._is_in_error and text.startswith(" " * 7)):
+            return None
+        owner = self._failed or ""
+        return LogLine(owner if owner != self.package else "", text)
 
     def _take_sign(self, text: str) -> None:
         """Take in what a line says about the lines that follow."""

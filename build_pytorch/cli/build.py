@@ -198,7 +198,7 @@ def _print_outcomes(
             colour = _COLOURS.get(outcome.state, "red")
             screen.fold(f"  {outcome.state:<11}  ", what, colour, indent=15)
             if outcome.log and outcome.state != "built":
-                screen.line(f"    {visible(outcome.log)}")
+                screen.line(f"    {outcome.log}")
     built = sum(outcome.state == "built" for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.name not in outcomes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Screen, visible
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.cli.matrix_change import carry_out
@@ -59,7 +59,7 @@ def run(options: BumpOptions) -> int:
         and (wrong := list(release_bump.pin_contradictions(new, name, options.timeout)))
     ):
         for line in wrong:
-            screen.line(visible(line))
+            screen.line(line)
         screen.line("The versions of names and builds would differ, or may: nothing was written.")
         return EXIT_FINDINGS
     planned = release_bump.plan(old, new, options.root, name)

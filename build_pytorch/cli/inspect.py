@@ -75,7 +75,7 @@ def _show(screen: Screen, variant: Variant, result: Inspection) -> None:
 
     screen.line(f"{screen.paint(variant.id, 'bold')}  {paint(result.outcome)}")
     if result.outcome == "not run":
-        screen.line(visible(f"  {result.reasons[0]}"))
+        screen.line(f"  {result.reasons[0]}")
         return
     screen.line(f"  {result.folder}")
     width = max(len(part.id) for part in result.parts)
@@ -83,7 +83,7 @@ def _show(screen: Screen, variant: Variant, result: Inspection) -> None:
         reason = visible(f" ({part.reason})") if part.reason else ""
         screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}{reason}")
         for note in part.notes:
-            screen.line(visible(f"    note   {note}"))
+            screen.line(f"    note   {note}")
         for finding in part.findings:
             found = visible(f"{finding.path}: {finding.found}")
             screen.line(f"    {paint(finding.severity)}  {found}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from build_pytorch.base import file_plan, paths
-from build_pytorch.base.console import Screen, counted, visible
+from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Change, print_plan
 from build_pytorch.matrix import matrix_editor
@@ -46,5 +46,5 @@ def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
     screen.line("Dry run: nothing was written." if dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in dict.fromkeys(todo):
-        screen.fold("  - ", visible(note), indent=4)
+        screen.fold("  - ", note, indent=4)
     return EXIT_OK

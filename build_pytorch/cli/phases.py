@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from build_pytorch.base import file_plan, files, paths
-from build_pytorch.base.console import Screen, counted, print_json, visible
+from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
 from build_pytorch.cli.commands import PhaseOptions
@@ -109,7 +109,7 @@ def _first_files(
             root.mkdir(parents=True, exist_ok=True)
         file_plan.apply(root, planned)
     if screen:
-        screen.line(screen.paint(f"New checkout in {visible(str(root))}", "bold"))
+        screen.line(screen.paint(f"New checkout in {root!s}", "bold"))
         rows = Counter((change.action, change.path.partition("/")[0]) for change in planned)
         for (action, name), number in rows.items():
             screen.line(f"  {action:<9}  {name}: {counted(number, 'file')}")

@@ -52,9 +52,9 @@ def run(options: PublishCommandOptions) -> int:
     width = max(len(row.variant) for row in rows)
     for row in rows:
         action = screen.paint(f"{row.action:<9}", _COLOURS.get(row.action, "dim"))
-        screen.line(f"  {action}  {row.variant:<{width}}  {visible(row.reason)}")
+        screen.line(f"  {action}  {row.variant:<{width}}  {row.reason}")
         if row.package in facts:
-            screen.line(f"  {'':<9}  {'':<{width}}  {visible(facts[row.package].text)}")
+            screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.package].text}")
 
     obstacles = list(unmet_preconditions(root, variants))
     lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
@@ -70,7 +70,7 @@ def run(options: PublishCommandOptions) -> int:
             for number, variant in enumerate(variants):
                 result = known[variant.package]
                 row = judged(result)
-                rows[number] = carry_out(row, result, root, org, lambda t: screen.line(visible(t)))
+                rows[number] = carry_out(row, result, root, org, screen.line)
         count = Counter(row.action for row in rows)
         already, bad = count["already"], count["refused"] + count["failed"]
         parts = [f"{count['published']} published"]

@@ -77,7 +77,7 @@ def run(options: RecommendOptions) -> int:
     if remarks:
         screen.line()
     for remark in remarks:
-        screen.fold("note     ", visible(remark), "yellow", indent=9)
+        screen.fold("note     ", remark, "yellow", indent=9)
     return code
 
 
@@ -185,20 +185,20 @@ def _show_ideal(screen: Screen, best: MachineChoice | None, wanted: MachineChoic
         return
     screen.line()
     where = "" if wanted.is_in_matrix else " (not in matrix.toml)"
-    screen.line(screen.paint(visible(f"Ideal: {wanted.variant.id}{where}"), "green"))
-    screen.fold("  ", visible(wanted.reason))
+    screen.line(screen.paint(f"Ideal: {wanted.variant.id}{where}", "green"))
+    screen.fold("  ", wanted.reason)
     if wanted.command:
-        screen.line(visible(f"  add it   {wanted.command}"))
+        screen.line(f"  add it   {wanted.command}")
     if wanted.after_driver_update:
-        screen.line(visible(f"  with a newer driver: {wanted.after_driver_update}"))
+        screen.line(f"  with a newer driver: {wanted.after_driver_update}")
 
 
 def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
     """Print what is known of a machine, the flags that decide, and what could not be detected."""
     for line in explain.machine_lines(machine, isas):
-        screen.fold("", visible(line), indent=9)
+        screen.fold("", line, indent=9)
     for note in machine.notes:
-        screen.fold("note     ", visible(note), "yellow", indent=9)
+        screen.fold("note     ", note, "yellow", indent=9)
 
 
 def _row(known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
@@ -252,9 +252,9 @@ def _show(
 
     def line(text: str, colour: str = "") -> None:
         if len(text) <= WIDTH:
-            screen.line(screen.paint(visible(text), colour))
+            screen.line(screen.paint(text, colour))
         else:
-            screen.fold("", visible(text))
+            screen.fold("", text)
 
     if waits := answer.waits_for_driver:
         why = waits.obstacles[0].text
@@ -285,7 +285,7 @@ def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) ->
         width = min(max(len(first) for first, _ in rows), _WIDTH)
         screen.line(title)
         for first, second in rows:
-            screen.fold(visible(f"  {first:<{width}}  "), visible(second), indent=width + 4)
+            screen.fold(f"  {first:<{width}}  ", second, indent=width + 4)
 
 
 def _state(known: VariantResult) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Tree
 from build_pytorch.cli.commands import ShowOptions
@@ -148,9 +148,9 @@ def _effect(effect: dict[str, Any]) -> str:
 
 
 def _print(screen: Screen, document: dict[str, Any]) -> None:
-    screen.line(screen.paint(visible(document["variant"]), "bold"))
+    screen.line(screen.paint(document["variant"], "bold"))
     for name, text in _rows(document):
-        screen.fold(f"  {name:<{_COLUMN}}", visible(text), indent=_COLUMN + 2)
+        screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -204,7 +204,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
     if report:
         screen.line(screen.paint(case.package.package, "bold"))
         for line in _facts(variant, report):
-            screen.line(visible(line))
+            screen.line(line)
         others = {t.name for t in report.declared if t.companion not in {"", *report.companions}}
         width = max(len(test.name) for test in report.declared if test.name not in others)
         for test in report.tests:
@@ -215,7 +215,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
                 text = visible(f"{test.name:<{width}} {_detail(test)}")
                 screen.line(f"  {painted} {text}".rstrip())
     for note in case.judgement.notes:
-        screen.fold("note: ", visible(note))
+        screen.fold("note: ", note)
     _print_verdict(screen, case)
     if case.report:
         unknown = evidence.unknown_recipe(case.package)
@@ -228,9 +228,9 @@ def _print_verdict(screen: Screen, case: SmokeCase) -> None:
     first, *rest = case.judgement.reasons or ("",)
     outcome = case.judgement.outcome
     head = f"{case.package.id}: {outcome}{': ' if first else ''}"
-    screen.fold(head, visible(first), _COLOURS[outcome])
+    screen.fold(head, first, _COLOURS[outcome])
     for reason in rest:
-        screen.fold("  ", visible(reason))
+        screen.fold("  ", reason)
 
 
 def _facts(variant: Variant, report: SmokeReport) -> Iterator[str]:

@@ -13,6 +13,7 @@ from build_pytorch.verify.recipe_evaluation import FACTS, PACKAGE_FACTS, Facts, 
 CHECKS: Final = CheckList(FACTS)
 
 _HASHES: Final = re.compile(r"(?<=/)[0-9a-z]{32}-")
+_FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
     r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
@@ -59,9 +60,6 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
     for flag in flags if facts.value("nixpkgs") else ():  # flags of a real nixpkgs are unknown
         if flag not in wanted and not flag.startswith(_FLAGS_OF_NIXPKGS):
             yield Finding(f"{flag} among cmakeFlags", "no flag that no rule asks for")
-
-
-_FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
 
 
 @CHECKS.add(

@@ -15,6 +15,8 @@ from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
 
+_ADD_PAIR: Final = "compare the pair with its source and add it there, with source and date"
+
 
 @CHECKS.add(
     id="rules-needed",
@@ -61,9 +63,6 @@ def _companion_version(context: Context) -> Iterator[Finding]:
                 other = torch_of(companion, source.version)
                 found += f"; it belongs to PyTorch {other}" if other else ""
                 yield context.matrix_finding(table, found, f"{companion} {wanted}")
-
-
-_ADD_PAIR: Final = "compare the pair with its source and add it there, with source and date"
 
 
 def _findings(context: Context, *, is_error: bool) -> Iterator[Finding]:
