@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from build_pytorch.base import errors
-from build_pytorch.base.console import ProgressLine, Screen, counted, print_json, visible
+from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.cli.commands import SmokeOptions
 from build_pytorch.matrix import matrix_reader
@@ -212,8 +212,7 @@ def show(screen: Screen, case: SmokeCase) -> None:
                 continue
             if test.name.startswith("cpu ") or (variant.gpu and report.cuda.available):
                 painted = screen.paint(f"{test.outcome:<8}", _COLOURS[test.outcome])
-                text = visible(f"{test.name:<{width}} {_detail(test)}")
-                screen.line(f"  {painted} {text}".rstrip())
+                screen.line(f"  {painted} {test.name:<{width}} {_detail(test)}".rstrip())
     for note in case.judgement.notes:
         screen.fold("note: ", note)
     _print_verdict(screen, case)
