@@ -428,11 +428,12 @@ def test_the_log_names_its_variant(fleet: Matrix) -> None:
     by_id = {v.id: v for v in fleet.variants}
     for name in ("cpu-avx512", "cpu-avx512bf16", "sm120-avx2"):
         line = f"building '/nix/store/x-python3.13-{by_id[name].pname}-2.10.0.drv'".encode()
-        assert named_variant(fleet, [b"x", line]) is by_id[name]
-        assert named_variant(fleet, [f"nix-build {by_id[name].path}".encode()]) is by_id[name]
+        assert named_variant(fleet.variants, [b"x", line]) is by_id[name]
+        line = f"nix-build {by_id[name].path}".encode()
+        assert named_variant(fleet.variants, [line]) is by_id[name]
     both = [by_id["cpu-avx2"].package.encode(), by_id["sm90-avx2"].package.encode()]
-    assert named_variant(fleet, both) is None
-    assert named_variant(fleet, [b"nothing"]) is None
+    assert named_variant(fleet.variants, both) is None
+    assert named_variant(fleet.variants, [b"nothing"]) is None
 
 
 def test_lines_are_split_wherever_the_pieces_end() -> None:

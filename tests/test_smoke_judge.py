@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import PROJECT, Project
 from smoke_reports import FIXTURES, Raw, change, device, raw, report, right, variant, without_gpu
@@ -453,9 +454,44 @@ def test_the_gpu_that_device_names_decides(fleet: Matrix) -> None:
     document["cuda"]["devices"] = [device("8.0"), device("9.0", index=1, name="NVIDIA H200")]
     judgement = judged(document, fleet, "sm90-avx2")
     assert judgement.outcome == "skipped"
-    assert judgement.notes == ("--device 1 is NVIDIA H200 (9.0), which fits",)
+    assert judgement.notes == ("--device 1, NVIDIA H200 (9.0), fits",)
     document["cuda"]["device"] = 1
     assert judged(document, fleet, "sm90-avx2").outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("capability", "outcome"),
+    [("8.6", "passed"), ("12.0", "passed"), ("8.9", "compatible"), ("13.0", "compatible"),
+     ("9.0", "skipped")],
+)  # fmt: skip
+def test_a_build_for_several_architectures_is_tested_on_each(
+    fleet: Matrix, capability: str, outcome: Outcome
+) -> None:
+    one = variant(fleet, "sm86-avx2")
+    assert one.gpu
+    mixed = msgspec.structs.replace(
+        one, gpu=msgspec.structs.replace(one.gpu, also=("12.0",), ptx=True)
+    )
+    document = right(one, capability)
+    document["torch"]["arch_list"] = ["sm_86", "sm_120", "compute_120"]
+    assert judge(report(document), mixed).outcome == outcome
+    for codes in (["sm_86", "sm_120"], ["sm_86", "compute_86"], ["sm_86", "sm_120", "sm_90"]):
+        document["torch"]["arch_list"] = codes
+        judgement = judge(report(document), mixed)
+        assert judgement.outcome == "failed"
+        assert "not for sm_86 sm_120 compute_120 alone" in judgement.reasons[0]
+
+
+def test_the_other_gpus_of_a_build_for_several_are_named(fleet: Matrix) -> None:
+    one = variant(fleet, "sm86-avx2")
+    assert one.gpu
+    mixed = msgspec.structs.replace(one, gpu=msgspec.structs.replace(one.gpu, also=("12.0",)))
+    document = right(one)
+    document["torch"]["arch_list"] = ["sm_86", "sm_120"]
+    document["cuda"]["devices"] += [device("12.0", index=1, name="RTX 5090")]
+    judgement = judge(report(document), mixed)
+    assert judgement.outcome == "passed"
+    assert judgement.notes == ("--device 1, RTX 5090 (12.0), is another GPU that it is for",)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from build_pytorch.base.console import shortened
 from build_pytorch.build.foreign_log import HEAD, ForeignReader, frame_of
 from build_pytorch.build.log_reader import BuildProgress
 from build_pytorch.build.log_rules import LogRule
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import Variant
 
 _LONGEST: Final = 500  #: characters of a line that are shown
 _MOST_LINES: Final = 5  #: lines shown that match the rule of a failure
@@ -86,19 +86,27 @@ def diagnose(
     )
 
 
-def named_variant(matrix: Matrix, head: Iterable[bytes]) -> Variant | None:
-    """Return the variant that the first lines of a log name, if they name exactly one."""
-    by_name = {name: v for v in matrix.variants for name in (v.package, v.pname)}
+def named_variant(variants: Iterable[Variant], head: Iterable[bytes]) -> Variant | None:
+    """Return the variant that the first lines of a log name, if they name exactly one.
+
+    Variants of several releases may have one name; then another name has to tell them apart.
+    """
+    by_name: dict[str, dict[str, Variant]] = {}
+    for variant in variants:
+        for name in (variant.package, variant.pname):
+            by_name.setdefault(name, {})[variant.path] = variant
     names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
     signs = tuple({name.split("-")[0].encode() for name in by_name})
     found = {
-        by_name[match[0].decode()].package: by_name[match[0].decode()]
+        match[0].decode()
         for line in head
         if any(sign in line for sign in signs)
         for match in pattern.finditer(line)
     }
-    return next(iter(found.values())) if len(found) == 1 else None
+    first, *others = [by_name[name] for name in found] or [{}]
+    common = [v for path, v in first.items() if all(path in other for other in others)]
+    return common[0] if len(common) == 1 else None
 
 
 def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:

@@ -41,6 +41,7 @@ class PhaseOptions(CommandOptions, frozen=True):
     check: Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"] = False
     diff: Annotated[bool, "show changes as unified diffs"] = False
     force: Annotated[bool, "overwrite or delete hand-edited and uncommitted files too"] = False
+    release: Annotated[str, "NAME", "only the recipes of this release; docs are of all"] = ""
     verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
@@ -82,6 +83,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
         _Words, "SOURCE", "only this source (torch, cuda-packages, nixpkgs, patch); may be repeated"
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
+    release: Annotated[str, "NAME", "only the sources of this release"] = ""
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False
     from_log: Annotated[
         Path | None, "FILE", "take hashes from the log of a failed build (-: stdin)"
@@ -130,6 +132,7 @@ class OutdatedOptions(CommandOptions, frozen=True):
     """Options of `outdated`."""
 
     own_matrix: ClassVar[bool] = True
+    release: Annotated[str, "NAME", "only this release, its pin and its CUDA"] = ""
     check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
     root: _ReadRoot = paths.PROJECT
@@ -171,6 +174,7 @@ class DiagnoseOptions(CommandOptions, frozen=True):
 
     log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
     variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
+    release: _Release = ""
     json: _Json = False
 
 

@@ -51,12 +51,13 @@ def run(options: DiagnoseOptions) -> int:
         raise BuildPytorchError("name one log: invoke diagnose LOG, or - for standard input")
     (name,) = options.log
     matrix = matrix_reader.load()
-    chosen = select(matrix, [options.variant]) if options.variant else ()
+    known = select(matrix, [options.variant] if options.variant else [], options.release)
+    chosen = known if options.variant else ()
     if len(chosen) > 1:
         raise BuildPytorchError(f"--variant {options.variant}: names several; name one")
     lines = split_lines(_chunks(name), _CHUNK)
     head = list(itertools.islice(lines, _HEAD))
-    variant = chosen[0] if chosen else named_variant(matrix, head)
+    variant = chosen[0] if chosen else named_variant(known, head)
     diagnosis = diagnose(itertools.chain(head, lines), variant, matrix.variants)
     if options.json:
         print_json(document(diagnosis), sys.stdout)

@@ -12,6 +12,7 @@ from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.selection import require_release
 from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import BRANCH, upstream_versions
 
@@ -19,8 +20,11 @@ from build_pytorch.sources.github import BRANCH, upstream_versions
 def run(options: OutdatedOptions) -> int:
     """List what is newer than the matrix; exit 1 with --check if something is. Raises ToolError."""
     matrix = matrix_reader.load(options.root / paths.MATRIX.name)
-    rows = list(upstream_versions(matrix))
-    old = list(old_facts(matrix, dt.datetime.now(dt.UTC).date()))
+    name = options.release
+    if name:
+        require_release(matrix, name)
+    rows = list(upstream_versions(matrix, [name] if name else matrix.releases))
+    old = list(old_facts(matrix, dt.datetime.now(dt.UTC).date(), name))
     is_newer = any(row.newer for row in rows)
     code = EXIT_FINDINGS if options.check and is_newer else EXIT_OK
     if options.json:

@@ -18,6 +18,7 @@ from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Phase
+from build_pytorch.matrix.selection import select
 
 
 def run(
@@ -33,12 +34,13 @@ def run(
     BuildPytorchError for what stops a run altogether.
     """
     fleet = fleet or matrix_reader.load()
+    chosen = select(fleet, (), options.release)  # first: nothing is written for a wrong name
     root = options.root
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
     copied = _first_files(fleet, tree, pages, options, screen) if options.init else {}
-    plans = {phase: plan(phase, fleet, tree, pages) for phase in phases}
+    plans = {phase: plan(phase, fleet, tree, pages, options.release) for phase in phases}
     everything = [change for planned in plans.values() for change in planned]
     if not options.is_read_only:
         file_plan.apply(root, everything)  # before it is reported: it may fail
@@ -61,7 +63,7 @@ def run(
     if verify and not pending:
         from build_pytorch.verify import reports, verification
 
-        result = verification.verify(fleet, root, pages=reference_pages)
+        result = verification.verify(fleet, root, variants=chosen, pages=reference_pages)
         code = max(code, result.exit_code)
         if screen:
             reports.show(result, screen, verbose=options.verbose)

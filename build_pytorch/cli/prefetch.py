@@ -23,7 +23,7 @@ def run(options: PrefetchOptions) -> int:
     """
     path = options.root / paths.MATRIX.name
     fleet = matrix_reader.load(path)
-    wanted = sources(fleet, options.only)
+    wanted = sources(fleet, options.only, options.release)
     if options.from_log:
         fetched = from_log(options.from_log, wanted)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Literal
 
@@ -21,26 +21,31 @@ from build_pytorch.matrix.model import Cleanup, Matrix, Package, Phase
 
 
 def plan(
-    phase: Phase, fleet: Matrix, tree: Tree, pages: Mapping[str, str] | None = None
+    phase: Phase,
+    fleet: Matrix,
+    tree: Tree,
+    pages: Mapping[str, str] | None = None,
+    release: str = "",
 ) -> list[Change]:
-    """Return what a phase would change in the tree.
+    """Return what a phase would change in the tree; phases 1 to 4 for one release if it is given.
 
     `pages` are generated pages that do not depend on the matrix, by path; phase 5 plans them if
     the tree has a matrix.toml. Raises WriteError if the tree cannot be read.
     """
     if phase is Phase.CLEAN_UP:
-        return [*_clean_up(fleet, tree), *_other_files(fleet, tree)]
+        names = [release] if release else list(fleet.releases)
+        return [*_clean_up(fleet, tree, names), *_other_files(fleet, tree, names)]
     if phase is not Phase.DOCS:
-        return list(_recipes(phase, fleet, tree))
+        return list(_recipes(phase, fleet, tree, release))
     planned = docs.plan(fleet, rendering.texts(fleet), tree)
     if pages and (tree.root / paths.MATRIX.name).exists():
         planned += [plan_text(tree, path, text) for path, text in pages.items()]
     return planned
 
 
-def _entries(fleet: Matrix) -> dict[str, Cleanup]:
-    """Return the entries of all clean-up lists by path."""
-    releases = fleet.releases.values()
+def _entries(fleet: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
+    """Return the entries of the clean-up lists of releases by path."""
+    releases = [fleet.releases[name] for name in names]
     return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
 
 
@@ -49,7 +54,7 @@ def plan_recipe(fleet: Matrix, tree: Tree, package: Package, text: str) -> Chang
     path, group = package.path, package.variant.gpu_label
     if manual := fleet.manual.get(path):
         return plan_kept(tree, path, text, manual.reason, group)
-    entry = _entries(fleet).get(path)
+    entry = _entries(fleet, fleet.releases).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
     if entry and entry.action != "delete":
         action = entry.action
@@ -57,16 +62,16 @@ def plan_recipe(fleet: Matrix, tree: Tree, package: Package, text: str) -> Chang
     return plan_text(tree, path, text, hand_written=action, reason=reason, group=group)
 
 
-def _clean_up(fleet: Matrix, tree: Tree) -> Iterator[Change]:
-    for path, entry in _entries(fleet).items():
+def _clean_up(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
+    for path, entry in _entries(fleet, names).items():
         if entry.action == "delete" and (change := plan_delete(tree, path, entry.reason)):
             yield change
 
 
-def _other_files(fleet: Matrix, tree: Tree) -> Iterator[Change]:
+def _other_files(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
     """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
-    known = {package.path for package in fleet.packages} | _entries(fleet).keys()
-    for folder in fleet.folders:
+    known = {p.path for p in fleet.packages} | _entries(fleet, fleet.releases).keys()
+    for folder in dict.fromkeys(place for name in names for place in fleet.releases[name].folders):
         for path in files.walk_below(tree.root, folder):
             # A kill may leave temporary files of our own.
             if path in known or path.endswith(files.TEMPORARY) or fleet.is_foreign(path):
@@ -90,8 +95,8 @@ def _leftover(tree: Tree, path: str) -> Change | None:
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 
-def _recipes(phase: Phase, fleet: Matrix, tree: Tree) -> Iterator[Change]:
+def _recipes(phase: Phase, fleet: Matrix, tree: Tree, release: str) -> Iterator[Change]:
     texts = rendering.texts(fleet)
     for package in fleet.packages:
-        if package.phase is phase:
+        if package.phase is phase and release in {"", package.release_name}:
             yield plan_recipe(fleet, tree, package, texts[package.path])

@@ -11,10 +11,11 @@ from typing import Final, Literal
 from msgspec import Struct
 from packaging.version import Version
 
-from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import CudaToolkit, Matrix, Variant
+from build_pytorch.matrix.selection import require_release
 
 _UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
 CONSUMER: Final = ("geforce", "titan")
@@ -114,9 +115,8 @@ def recommend(
 
     Raises BuildPytorchError for an unknown GPU or release.
     """
-    if release is not None and release not in matrix.releases:
-        known = ", ".join(matrix.releases) + near_miss(release, matrix.releases)
-        raise BuildPytorchError(f'--release: found "{release}"; allowed: {known}')
+    if release is not None:
+        require_release(matrix, release)
     wanted = [it for it in machine.gpus if gpu in {None, it.index}]
     if gpu is not None and not wanted:
         known = ", ".join(str(it.index) for it in machine.gpus) or "none; this machine has no GPU"

@@ -17,6 +17,7 @@ from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, r
 from build_pytorch.matrix.compatibility import combined, compiles
 from build_pytorch.matrix.model import GpuArchitecture, Group, Matrix, Trail, Variant
 from build_pytorch.matrix.release_addition import ReleaseAddition, ReleaseWish
+from build_pytorch.matrix.selection import require_release
 
 _SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")
 _GUIDE: Final = "docs/how-to/add-a-gpu.md describes the table"
@@ -49,10 +50,8 @@ class Draft:
         """
         found, slash, rest = name.rpartition("/")
         release, word = (found if slash else release), rest
-        if release and release not in self.matrix.releases:
-            hint = near_miss(release, self.matrix.releases)
-            allowed = hint or f"; there are {', '.join(self.matrix.releases)}"
-            raise BuildPytorchError(f'"{release}": no such release{allowed}')
+        if release:
+            require_release(self.matrix, release, "" if slash else "--release")
         gpu, dash, isa = word.partition("-")
         if word == "darwin-mps":
             self._add_variant(word, release, "", "apple")
@@ -74,9 +73,7 @@ class Draft:
         releases = self.matrix.releases
         if name in releases:
             raise BuildPytorchError(f'release "{name}" exists already; choose another name')
-        if like not in releases:
-            hint = near_miss(like, releases) or f"; there are {', '.join(releases)}"
-            raise BuildPytorchError(f'--like "{like}": no such release{hint}')
+        require_release(self.matrix, like, "--like")
         before = set(self._ids())
         addition = ReleaseAddition(self.matrix, name, like, wish)
         table = addition.table()

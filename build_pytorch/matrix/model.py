@@ -6,6 +6,7 @@ meaning of a table is its docstring, the meaning of a key is the `#:` comment be
 
 from __future__ import annotations
 
+import functools
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -540,7 +541,7 @@ class Effects(Struct, frozen=True, kw_only=True):
     max_jobs: int = 1
 
 
-class Variant(Struct, frozen=True, kw_only=True):
+class Variant(Struct, frozen=True, kw_only=True, dict=True):
     """One PyTorch to build: a release, a GPU architecture or none, and a CPU ISA."""
 
     release_name: str
@@ -559,7 +560,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     is_wrapper: bool = False
     """Whether it takes CUDA packages from the other source that its release names."""
 
-    @property
+    @functools.cached_property
     def short_id(self) -> str:
         """The name inside its release, such as `sm120-avx512` or `cpu-avx2`. The ledger has it."""
         if self.group.kind == "mps":
@@ -621,7 +622,7 @@ class Variant(Struct, frozen=True, kw_only=True):
         """The platform that it is built for."""
         return self.cpu.platform
 
-    @property
+    @functools.cached_property
     def python_set(self) -> str:
         """The attribute of nixpkgs that has the packages of its Python."""
         return self.pin.python_set(self.release.python.version)
@@ -639,7 +640,7 @@ class Variant(Struct, frozen=True, kw_only=True):
             return ""
         return max(self.release.cuda.driver, self.gpu.driver or "", key=numbers)
 
-    @property
+    @functools.cached_property
     def suffix(self) -> str:
         """The second part of the names of the variant and of its companions."""
         names = self.release.names
@@ -650,7 +651,7 @@ class Variant(Struct, frozen=True, kw_only=True):
             return f"{names.gpu}-{self.gpu_key}-{self.cpu_key}{end}"
         return f"{names.cpu}-{self.cpu_key}{end}"
 
-    @property
+    @functools.cached_property
     def package(self) -> str:
         """The Flox package name, which is also the stem of the recipe's file name."""
         return f"{self.release.names.package}-{self.suffix}"
@@ -675,7 +676,7 @@ class Variant(Struct, frozen=True, kw_only=True):
         """The derivation's pname, which contains the version of PyTorch."""
         return f"{self.release.names.pname}-{self.suffix}"
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """The recipe's path below the root."""
         return f"{self.release.folder}/{self.package}.nix"
@@ -740,7 +741,7 @@ class Variant(Struct, frozen=True, kw_only=True):
         return (self.gpu_key or "").upper()
 
 
-class CompanionPackage(Struct, frozen=True, kw_only=True):
+class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
     """A companion for one variant, such as TorchVision compiled against the torch of sm90-avx2."""
 
     name: str
@@ -750,7 +751,7 @@ class CompanionPackage(Struct, frozen=True, kw_only=True):
     shares_name: bool = False
     """Whether a release with another catalog has a package of the same name."""
 
-    @property
+    @functools.cached_property
     def short_id(self) -> str:
         """The name inside its release, such as `sm120-avx512+torchvision`."""
         return f"{self.variant.short_id}+{self.name}"
@@ -760,7 +761,7 @@ class CompanionPackage(Struct, frozen=True, kw_only=True):
         """The name in the matrix, such as `cuda12_8/sm120-avx512+torchvision`."""
         return f"{self.variant.id}+{self.name}"
 
-    @property
+    @functools.cached_property
     def package(self) -> str:
         """The Flox package name, the stem of the recipe's file name and the pname."""
         return f"{self.name}-{self.variant.suffix}"
@@ -780,7 +781,7 @@ class CompanionPackage(Struct, frozen=True, kw_only=True):
         """The folder of its recipe."""
         return self.release.companion_folders[self.name]
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """The recipe's path below the root."""
         return f"{self.folder}/{self.package}.nix"

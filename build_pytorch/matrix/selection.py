@@ -12,6 +12,13 @@ from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Varian
 _WILDCARDS: Final = frozenset("*?[")
 
 
+def require_release(matrix: Matrix, name: str, option: str = "--release") -> None:
+    """Raise BuildPytorchError if there is no such release; `option` says where the name is from."""
+    if name not in matrix.releases:
+        hint = near_miss(name, matrix.releases) or f"; there are {', '.join(matrix.releases)}"
+        raise BuildPytorchError(f'{option} "{name}": no such release{hint}'.lstrip())
+
+
 def select(matrix: Matrix, patterns: Sequence[str], release: str = "") -> tuple[Variant, ...]:
     """Return the variants that the patterns name, in matrix order; those of one release if given.
 
@@ -36,9 +43,8 @@ def select_packages(
     `torchvision-*`. `companions` are names of companions to add for each selected variant.
     Otherwise as `select`. Raises BuildPytorchError also for a companion that no variant has.
     """
-    if release and release not in matrix.releases:
-        hint = near_miss(release, matrix.releases) or f"; there are {', '.join(matrix.releases)}"
-        raise BuildPytorchError(f'--release "{release}": no such release{hint}')
+    if release:
+        require_release(matrix, release)
     packages = [p for p in matrix.packages if not release or p.release_name == release]
     variants = [p for p in packages if isinstance(p, Variant)]
     found = set() if patterns else {variant.path for variant in variants}

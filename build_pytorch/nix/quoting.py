@@ -8,7 +8,9 @@ from typing import Final
 
 Value = str | bool | int | None | Sequence["Value"]
 
-_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+)
 _PLAIN: Final = re.compile(r"(?:[^\s'$](?:[^'$\n\r\t]*[^\s'$])?)?")
 """Text that means the same in every string with two quotes at each end, wherever it stands."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_'-]*")
@@ -27,7 +29,7 @@ def literal(value: Value) -> str:
         case int():
             return str(value)
         case str():
-            return '"' + "".join(_ESCAPES.get(char, char) for char in value) + '"'
+            return f'"{value.translate(_ESCAPES)}"'
         case _:
             items = "".join(f"{literal(item)} " for item in value)
             return f"[ {items}]" if items else "[]"

@@ -28,11 +28,17 @@ def without_comments(text: str) -> str:
     Strings are kept, so that a # inside a string does not begin a comment.
     Source: Nix manual, "Language > Syntax": # to the end of the line, /* to */.
     """
+    parts, end = [], 0
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup == "comment":
+            comment = match[0]
+            parts += [text[end : match.start()], re.sub(r"[^\n]+", _spaces, comment)]
+            end = match.end()
+    return "".join([*parts, text[end:]])
 
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0]) if match["comment"] else match[0]
 
-    return _TOKEN.sub(blank, text)
+def _spaces(match: re.Match[str]) -> str:
+    return " " * (match.end() - match.start())
 
 
 def parse(text: str) -> Tree:

@@ -230,10 +230,12 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
     if torch.triton and torch.triton_required and not _is_allowed(torch):
         requires = f"PyTorch {torch.version} requires {torch.triton_required}"
         yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
-    if variant.gpu and report.gpu and report.gpu.capability not in variant.gpu.capabilities:
+    if variant.gpu and report.gpu:
+        is_fitting = report.gpu.capability in variant.gpu.capabilities
         for gpu in report.cuda.devices:
-            if gpu.capability in variant.gpu.capabilities:
-                yield f"--device {gpu.index} is {gpu.name} ({gpu.capability}), which fits"
+            if gpu.capability in {*variant.gpu.capabilities} - {report.gpu.capability}:
+                what = "is another GPU that it is for" if is_fitting else "fits"
+                yield f"--device {gpu.index}, {gpu.name} ({gpu.capability}), {what}"
     skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}
     for test in tests:
         is_run = test.device == "cpu" or (variant.gpu and report.gpu)

@@ -13,10 +13,11 @@ from build_pytorch.matrix.model import Matrix, Trail
 _OLDEST: Final = dt.timedelta(days=365)
 
 
-def old_facts(matrix: Matrix, today: dt.date) -> Iterator[tuple[str, str]]:
+def old_facts(matrix: Matrix, today: dt.date, release: str = "") -> Iterator[tuple[str, str]]:
     """Yield the tables whose `checked` is more than a year ago, each with that date.
 
-    Those of matrix.toml, and those of known_hardware.toml that it does not have.
+    Those of matrix.toml, and those of known_hardware.toml that it does not have; with a release,
+    only its pin, its CUDA, its GPU architectures and the rules that apply to it.
     """
     dates: dict[Trail, str | None] = {("pin", key): pin.checked for key, pin in matrix.pins.items()}
     dates |= {("gpu", key): gpu.checked for key, gpu in matrix.gpus.items()}
@@ -30,7 +31,22 @@ def old_facts(matrix: Matrix, today: dt.date) -> Iterator[tuple[str, str]]:
     for kind in ("gpu", "cpu", "cuda"):
         for key, fact in getattr(known, kind).items():
             dates.setdefault((kind, key), fact.checked)
+    if release:
+        of_it = _tables(matrix, release)
+        dates = {trail: checked for trail, checked in dates.items() if trail in of_it}
     limit = (today - _OLDEST).isoformat()
     for trail, checked in dates.items():
         if checked and checked < limit:
             yield dotted(trail), checked
+
+
+def _tables(matrix: Matrix, release: str) -> set[Trail]:
+    """Return the tables with facts that a release uses."""
+    variants = matrix.of_release(release)
+    applied = {rule.id for variant in variants for rule in variant.effects.rules}
+    return {
+        ("pin", matrix.releases[release].nixpkgs.pin),
+        ("release", release, "cuda"),
+        *(("gpu", variant.gpu_key) for variant in variants if variant.gpu_key),
+        *(("rule", index) for index, rule in enumerate(matrix.rules) if rule.id in applied),
+    }

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -150,10 +150,11 @@ class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
     date: str = ""
 
 
-def upstream_versions(matrix: Matrix) -> Iterator[UpstreamVersion]:
-    """Compare each release with GitHub. Raises ToolError if GitHub does not answer."""
+def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[UpstreamVersion]:
+    """Compare releases with GitHub. Raises ToolError if GitHub does not answer."""
     github = GitHub()
-    for name, release in matrix.releases.items():
+    for name in names:
+        release = matrix.releases[name]
         ours = release.torch.version
         owner, repo = release.torch.owner or PYTORCH[0], release.torch.repo or PYTORCH[1]
         newest = newest_version(github.releases(owner, repo))

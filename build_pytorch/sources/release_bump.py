@@ -14,7 +14,7 @@ from msgspec import Struct
 from packaging.version import Version
 
 from build_pytorch.base import digest, foreign_json, paths, process
-from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
@@ -22,6 +22,7 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_errors
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
+from build_pytorch.matrix.selection import require_release
 from build_pytorch.nix import quoting, store
 from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
@@ -76,9 +77,9 @@ def chosen_release(matrix: Matrix, name: str) -> str:
     names = list(matrix.releases)
     if not name and len(names) == 1:
         return names[0]
-    if name not in names:
-        hint = near_miss(name, names) or f"; there are {', '.join(names)}"
-        raise BuildPytorchError(f'--release "{name}": no such release{hint}')
+    if not name:
+        raise BuildPytorchError(f"--release: name one of {', '.join(names)}")
+    require_release(matrix, name)
     return name
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, CudaPackages, Matrix, Pin, Trail
+from build_pytorch.matrix.selection import require_release
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
@@ -77,18 +78,39 @@ class Source(Struct, frozen=True, kw_only=True):
         return (self.function, self.url, *map(str, self.arguments.items()))
 
 
-def sources(matrix: Matrix, only: tuple[str, ...] = ()) -> list[Source]:
-    """Return the sources of all releases, or those with some names.
+def sources(matrix: Matrix, only: tuple[str, ...] = (), release: str = "") -> list[Source]:
+    """Return the sources of all releases or of one, or those with some names.
 
-    Raises BuildPytorchError for a name that no release has.
+    Raises BuildPytorchError for a name that none has, and for no such release.
     """
     found = list(_sources(matrix))
+    if release:
+        require_release(matrix, release)
+        tables = _tables(matrix, release)
+        found = [source for source in found if source.trail[:-1] in tables]
     names = list(dict.fromkeys(source.name for source in found))
     for name in only:
         if name not in names:
             hint = near_miss(name, names) or f"; there are {', '.join(names)}"
             raise BuildPytorchError(f'no source "{name}"{hint}')
     return [source for source in found if not only or source.name in only]
+
+
+def _tables(matrix: Matrix, name: str) -> set[Trail]:
+    """Return the tables with the sources of a release, some of which may be inherited."""
+    release = matrix.releases[name]
+    tables: set[Trail] = {("pin", release.nixpkgs.pin)}
+    used = [patch for v in matrix.variants if v.release is release for patch in v.effects.patches]
+    tables |= {("patch", key) for key, patch in matrix.patches.items() if patch in used}
+    ancestor: str | None = name
+    while ancestor:
+        its = matrix.releases[ancestor]
+        if its.torch == release.torch:
+            tables.add(("release", ancestor, "torch"))
+        if its.cuda and release.cuda and its.cuda.packages_from == release.cuda.packages_from:
+            tables.add(("release", ancestor, "cuda", "packages_from"))
+        ancestor = its.like
+    return tables
 
 
 def _sources(matrix: Matrix) -> Iterator[Source]:

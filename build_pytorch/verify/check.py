@@ -136,9 +136,12 @@ class Context:
 
     def present(self) -> Iterator[tuple[Variant, RecipeFile]]:
         """Yield the selected variants whose recipe exists and can be read."""
-        for variant in self.variants:
-            if recipe := self.recipes.get(variant.path):
-                yield variant, recipe
+        return iter(self._present)
+
+    @functools.cached_property
+    def _present(self) -> list[tuple[Variant, RecipeFile]]:
+        recipes = self.recipes
+        return [(v, recipes[v.path]) for v in self.variants if v.path in recipes]
 
     def present_companions(self) -> Iterator[tuple[CompanionPackage, RecipeFile]]:
         """Yield the companions of the selected variants whose recipe exists and can be read."""

@@ -39,6 +39,8 @@ class Facts(dict[str, Any]):
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - any type
         """Return a fact; None if an attribute on the way is missing."""
+        if "." not in name:
+            return self.get(name)
         found: Any = self
         for part in name.split("."):
             found = found.get(part) if isinstance(found, dict) else None
@@ -161,7 +163,7 @@ def evaluated(context: Context) -> Evaluation:
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
     present = context.present_packages()
-    found = [RecipeSource(r.path, str(root / r.path), r.text) for _, r in present]
+    found = [RecipeSource(r.path, f"{root}/{r.path}", r.text) for _, r in present]
     # Nix would wait for a FIFO in the place of a recipe that release.nix imports.
     is_complete = len(found) == len(context.matrix.packages)
     if found and is_complete and context.is_whole and (release := context.release_nix):
@@ -181,8 +183,8 @@ def _start(
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     packages = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
-    pinned = {_pin_name(package): _pinned_package(package) for package in packages}
-    pins = "\n".join(f"{name} = {expression};" for name, expression in pinned.items())
+    pinned = {_pin_name(package): package for package in packages}
+    pins = "\n".join(f"{name} = {_pinned_package(one)};" for name, one in pinned.items())
     names = "".join(
         f"{quoting.literal(package.path)} = {quoting.literal(_pin_name(package))};"
         for package in packages
@@ -203,10 +205,10 @@ def _start(
     search_path = {"model": str(MODEL)}
     if not context.pinned:
         # Of the folder of release.nix, the whole checkout, no other file may be read.
-        places = {Path(r.path) if r.is_set else Path(r.path).parent for r in recipes}
+        places = {r.path if r.is_set else r.path.rpartition("/")[0] for r in recipes}
         sources = [v.packages_from for v in context.variants if v.packages_from]
-        places |= {context.root.resolve() / it.folder for it in sources if it.is_copied}
-        folders = sorted(map(str, places))
+        places |= {f"{context.root.resolve()}/{it.folder}" for it in sources if it.is_copied}
+        folders = sorted(places)
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
 

@@ -73,7 +73,7 @@ def _at(node: Node, found: str, expected: str) -> Finding:
 
 
 def _files(context: Context) -> dict[str, RecipeFile]:
-    return {str(context.root / recipe.path): recipe for _, recipe in context.present_packages()}
+    return {f"{context.root}/{recipe.path}": recipe for _, recipe in context.present_packages()}
 
 
 def _prepare(context: Context) -> None:
@@ -92,7 +92,7 @@ def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
     if running is None and nix_evaluation.is_installed():
         # A recipe that evaluates is valid; only the others are parsed.
         results = recipe_evaluation.evaluated(context).results.values()
-        errors = {str(context.root / result.id): None for result in results if result.ok}
+        errors = {f"{context.root}/{result.id}": None for result in results if result.ok}
         if files := [file for file in files if file not in errors]:
             running = nix_evaluation.start_parsing(files)
     if running:

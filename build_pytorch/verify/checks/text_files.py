@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from msgspec import structs
@@ -25,7 +24,10 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
         fix="run `invoke all`; delete recipes of no variant, or list them in matrix.toml",
     )
     def _check(context: Context) -> Iterator[Finding]:
-        paths = [PurePosixPath(path) for path in (*context.recipes, *context.unreadable)]
+        stems: dict[str, list[str]] = {}
+        for path in (*context.recipes, *context.unreadable):
+            folder, _, name = path.rpartition("/")
+            stems.setdefault(folder, []).append(name.removesuffix(".nix"))
         for release_name, release in context.matrix.releases.items():
             own = [v for v in context.matrix.of_release(release_name) if v.group.kind == kind]
             wanted, packages = len(own), {variant.package for variant in own}
@@ -36,11 +38,8 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
             } - packages
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.names.package}-{prefix}-"
-            found = sum(
-                path.name.startswith(start) and path.stem not in others
-                for path in paths
-                if str(path.parent) == release.folder
-            )
+            here = stems.get(release.folder, ())
+            found = sum(stem.startswith(start) and stem not in others for stem in here)
             if found != wanted:
                 files = f"{counted(found, 'file')} {start}*.nix"
                 yield Finding(files, str(wanted), path=release.folder)
