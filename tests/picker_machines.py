@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any, Final
 
@@ -170,13 +169,3 @@ DECIDE: Final = """
 }
 """
 """A function of scripts: the decisions of the page's rules, in the form of `recommended`."""
-
-
-def program(matrix_facts: dict[str, Any], machines: list[Machine]) -> str:
-    """A program for Node that prints the decisions of the page's rules."""
-    source = (PROJECT / "templates/pages/picker_rules.js").read_text()
-    given = json.dumps([facts(machine) for machine in machines])
-    return (
-        f"{source}\nprocess.stdout.write(JSON.stringify(({DECIDE.strip()})"
-        f"({json.dumps(matrix_facts)}, {given})));"
-    )

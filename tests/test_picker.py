@@ -18,21 +18,30 @@ from build_pytorch.base import paths
 from build_pytorch.generate import pages, picker, picker_tables
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, environment_of
 
 KNOWN = known_hardware.load()
 FLEET = matrix_reader.parse(WHOLE)
 HOSTILE = "</script><script>window.ran=1</script><img src=x onerror='ran=2'>\"`{{ 7*7 }}"
 
 
-def decided(fleet: Matrix, machines: dict[str, Machine], folder: Path) -> dict[str, Any]:
-    """What the rules of the page decide, asked with Node."""
+def asked(expression: str, folder: Path) -> Any:
+    """The value of an expression beside the rules of the page, asked with Node."""
     if shutil.which("node") is None:
         pytest.skip("Node is not installed; `nox -s pages` asks the same in a browser")
     script = folder / "ask.js"
-    script.write_text(picker_machines.program(picker.data(fleet), list(machines.values())))
+    source = (PROJECT / "templates/pages/picker_rules.js").read_text()
+    script.write_text(f"{source}\nprocess.stdout.write(JSON.stringify({expression}));")
     done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
-    return dict(zip(machines, json.loads(done.stdout), strict=True))
+    return json.loads(done.stdout)
+
+
+def decided(fleet: Matrix, machines: dict[str, Machine], folder: Path) -> dict[str, Any]:
+    """What the rules of the page decide."""
+    given = json.dumps([picker_machines.facts(machine) for machine in machines.values()])
+    decide = picker_machines.DECIDE.strip()
+    found = asked(f"({decide})({json.dumps(picker.data(fleet))}, {given})", folder)
+    return dict(zip(machines, found, strict=True))
 
 
 @pytest.mark.parametrize("matrix", ["whole", "one", "all-lines"])
@@ -48,6 +57,18 @@ def test_the_rules_of_the_page_decide_as_recommend(matrix: str, tmp_path: Path) 
         if found[name] != (wanted := picker_machines.recommended(fleet, machine))
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("text", [WHOLE, ONE], ids=["whole", "one"])
+def test_the_names_of_packages_are_those_of_the_matrix(text: str, tmp_path: Path) -> None:
+    fleet = matrix_reader.parse(text)
+    shown = """(facts) => makeRules(facts).variants.flatMap((it) =>
+      [[it.id, it.package, it.attribute, it.release.environment],
+       ...it.companions.map((each) =>
+         [`${it.id}+${each.name}`, each.package, each.attribute, each.environment])])"""
+    found = asked(f"({shown})({json.dumps(picker.data(fleet))})", tmp_path)
+    wanted = [[p.id, p.package, p.attribute, environment_of(p.folder)] for p in fleet.packages]
+    assert sorted(found) == sorted(wanted)
 
 
 def test_each_offered_product_is_known_by_its_name() -> None:

@@ -6,6 +6,7 @@ Every fact that they need is in the JSON of `data`; a test asks both about the s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from packaging.version import Version
@@ -22,6 +23,7 @@ from build_pytorch.matrix.model import (
     Matrix,
     Release,
     Variant,
+    environment_of,
 )
 
 
@@ -69,7 +71,7 @@ def data(matrix: Matrix) -> dict[str, Any]:
         "matrixGpus": list(matrix.gpus),
         "cpus": {key: _cpu(cpu) for key, cpu in cpus.items()},
         "matrixCpus": list(matrix.cpus),
-        "variants": [_variant(variant) for variant in matrix.variants],
+        "variants": list(_variants(matrix)),
         "known": _known(known),
         "rules": {rule.id: rule.reason for rule in matrix.rules if rule.when.capability},
         "tegra": sorted(TEGRA),
@@ -84,6 +86,7 @@ def data(matrix: Matrix) -> dict[str, Any]:
 def _release(release: Release) -> dict[str, Any]:
     names = release.names
     cuda = release.cuda
+    folders = release.companion_folders
     return {
         "torch": release.torch.version,
         "python": release.python.version,
@@ -93,6 +96,10 @@ def _release(release: Release) -> dict[str, Any]:
         "gpu": names.gpu,
         "cpu": names.cpu,
         "mps": names.mps,
+        "companions": {
+            name: {"version": it.version, "environment": environment_of(folders[name])}
+            for name, it in release.companion.packages.items()
+        },
     }
 
 
@@ -121,9 +128,16 @@ def _cpu(cpu: CpuIsa) -> dict[str, Any]:
     }
 
 
-def _variant(variant: Variant) -> list[str | int | None]:
-    """Return release, GPU and ISA of a variant, and whether its attribute names the release."""
-    return [variant.release_name, variant.gpu_key, variant.cpu_key, int(variant.shares_name)]
+def _variants(matrix: Matrix) -> Iterator[list[str | int | None]]:
+    """Yield release, GPU and ISA of each variant, and whose attributes name the release as bits.
+
+    Bit 0 is for the variant, the next ones for its companions in the order of the release.
+    """
+    sharing = {package.id for package in matrix.packages if package.shares_name}
+    for variant in matrix.variants:
+        ids = [variant.id, *(f"{variant.id}+{name}" for name in variant.release.companion.packages)]
+        bits = sum(1 << place for place, name in enumerate(ids) if name in sharing)
+        yield [variant.release_name, variant.gpu_key, variant.cpu_key, bits]
 
 
 def _known(known: known_hardware.KnownHardware) -> dict[str, Any]:

@@ -54,14 +54,28 @@
   const command = (what, text, help = "") => el("div", {}, el("dt", {}, what),
     el("dd", {}, el("code", {}, text), copyButton(text, what), ...(help ? [el("small", {}, help)] : [])));
 
+  const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
+
+  /* Packages that are compiled against this PyTorch, such as torchvision. */
+  function companionsOf({ id, companions }) {
+    if (!companions.length) return [];
+    const title = companions.map(({ name, version }) => `${name} ${version}`).join(" and ");
+    const environments = [...new Set(companions.map((it) => it.environment))];
+    const build = environments.map((each) => `flox build${placeOf(each)} ${
+      companions.filter((it) => it.environment === each).map((it) => it.package).join(" ")}`);
+    return [folded(`With ${title}`, false, el("dl", { class: "commands" },
+      command("Install with Flox", `flox install ${companions.map((it) => `ORG/${it.package}`).join(" ")}`),
+      command("Build with Flox", build.join(" && ")),
+      command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it.attribute}`).join(" ")}`),
+      command("Build and check", `invoke build ${companions.map((it) => `${id}+${it.name}`).join(" ")}`)))];
+  }
+
   function commandsOf(variant) {
-    const folder = variant.release.environment;
-    const place = folder === "." ? "" : ` --dir ${folder}`;
-    return el("dl", { class: "commands" },
+    return [el("dl", { class: "commands" },
       command("Install with Flox", `flox install ORG/${variant.package}`, "ORG is the organization that published it."),
-      command("Build with Flox", `flox build${place} ${variant.package}`),
+      command("Build with Flox", `flox build${placeOf(variant.release.environment)} ${variant.package}`),
       command("Build with Nix", `nix-build release.nix -A ${variant.attribute}`),
-      command("Build and check", `invoke build ${variant.id}`));
+      command("Build and check", `invoke build ${variant.id}`)), ...companionsOf(variant)];
   }
 
   /* --- the answer --- */
@@ -88,7 +102,7 @@
       el("p", { id: "reason" }, `Why: ${best.reason}.`),
       ...[...new Set(doubts)].map((text) => el("p", { class: "doubt" }, text)),
       ...notes.map((text) => el("p", { class: "note" }, text)),
-      commandsOf(best.variant));
+      ...commandsOf(best.variant));
   }
 
   function idealCard({ best, ideal }) {
@@ -100,7 +114,7 @@
       el("p", { class: "facts" }, about(ideal.variant)),
       el("p", { id: "ideal-reason" }, `Why: ${ideal.reason}.`),
       ...(ideal.command ? [el("dl", { class: "commands" }, command("Add it", ideal.command,
-        "Writes matrix.toml and the recipe; then build it."))] : [commandsOf(ideal.variant)]))];
+        "Writes matrix.toml and the recipe; then build it."))] : commandsOf(ideal.variant)))];
   }
 
   function noneCard(found, forWhat) {
@@ -283,7 +297,7 @@
   window.addEventListener("popstate", fill);
   window.addEventListener("hashchange", () => {
     fill();
-    if (location.hash.includes("=")) form.scrollIntoView();
+    if (location.hash.includes("=") && form.getBoundingClientRect().bottom < 0) answer.scrollIntoView();
   });
 
   form.hidden = false;

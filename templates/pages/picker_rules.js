@@ -72,7 +72,7 @@ function makeRules(facts) {
 
   /* --- variants: matrix/model.py --- */
 
-  function makeVariant(releaseName, gpuKey, gpu, cpuKey, { isQualified, sharesName = false } = {}) {
+  function makeVariant(releaseName, gpuKey, gpu, cpuKey, { isQualified, sharing = 0 }) {
     const release = facts.releases[releaseName];
     const cpu = facts.cpus[cpuKey];
     const isMps = !gpuKey && cpu.platform.endsWith("-darwin");
@@ -81,6 +81,7 @@ function makeRules(facts) {
     const oldest = gpu && release.cuda
       ? highest([release.cuda.driver, ...(gpu.driver ? [gpu.driver] : [])], compareNumbers) : "";
     const packageName = `${release.package}-${suffix}`;
+    const attribute = (name, place) => (sharing & (1 << place) ? `${releaseName}-${name}` : name);
     return {
       id: isQualified ? `${releaseName}/${shortId}` : shortId,
       shortId,
@@ -92,7 +93,14 @@ function makeRules(facts) {
       cpu,
       kind: gpuKey ? "gpu" : isMps ? "mps" : "cpu-only",
       package: packageName,
-      attribute: sharesName ? `${releaseName}-${packageName}` : packageName,
+      attribute: attribute(packageName, 0),
+      companions: Object.entries(release.companions).map(([name, { version, environment }], number) => ({
+        name,
+        version,
+        environment,
+        package: `${name}-${suffix}`,
+        attribute: attribute(`${name}-${suffix}`, number + 1),
+      })),
       cuda: gpu ? release.cuda : null,
       driver: oldest,
       impossible: gpu && !(cpu.platform in gpu.hosts)
@@ -105,9 +113,8 @@ function makeRules(facts) {
     };
   }
 
-  const variants = facts.variants.map(([release, gpuKey, cpuKey, sharesName]) =>
-    makeVariant(release, gpuKey, gpuKey && facts.gpus[gpuKey], cpuKey,
-      { isQualified: facts.isQualified, sharesName: Boolean(sharesName) }));
+  const variants = facts.variants.map(([release, gpuKey, cpuKey, sharing]) =>
+    makeVariant(release, gpuKey, gpuKey && facts.gpus[gpuKey], cpuKey, { isQualified: facts.isQualified, sharing }));
   const existing = new Map(variants.map((variant) => [variant.id, variant]));
   const comparePreference = (a, b) => compareLists(a.preference, b.preference, true);
 
