@@ -31,6 +31,7 @@ def page(matrix: Matrix) -> str:
     """Return the page with its digest. Raises TemplateError."""
     known = known_hardware.load()
     cpus = {**known.cpu, **matrix.cpus}
+    platforms = [cpu.platform for cpu in cpus.values()]
     return digest.seal(
         pages.page(
             "picker",
@@ -41,7 +42,9 @@ def page(matrix: Matrix) -> str:
             drivers=picker_tables.driver_bars(matrix),
             products=[name for gpu in known.gpu.values() for name in gpu.offered],
             processors=known.processor,
-            isas=sorted(cpus.items(), key=lambda it: (it[1].platform, -it[1].level)),
+            isas=sorted(
+                cpus.items(), key=lambda it: (platforms.index(it[1].platform), -it[1].level)
+            ),
         )
     )
 
@@ -96,6 +99,8 @@ def _release(release: Release) -> dict[str, Any]:
         "gpu": names.gpu,
         "cpu": names.cpu,
         "mps": names.mps,
+        "suffix": names.suffix,
+        "isNightly": release.torch.is_nightly,
         "companions": {
             name: {"version": it.version, "environment": environment_of(folders[name])}
             for name, it in release.companion.packages.items()
@@ -129,7 +134,7 @@ def _cpu(cpu: CpuIsa) -> dict[str, Any]:
 
 
 def _variants(matrix: Matrix) -> Iterator[list[str | int | None]]:
-    """Yield release, GPU and ISA of each variant, and whose attributes name the release as bits.
+    """Yield release, GPU, ISA, whose attributes name the release as bits, and if it is a wrapper.
 
     Bit 0 is for the variant, the next ones for its companions in the order of the release.
     """
@@ -137,7 +142,7 @@ def _variants(matrix: Matrix) -> Iterator[list[str | int | None]]:
     for variant in matrix.variants:
         ids = [variant.id, *(f"{variant.id}+{name}" for name in variant.release.companion.packages)]
         bits = sum(1 << place for place, name in enumerate(ids) if name in sharing)
-        yield [variant.release_name, variant.gpu_key, variant.cpu_key, bits]
+        yield [variant.release_name, variant.gpu_key, variant.cpu_key, bits, variant.is_wrapper]
 
 
 def _known(known: known_hardware.KnownHardware) -> dict[str, Any]:

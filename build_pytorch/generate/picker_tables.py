@@ -12,12 +12,12 @@ from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Matrix
 
 STATES: Final = {
-    "listed": ("●", "in the matrix, with a recipe"),
-    "addable": ("+", "not in the matrix: `invoke add` adds it"),
-    "impossible": ("-", "no machine has that GPU with that CPU"),
-    "never": ("·", "this CUDA does not compile for that GPU, or nothing can use it"),
+    "listed": "in the matrix, with a recipe",
+    "addable": "not in the matrix: `invoke add` adds it",
+    "impossible": "no machine has that GPU with that CPU",
+    "never": "this CUDA does not compile for that GPU, or nothing can use it",
 }
-"""The states of a cell of the map, each with its sign and its meaning."""
+"""The states of a cell of the map, each with its meaning."""
 _TICKS: Final = 10
 """Maximum number of labels of the scale of drivers."""
 
@@ -42,11 +42,19 @@ class ReleaseMap:
         self.known = known.gpu
         self.gpus: dict[str, GpuArchitecture] = {**known.gpu, **matrix.gpus}
         self.cpus: dict[str, CpuIsa] = {**known.cpu, **matrix.cpus}
-        self.existing = {(v.gpu_key, v.cpu_key): v for v in matrix.of_release(name)}
+        variants = matrix.of_release(name)
+        self.existing = {(v.gpu_key, v.cpu_key): v for v in variants if not v.is_wrapper}
 
     def table(self) -> dict[str, Any]:
-        """Return title, columns and rows: all architectures of the matrix, the newest first."""
+        """Return title, columns and rows: all architectures of the matrix, the newest first.
+
+        Of a nightly, only those that it has.
+        """
         keys = sorted(self.matrix.gpus, key=lambda it: numbers(self.gpus[it].capability))
+        rest: list[str | None] = [None]
+        if self.release.torch.is_nightly:
+            keys = [key for key in keys if any(gpu == key for gpu, _ in self.existing)]
+            rest = [None] if any(gpu is None for gpu, _ in self.existing) else []
         used = {cpu for _, cpu in self.existing}
         columns = {
             key: cpu
@@ -54,7 +62,7 @@ class ReleaseMap:
             if key in used or not cpu.platform.endswith("-darwin")
         }
         rows = []
-        for key in [*reversed(keys), None]:
+        for key in [*reversed(keys), *rest]:
             gpu = self.gpus[key] if key else None
             products = ", ".join(gpu.products) if gpu else "CPU-only"
             rows.append((key or "cpu", products, [self._cell(key, cpu) for cpu in columns]))

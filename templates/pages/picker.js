@@ -194,7 +194,7 @@
 
   function mark(best, wanted) {
     for (const cell of cells) {
-      const { name } = cell.dataset;
+      const name = cell.querySelector("b").textContent;
       cell.classList.toggle("chosen", name === best || name === wanted);
       cell.classList.toggle("wanted", name === wanted && name !== best);
       if (name === best) cell.setAttribute("aria-current", "true");

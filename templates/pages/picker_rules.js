@@ -72,16 +72,18 @@ function makeRules(facts) {
 
   /* --- variants: matrix/model.py --- */
 
-  function makeVariant(releaseName, gpuKey, gpu, cpuKey, { isQualified, sharing = 0 }) {
+  function makeVariant(releaseName, gpuKey, gpu, cpuKey, { isQualified, sharing = 0, isWrapper = false }) {
     const release = facts.releases[releaseName];
     const cpu = facts.cpus[cpuKey];
     const isMps = !gpuKey && cpu.platform.endsWith("-darwin");
-    const shortId = isMps ? "darwin-mps" : `${gpuKey || "cpu"}-${cpuKey}`;
-    const suffix = isMps ? release.mps : gpuKey ? `${release.gpu}-${shortId}` : `${release.cpu}-${cpuKey}`;
+    const ending = isWrapper ? "-wrapper" : "";
+    const shortId = isMps ? "darwin-mps" : `${gpuKey || "cpu"}-${cpuKey}${ending}`;
+    const place = isMps ? release.mps : gpuKey ? `${release.gpu}-${gpuKey}-${cpuKey}` : `${release.cpu}-${cpuKey}`;
+    const suffix = `${place}${release.suffix}${ending}`;
     const oldest = gpu && release.cuda
       ? highest([release.cuda.driver, ...(gpu.driver ? [gpu.driver] : [])], compareNumbers) : "";
     const packageName = `${release.package}-${suffix}`;
-    const attribute = (name, place) => (sharing & (1 << place) ? `${releaseName}-${name}` : name);
+    const attribute = (name, bit) => (sharing & (1 << bit) ? `${releaseName}-${name}` : name);
     return {
       id: isQualified ? `${releaseName}/${shortId}` : shortId,
       shortId,
@@ -107,14 +109,16 @@ function makeRules(facts) {
         ? `no ${cpu.platform} machine has ${gpuKey.toUpperCase()}: ${gpu.products.join(", ")} on `
           + `${Object.keys(gpu.hosts).join(" and ")} only` : "",
       preference: [
-        gpu ? 1 : 0, release.rank, ...(gpu ? gpu.capabilities[0] : "0.0").split(".").map(Number),
-        !gpu || gpu.isSingle ? 1 : 0, cpu.level,
+        Number(Boolean(gpu)), Number(!release.isNightly), release.rank,
+        ...(gpu ? gpu.capabilities[0] : "0.0").split(".").map(Number),
+        Number(!gpu || gpu.isSingle), cpu.level, Number(!isWrapper),
       ],
     };
   }
 
-  const variants = facts.variants.map(([release, gpuKey, cpuKey, sharing]) =>
-    makeVariant(release, gpuKey, gpuKey && facts.gpus[gpuKey], cpuKey, { isQualified: facts.isQualified, sharing }));
+  const variants = facts.variants.map(([release, gpuKey, cpuKey, sharing, isWrapper]) =>
+    makeVariant(release, gpuKey, gpuKey && facts.gpus[gpuKey], cpuKey,
+      { isQualified: facts.isQualified, sharing, isWrapper }));
   const existing = new Map(variants.map((variant) => [variant.id, variant]));
   const comparePreference = (a, b) => compareLists(a.preference, b.preference, true);
 
@@ -451,8 +455,8 @@ function makeRules(facts) {
     whyNoNewer(variant, used) {
       const reasons = [];
       for (const name of this.releases) {
-        const { cuda, rank } = facts.releases[name];
-        if (rank <= variant.release.rank || !cuda) continue;
+        const { cuda, rank, isNightly } = facts.releases[name];
+        if (rank <= variant.release.rank || isNightly || !cuda) continue;
         if (!compiles(cuda, variant.gpu)) {
           reasons.push(`not ${name}: CUDA ${cuda.version} does not compile for ${variant.gpu.archList}`);
           continue;
