@@ -19,7 +19,7 @@ from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build.backends.base_backend import BuildBackend, Step
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.model import Build, Matrix, Variant
+from build_pytorch.matrix.model import Build, Matrix, Package, Variant
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import VariantResult
@@ -30,41 +30,42 @@ _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: versi
 
 
 def before_evaluation(
-    matrix: Matrix, root: Path, variants: Sequence[Variant], *, force: bool
+    matrix: Matrix, root: Path, packages: Sequence[Package], *, force: bool
 ) -> Iterator[str]:
     """Yield taken names of result links, sources without hash, recipes with errors."""
-    for variant in variants:
-        link = artefacts.link(root, variant)
+    for package in packages:
+        link = artefacts.link(root, package)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
-    if force or not variants:
+    if force or not packages:
         return
-    untaken = [source for variant in variants for source in variant.untaken_hashes]
+    untaken = [source for package in packages for source in package.untaken_hashes]
     for name, place in dict.fromkeys(untaken):
         fix = f"`invoke prefetch --only {name}` takes it"
         yield f"matrix.toml: {place} has no hash yet; {fix}"
-    found = verification.verify(matrix, root, variants=variants).findings
+    variants = {package.variant.path: package.variant for package in packages}
+    found = verification.verify(matrix, root, variants=list(variants.values())).findings
     wrong: dict[str, list[str]] = {}
     stale = []
-    for variant in variants:
-        ids = [f.check for f in found if f.severity == "error" and f.path == variant.path]
-        if ids and _is_stale(matrix, root, variant):
-            stale.append(variant.id)
+    for package in packages:
+        ids = [f.check for f in found if f.severity == "error" and f.path == package.path]
+        if ids and _is_stale(matrix, root, package):
+            stale.append(package.id)
         elif ids:
-            wrong[variant.id] = ids
+            wrong[package.id] = ids
     if stale:
         yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
     for name, ids in wrong.items():
         yield (
             f"{name}: verification finds {', '.join(dict.fromkeys(ids))}; "
-            f"`invoke verify {name}` shows where, --force builds it anyway"
+            f"`invoke verify {name.partition('+')[0]}` shows where, --force builds it anyway"
         )
 
 
-def _is_stale(matrix: Matrix, root: Path, variant: Variant) -> bool:
+def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:
     """Return whether `invoke all` would write the recipe, which nobody edited."""
-    text = rendering.texts(matrix)[variant.path]
-    return plan_text(Tree(root), variant.path, text).action.writes
+    text = rendering.texts(matrix)[package.path]
+    return plan_text(Tree(root), package.path, text).action.writes
 
 
 def stopped_results(

@@ -206,12 +206,13 @@ def _compared(step: Step) -> str:
 
 
 def earlier_seconds(root: Path, steps: Sequence[Step]) -> dict[str, float]:
-    """Return the seconds of the last build by name: of the step, else of its variant's group.
+    """Return the seconds of the last build by name: of the step, else the last one of its kind.
 
-    With and without seeds are different builds.
+    Of a kind are the variants of a group, and the companions of one name for them. With and without
+    seeds are different builds.
     """
     own: dict[str, float] = {}
-    of_group: dict[str, float] = {}
+    of_kind: dict[tuple[str, str], float] = {}
     known = {step.subject: step for step in steps}
     for event in Ledger(root).events():
         step = known.get(event.subject)
@@ -220,8 +221,12 @@ def earlier_seconds(root: Path, steps: Sequence[Step]) -> dict[str, float]:
         if event.shared == step.reads_seeds:
             own[step.name] = event.seconds
             if not step.part:
-                of_group[step.variant.group.title] = event.seconds
+                of_kind[_kind(step)] = event.seconds
     for step in steps:
-        if not step.part and step.variant.group.title in of_group:
-            own.setdefault(step.name, of_group[step.variant.group.title])
+        if not step.part and _kind(step) in of_kind:
+            own.setdefault(step.name, of_kind[_kind(step)])
     return own
+
+
+def _kind(step: Step) -> tuple[str, str]:
+    return step.variant.group.title, step.companion.name if step.companion else ""

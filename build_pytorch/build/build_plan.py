@@ -14,8 +14,8 @@ from build_pytorch.build import build_obstacles, seed_steps
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.build_obstacles import wrong_cpu
-from build_pytorch.build.schedule import ordered
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.build.schedule import with_companions
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
@@ -36,7 +36,8 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     @property
     def hours(self) -> float:
         """About how long all builds take here, by the core-hours of the matrix."""
-        total = sum(step.variant.release.build.core_hours for step in self.builds)
+        builds = [step for step in self.builds if step.is_variant]  # companions take minutes
+        total = sum(step.variant.release.build.core_hours for step in builds)
         return total / (self.jobs * self.cores) if self.cores else 0.0
 
     @property
@@ -58,9 +59,10 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
         return [step for step in self.steps if step.action == "build"]
 
 
-def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettings) -> BuildPlan:
+def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettings) -> BuildPlan:
     """Plan builds. Nothing is written, except derivations and a machines file for a backend.
 
+    The variant of each companion is planned as well, and the companion waits for it.
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
     is an obstacle.
     """
@@ -74,8 +76,9 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
         missing = error.lines
         likely = backend_registry.fitting(settings.backend, is_remote=bool(settings.builders))[0]
         backend = likely(settings, matrix, host)
-    results = evidence.look(root, variants)
-    rest = [v for v in ordered(variants) if not (results[v.package].output or _is_out(v, settings))]
+    wanted = with_companions(packages)
+    results = evidence.look(root, wanted)
+    rest = [p for p in wanted if not (results[p.package].output or _is_out(p, settings))]
     obstacles = [*missing, *build_obstacles.before_evaluation(matrix, root, rest, force=force)]
     evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
@@ -90,11 +93,12 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
-    in_order = [results[variant.package] for variant in ordered(variants)]
-    steps = [_step(r, found.get(r.variant.package), there, backend) for r in in_order]
+    in_order = [results[package.package] for package in wanted]
+    steps = [_step(r, found.get(r.package.package), there, backend) for r in in_order]
     if settings.share:
         seeds, of_seeds = _seeds(matrix, steps, there, backend)
         steps, results = seed_steps.with_needs(matrix, steps, seeds), results | of_seeds
+    steps = _with_variants(steps)
     building = [step for step in steps if step.action == "build"]
     local = [step for step in building if not step.where]
     if building and not obstacles:
@@ -120,9 +124,20 @@ def make_plan(matrix: Matrix, variants: Sequence[Variant], settings: BuildSettin
     )
 
 
-def _is_out(variant: Variant, settings: BuildSettings) -> bool:
-    """Whether no machine can run the variant, and it is not built nevertheless."""
-    return bool(variant.impossible) and not settings.force
+def _is_out(package: Package, settings: BuildSettings) -> bool:
+    """Whether no machine can run the package, and it is not built nevertheless."""
+    return bool(package.impossible) and not settings.force
+
+
+def _with_variants(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps, in which each companion needs its variant if that one is built."""
+    built = {step.name for step in steps if step.is_variant and step.action == "build"}
+    return [
+        replace(step, needs=(*step.needs, step.variant.package))
+        if step.companion and step.variant.package in built
+        else step
+        for step in steps
+    ]
 
 
 def _seeds(
@@ -142,7 +157,7 @@ def _seeds(
 def _step(
     result: VariantResult, derivation: Derivation | None, there: set[str], backend: BuildBackend
 ) -> Step:
-    """Return what becomes of a variant; `there`: the outputs that the store has."""
+    """Return what becomes of a package; `there`: the outputs that the store has."""
     variant = result.variant
     system = derivation.system if derivation else variant.cpu.platform
     action: Literal["build", "up to date", "skipped"] = "build"
@@ -169,6 +184,7 @@ def _step(
             action, reason = "skipped", why
     return Step(
         variant=variant,
+        companion=result.package if isinstance(result.package, CompanionPackage) else None,
         action=action,
         reason=reason,
         digest=result.digest,

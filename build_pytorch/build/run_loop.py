@@ -114,12 +114,12 @@ class BuildRun:
     def _begin(self) -> None:
         while not self._signals_seen:
             running = [attempt.step for attempt in self._attempts()]
-            ended = [o.step.variant for o in self.outcomes.values() if not o.step.part]
+            ended = [o.step.variant for o in self.outcomes.values() if o.step.is_variant]
             steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
             if not steps:
                 return
             root = self.settings.root
-            changed = [s for s in steps if evidence.recipe_digest(root, s.variant) != s.digest]
+            changed = [s for s in steps if evidence.recipe_digest(root, s.package) != s.digest]
             self._put_off(changed, "its recipe has changed since the plan; run again")
             for step in changed:
                 self._say(sentence(self.outcomes[step.name]))
@@ -226,13 +226,14 @@ class BuildRun:
         """Push a result; after a failure drop the steps that would fail in the same way."""
         step, rule, group = outcome.step, outcome.rule, schedule.kind(outcome.step.variant)
         name = step.id
-        built = [o.step.variant for o in self.outcomes.values() if o.state == "built"]
+        variants = [o for o in self.outcomes.values() if o.step.is_variant]
+        built = [o.step.variant for o in variants if o.state == "built"]
         if outcome.state == "built":
             self.pushes.begin(step, outcome.outputs)
         elif self.settings.fail_fast:
             self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
             self._stop_all()
-        elif rule and rule.shared and group not in map(schedule.kind, built):
+        elif rule and rule.shared and step.is_variant and group not in map(schedule.kind, built):
             why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
             self._put_off(self._schedule.drop(step.variant), why)
         if outcome.state != "built":

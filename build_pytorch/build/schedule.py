@@ -1,6 +1,7 @@
 """Scheduling decisions: the order of builds, what begins next, retries. No I/O; time is passed in.
 
-A step waits until everything that it needs is built. Parts of variants begin before variants.
+A step waits until everything that it needs is built. Parts of variants and companions, which take
+minutes, begin before variants.
 
 The first variant of each group is its canary: a fault that all recipes of the group share shows
 there first. Then each CPU ISA is built with a GPU architecture of its own, then the remaining
@@ -16,7 +17,7 @@ from typing import Final
 
 from build_pytorch.build.backends.base_backend import Step
 from build_pytorch.build.log_rules import LogRule
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.seeds import diagonal
 
 _RETRIES: Final = {"fewer-cores": 1, "later": 3}
@@ -30,6 +31,20 @@ def ordered(variants: Iterable[Variant]) -> list[Variant]:
     blocks = sorted(kinds.values(), key=lambda block: block[0].gpu is None)
     blocks = [diagonal(block) for block in blocks]
     return [*(block[0] for block in blocks), *(v for block in blocks for v in block[1:])]
+
+
+def with_companions(packages: Iterable[Package]) -> list[Package]:
+    """Return packages in the order of their builds, each companion after its variant.
+
+    A companion is compiled with its variant's torch: the variant is added where it is missing.
+    """
+    companions: dict[str, list[Package]] = {}
+    variants: dict[str, Variant] = {}
+    for package in packages:
+        variants[package.variant.path] = package.variant
+        if package is not package.variant:
+            companions.setdefault(package.variant.path, []).append(package)
+    return [each for v in ordered(variants.values()) for each in (v, *companions.get(v.path, ()))]
 
 
 def kind(variant: Variant) -> tuple[str, str]:
@@ -88,7 +103,7 @@ class Schedule:
     ) -> list[Step]:
         """Remove and return the steps that a new process builds now; empty: wait.
 
-        `ended`: the variants of which a build has ended, without their parts.
+        `ended`: the variants of which a build has ended, not only of a part or a companion.
         """
         missing = {step.name for step in (*self.waiting, *running)}
         ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
@@ -98,7 +113,8 @@ class Schedule:
         elif processes >= self._jobs:
             taken = []
         else:
-            taken = [step for step in due if step.part][:1] or self._variant(due, running, ended)
+            first = [step for step in due if not step.is_variant]
+            taken = first[:1] or self._variant(due, running, ended)
         self.waiting = [step for step in self.waiting if step not in taken]
         return taken
 
@@ -106,7 +122,7 @@ class Schedule:
         self, due: Sequence[Step], running: Sequence[Step], ended: Sequence[Variant]
     ) -> list[Step]:
         first = next_of(
-            [step.variant for step in due], [s.variant for s in running if not s.part], ended
+            [step.variant for step in due], [s.variant for s in running if s.is_variant], ended
         )
         return [step for step in due if step.variant is first]
 

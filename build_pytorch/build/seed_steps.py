@@ -23,7 +23,9 @@ def seeds_to_read(matrix: Matrix, steps: Sequence[Step], there: set[str]) -> dic
     found = [
         seed
         for step in steps
-        if step.action == "build" and not (step.derivation and step.derivation.output in there)
+        if step.action == "build"
+        and step.is_variant
+        and not (step.derivation and step.derivation.output in there)
         for seed in known.get(step.variant.attribute, ())
     ]
     return {seed.name: seed for seed in sorted(found, key=lambda seed: seed.kind == "cuda")}
@@ -54,7 +56,7 @@ def with_needs(matrix: Matrix, steps: Sequence[Step], seeds: Sequence[Step]) -> 
                 needs=tuple(
                     seed.name
                     for seed in known.get(step.variant.attribute, ())
-                    if step.action == "build" and seed.name in built
+                    if step.action == "build" and step.is_variant and seed.name in built
                 ),
             )
             for step in steps
@@ -68,7 +70,7 @@ def mixed(matrix: Matrix, results: Sequence[VariantResult], *, share: bool) -> I
     others = [
         r.variant.id
         for r in results
-        if r.output and r.variant.attribute in known and r.reads_seeds != share
+        if r.output and r.package.attribute in known and r.reads_seeds != share
     ]
     if others:
         how = "without" if share else "with"

@@ -26,8 +26,8 @@ from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.selection import select_packages
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
@@ -111,14 +111,14 @@ def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, A
     from build_pytorch.cli import shared_plan  # only --share needs it
 
     force = plan.backend.settings.force
-    rest = [step for step in plan.steps if step.action != "up to date" and not step.part]
+    rest = [step for step in plan.steps if step.action != "up to date" and step.is_variant]
     wanted = [step.variant for step in rest if force or not step.variant.impossible]
     there = {step.part for step in plan.steps if step.action == "up to date"}
     return shared_plan.show(screen, matrix, wanted, plan.cores, there)
 
 
-def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ...]:
-    """Return the selected variants in matrix order.
+def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ...]:
+    """Return the selected variants and companions in matrix order.
 
     Raises BuildPytorchError for a name that matches nothing, and without any selection: the whole
     fleet takes days.
@@ -134,11 +134,12 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Variant, ..
             if name not in known:
                 hint = near_miss(name, known) or f"; there are {', '.join(known)}"
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
+    companions = [name for names in options.with_ for name in names.split(",")]
     found = tuple(
-        variant
-        for variant in select(matrix, options.variants, options.release)
-        if (variant.gpu_key or "cpu") in (options.gpu or gpus)
-        and variant.cpu_key in (options.isa or isas)
+        package
+        for package in select_packages(matrix, options.variants, options.release, companions)
+        if (package.variant.gpu_key or "cpu") in (options.gpu or gpus)
+        and package.variant.cpu_key in (options.isa or isas)
     )
     if not found:
         wanted = ", ".join([*options.variants, *options.gpu, *options.isa])
@@ -237,7 +238,7 @@ def _document(
     """
     rows = {step.name: _row(step, outcomes.get(step.name)) for step in plan.steps}
     variants = [
-        {"variant": step.variant.id, "package": step.variant.package, **rows[step.name]}
+        {"variant": step.package.id, "package": step.package.package, **rows[step.name]}
         for step in plan.steps
         if not step.part
     ]

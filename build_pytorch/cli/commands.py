@@ -146,6 +146,9 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     gpu: Annotated[_Words, "GPU", "variants of this GPU (sm90; cpu: none); may be repeated"] = ()
     isa: Annotated[_Words, "ISA", "variants of this CPU ISA (avx2); may be repeated"] = ()
     all: Annotated[bool, "all variants"] = False
+    with_: Annotated[
+        _Words, "NAMES", "also these companions of each variant: torchvision,torchaudio"
+    ] = ()
     backend: Annotated[str, "NAME", "build backend: flox or nix (default: flox if installed)"] = ""
     jobs: Annotated[int, "N", "number of variants built at the same time", Meta(ge=1, le=1024)] = 1
     cores: Annotated[

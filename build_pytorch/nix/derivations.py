@@ -12,7 +12,7 @@ import msgspec
 
 from build_pytorch.base import files
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
 
@@ -43,16 +43,16 @@ class DerivationSet(msgspec.Struct, frozen=True):
 
 
 def evaluate(
-    root: Path, variants: Sequence[Variant], *, write: bool = False, share: bool = False
+    root: Path, packages: Sequence[Package], *, write: bool = False, share: bool = False
 ) -> DerivationSet:
-    """Return the derivations of variants, from one Nix process if all recipes evaluate.
+    """Return the derivations of packages, from one Nix process if all recipes evaluate.
 
     With `write` the derivations are put into the store and can be built without another
     evaluation. With `share` they are those of release.nix that read seeds.
 
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
-    by_path = {variant.path: variant.package for variant in variants}
+    by_path = {package.path: package.package for package in packages}
     recipes = [
         RecipeSource(path, str(root.resolve() / path), files.read_text_below(root, path))
         for path in by_path
@@ -61,7 +61,7 @@ def evaluate(
         return DerivationSet({}, {})
     release = quoting.literal(str(root.resolve() / "release.nix"))
     names = " ".join(
-        f"{quoting.literal(v.path)} = {quoting.literal(v.attribute)};" for v in variants
+        f"{quoting.literal(p.path)} = {quoting.literal(p.attribute)};" for p in packages
     )
     shared = f"{{ release = {release}; names = {{ {names} }}; }}" if share else "null"
     run = nix_evaluation.run_recipes(

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct
 
 from build_pytorch.build.log_reader import PlainReader
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings, valid_paths
@@ -40,6 +40,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 class Step(Struct, frozen=True, kw_only=True):
     """What a run does with one variant, and why. `where` is its builder, empty for this machine.
 
+    `companion`: what is built for the variant in place of the variant itself.
     `part`: what is built of the variant, if that is not its recipe: an attribute of release.nix.
     `needs`: names of steps that must be built before this one begins.
     """
@@ -50,18 +51,29 @@ class Step(Struct, frozen=True, kw_only=True):
     digest: str
     derivation: Derivation | None = None
     where: str = ""
+    companion: CompanionPackage | None = None
     part: str = ""
     needs: tuple[str, ...] = ()
 
     @property
+    def package(self) -> Package:
+        """The variant or companion whose recipe is built."""
+        return self.companion or self.variant
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether it builds the variant itself, neither a part nor a companion."""
+        return not (self.part or self.companion)
+
+    @property
     def name(self) -> str:
         """The name of what is built: unique in a plan, and the name of the folder of its logs."""
-        return self.part or self.variant.package
+        return self.part or self.package.package
 
     @property
     def id(self) -> str:
         """The name that people see."""
-        return self.part or self.variant.id
+        return self.part or self.package.id
 
     @property
     def reads_seeds(self) -> bool:
@@ -71,7 +83,7 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def subject(self) -> tuple[str, str]:
         """The release and the name in events of the ledger."""
-        return self.variant.release_name, self.part or self.variant.short_id
+        return self.variant.release_name, self.part or self.package.short_id
 
 
 class BuildCommand(Struct, frozen=True):
@@ -120,11 +132,11 @@ class BuildBackend:
 
     def reader(self, steps: Sequence[Step]) -> LogReader:
         """Return a reader for the output of a new process."""
-        return PlainReader(steps[0].variant.package).read
+        return PlainReader(steps[0].package.package).read
 
     def owner(self, step: Step) -> str:
         """Return the derivation that the reader names in lines of this step."""
-        return step.variant.package
+        return step.package.package
 
     def finished(self, steps: Sequence[Step]) -> list[Step]:
         """Return the steps whose result is in the store, also while their process still runs."""
@@ -143,7 +155,7 @@ class BuildBackend:
         """Return the path of the result link."""
         if step.part:
             return artefacts.link_of(self.settings.root, step.part)
-        return artefacts.link(self.settings.root, step.variant)
+        return artefacts.link(self.settings.root, step.package)
 
     def _linked(self, step: Step, began: float) -> tuple[str, ...]:
         link = self.link(step)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from build_pytorch.base import git
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_obstacles import some
+from build_pytorch.matrix.model import environment_of
 
 
 class FloxBackend(BuildBackend):
@@ -20,7 +21,9 @@ class FloxBackend(BuildBackend):
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield recipes that Git does not track."""
         root = self.settings.root
-        paths = [step.variant.path for step in steps]
+        paths = list(
+            dict.fromkeys(p for step in steps for p in (step.variant.path, step.package.path))
+        )
         listed = git.run(root, "ls-files", "--", *paths)
         if listed.code:
             yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"
@@ -33,8 +36,8 @@ class FloxBackend(BuildBackend):
         """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""
         del jobs
         config = os.environ.get("NIX_CONFIG", "")
-        variant = steps[0].variant
-        folder = variant.release.environment
+        package = steps[0].package
+        folder = environment_of(package.folder)
         place = [] if folder == "." else ["--dir", folder]
-        argv = ["flox", "build", *place, variant.package]
+        argv = ["flox", "build", *place, package.package]
         return BuildCommand(argv, {"NIX_CONFIG": f"{config}\ncores = {cores}"})

@@ -21,10 +21,10 @@ class NixBackend(BuildBackend):
         step = steps[0]
         link = self.link(step).name
         if self.settings.share:
-            attribute = step.part or step.variant.attribute
+            attribute = step.part or step.package.attribute
             argv = store.build_shared_argv(attribute, link, cores)
         else:
-            argv = store.build_argv(step.variant.path, link, cores)
+            argv = store.build_argv(step.package.path, link, cores)
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def reader(self, steps: Sequence[Step]) -> LogReader:

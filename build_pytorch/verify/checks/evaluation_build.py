@@ -254,6 +254,25 @@ def _missing_part(parts: Sequence[str], body: str) -> str:
 
 
 @CHECKS.add(
+    id="eval-triton",
+    title="torch uses the Triton that the matrix names, if it names one",
+    why="torch.compile calls a Triton of one version; another one fails at run time.",
+    fix="override triton beside torch in the overlay of the Python set",
+    word="triton",
+)
+def _triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    triton = variant.release.companion.triton
+    if triton is None or triton.is_of_pin:
+        return
+    found = facts.list("tritons")
+    if not found:
+        yield Finding("no Triton among the inputs of torch", f"Triton {triton.version}")
+    for each in map(Facts, found):
+        wanted = {"src.owner": triton.owner, "src.repo": triton.repo, "src.rev": triton.rev}
+        yield from each.expect({"version": triton.version, **wanted, "src.hash": triton.hash})
+
+
+@CHECKS.add(
     PACKAGE_FACTS,
     id="eval-features",
     title="The build requires the system features of the matrix",

@@ -32,7 +32,7 @@ def _torch(companion: CompanionPackage, facts: Facts, torch: str) -> Iterator[Fi
 
 @CHECKS.add(
     id="eval-companion-out",
-    title="Whoever installs a companion gets the torch of its variant",
+    title="Whoever installs a companion gets the torch of its variant and what nixpkgs adds",
     why="torch has several outputs; with the headers alone, `import torch` fails.",
     fix="add torch_of_variant.out to oldAttrs.propagatedBuildInputs",
     word="propagatedBuildInputs",
@@ -43,6 +43,10 @@ def _out(_: CompanionPackage, facts: Facts, torch: str) -> Iterator[Finding]:
     if "out" not in outputs:
         found = f"the outputs {', '.join(map(str, outputs)) or 'of no torch'}"
         yield Finding(f"propagatedBuildInputs with {found}", "torch's out among them")
+    found_names = facts.list("propagated")
+    for name in facts.list("pin.propagated"):
+        if name not in found_names:
+            yield Finding(f"propagatedBuildInputs without {name}", "oldAttrs' ++ [ ... ]")
 
 
 @CHECKS.add(

@@ -166,7 +166,13 @@ in
   torchOutputs = unique (
     map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null)))
   );
-  tritonVersions = unique (map (input: input.version or null) tritons);
+  propagated = map named (listOf (drv.propagatedBuildInputs or null));
+  tritons = unique (
+    map (input: {
+      version = input.version or null;
+      src = sourceOf input;
+    }) tritons
+  );
 
   # What the pinned nixpkgs does without the recipe.
   pin =
@@ -177,6 +183,7 @@ in
         inherit differing;
         patches = map patch (listOf (pin.patches or null));
         src = sourceOf pin;
+        propagated = map named (listOf (pin.propagatedBuildInputs or null));
         postPatch = pin.postPatch or "";
         preConfigure = pin.preConfigure or "";
         preBuild = pin.preBuild or "";
