@@ -15,6 +15,8 @@ GPU = "cuda13_0-sm120-avx512"
 CPU = "cpu-avx512"
 ARM = "cuda13_0-sm110-armv9"
 SPARK = "cuda13_0-sm121-armv9"
+VISION = "torchvision-python313-cuda13_0-sm120-avx512"
+AUDIO = "torchaudio-python313-cuda13_0-sm120-avx512"
 
 
 class Mutation(NamedTuple):
@@ -335,5 +337,42 @@ MUTATIONS = (
     Mutation("two lines mixed: the tarball hash of another pin", "l4/sm120-avx2", swap('.tar.gz";', '.tar.gz";\n    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";')),
     Mutation("allowBroken in a line that needs none", "l8/sm120-avx2", swap("allowUnfree = true;", "allowUnfree = true;\n      allowBroken = true;")),
     Mutation("Metal switched off", "l1/darwin-mps", gone("export USE_MPS=1")),
+    # --- companions ---
+    Mutation("a companion with the torch of another variant", VISION,
+             swap("import ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix",
+                  "import ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm90-avx512.nix")),
+    Mutation("a companion with a copy of the torch recipe", VISION,
+             swap("  torch = torch_of_variant;",
+                  '  torch = torch_of_variant.overrideAttrs { pname = "pytorch210-for-torchvision"; };')),
+    Mutation("a companion with the torch of nixpkgs", VISION, swap("  torch = torch_of_variant;", "  cudaSupport = true;")),
+    Mutation("a companion that installs another torch as well", VISION,
+             swap("[ torch_of_variant.out ]", "[ torch_of_variant.out nixpkgs_pinned.python3Packages.torch ]")),
+    Mutation("a companion with a version and no source", VISION, cut(r"  src = nixpkgs_pinned.*?\};\n")),
+    Mutation("a companion with a source and no version", VISION, gone('  version = "0.25.0";')),
+    Mutation("a companion with the version of the pin", VISION, swap('version = "0.25.0"', 'version = "0.24.1"')),
+    Mutation("a companion with the hash of another source", AUDIO,
+             swap("sha256-b1sjHVFXdNFDbdtXWSM2KisSRE/8IbzJI4rvzYQ4UMg=", "sha256-oktJHcT6T4f58pUO+HSBpbyS1ISH3zDlTsXQh6PcMy4=")),
+    Mutation("a companion without the patches that the matrix keeps", AUDIO,
+             swap("patches = oldAttrs.patches or [];", "patches = [];")),
+    Mutation("a companion compiled for another architecture", VISION,
+             swap("${torch_of_variant.gpuArch}", "9.0")),
+    Mutation("a companion compiled for all architectures of nixpkgs", VISION, gone("export TORCH_CUDA_ARCH_LIST")),
+    Mutation("a companion of python313Packages", VISION, swap("python3Packages.torchvision", "python313Packages.torchvision")),
+    Mutation("a companion without torch's out", VISION, gone("propagatedBuildInputs =")),
+    Mutation("a companion that loses what nixpkgs installs with it", VISION,
+             swap("(oldAttrs.propagatedBuildInputs or []) ++ ", "")),
+    Mutation("a companion whose preConfigure replaces that of nixpkgs", VISION, swap('(oldAttrs.preConfigure or "") + ', "")),
+    Mutation("a companion without the flags of the ISA", VISION, gone("export CXXFLAGS")),
+    Mutation("a companion with all cores", VISION, gone("export NIX_BUILD_CORES")),
+    Mutation("a companion without the system features", VISION, gone("requiredSystemFeatures")),
+    Mutation("a companion with the pname of nixpkgs", VISION, gone("  pname =")),
+    Mutation("a companion for another platform", VISION, swap('platforms = [ "x86_64-linux" ]', 'platforms = [ "aarch64-linux" ]')),
+    Mutation("a companion with another architecture in passthru", VISION, swap('gpuArch = "12.0"', 'gpuArch = "9.0"')),
+    Mutation("a companion that does not name its driver", VISION, gone("Driver: NVIDIA")),
+    Mutation("a companion of another PyTorch in its description", VISION, swap("PyTorch: 2.10.0,", "PyTorch: 2.9.1,")),
+    Mutation("a companion without the torch overlay", VISION, cut(OVERLAY_TORCH)),
+    Mutation("a companion whose overrideAttrs comes first", VISION,
+             swap("torchvision.override {\n  torch = torch_of_variant;\n}).overrideAttrs",
+                  "torchvision.overrideAttrs (_: { })).overrideAttrs")),
     Mutation("CUDA in a recipe for Apple", "l1/darwin-mps", swap("cudaSupport = false", "cudaSupport = true")),
 )  # fmt: skip

@@ -86,7 +86,8 @@ class Site:
         for script in self.scenarios.iterdir():
             script.unlink()
         delete = ("nix-store", "--delete", "--ignore-liveness")
-        built = [str(p) for n in ("pytorch210", "seed") for p in self.store.glob(f"*-{n}-*")]
+        names = ("pytorch210", "seed", "torchvision", "torchaudio")
+        built = [str(p) for n in names for p in self.store.glob(f"*-{n}-*")]
         built = [path for path in built if not path.endswith((".drv", ".lock"))]
         if built:
             self.nix(*delete, *built, check=False)

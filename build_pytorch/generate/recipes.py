@@ -38,7 +38,7 @@ def render(matrix: Matrix) -> dict[str, str]:
 
 
 def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
-    """Return release.nix: every variant, and each distinct import of nixpkgs once.
+    """Return release.nix: every variant and companion, and each distinct import of nixpkgs once.
 
     `rendered` are the recipes by path. Raises TemplateError if one has no import.
     """
@@ -70,8 +70,18 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
         if imported[package]
     }
     seeds = {seed.name: seed for found in own.values() for seed in found}
+    companions = [
+        (package, None if package.path in manual else names[shared_import(rendered[package.path])])
+        for package in matrix.companions
+    ]
     return render_file(
-        "release.nix.j2", imports=names, variants=variants, imported=imported, seeds=seeds, own=own
+        "release.nix.j2",
+        imports=names,
+        variants=variants,
+        companions=companions,
+        imported=imported,
+        seeds=seeds,
+        own=own,
     )
 
 

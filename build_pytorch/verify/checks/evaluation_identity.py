@@ -221,16 +221,15 @@ def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]
         yield Finding(found, "a set of packages", line, column, paths.RELEASE)
         return
     packages = Facts(result.facts or {}).value("packages")
-    for variant in context.matrix.variants:
-        version = variant.release.torch.version
-        name, expected = f"{variant.pname}-{version}", variant.cpu.platform
-        drv = packages.pop(variant.attribute, {"name": "nothing", "system": "nothing"})
+    for package in context.matrix.packages:
+        name, expected = f"{package.pname}-{package.version}", package.platform
+        drv = packages.pop(package.attribute, {"name": "nothing", "system": "nothing"})
         # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
         if drv["name"].partition("-")[2] != name or drv["system"] != expected:
-            shown = f"{variant.package} = {drv['name']} for {drv['system']}"
+            shown = f"{package.package} = {drv['name']} for {drv['system']}"
             yield Finding(shown, f"{name} for {expected}", path=paths.RELEASE)
-    for package in packages:
-        yield Finding(f"{package}, which is no variant", "the variants", path=paths.RELEASE)
+    for name in packages:
+        yield Finding(f"{name}, which is no variant", "the variants", path=paths.RELEASE)
 
 
 @CHECKS.add(

@@ -9,9 +9,10 @@ from typing import Final
 
 from msgspec import structs
 
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.verify import check
 from build_pytorch.verify.check import (
+    COMPANION_RECIPES,
     CPU_RECIPES,
     GPU_RECIPES,
     PACKAGE_RECIPES,
@@ -298,3 +299,22 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if targets is None or targets[1].strip() not in allowed:
         found = f"gpuTargets = [ {targets[1]} ]" if targets else "no gpuTargets"
         yield recipe.finding(match.start(), found, "gpuTargets = [ gpuArchSM ]")
+
+
+@CHECKS.add(
+    COMPANION_RECIPES,
+    id="companion-python-set",
+    title="A companion is taken from the Python set of its variant",
+    why="The overlay changes python3Packages alone: the same set under another name has the torch "
+    "and the Python packages of nixpkgs.",
+    fix="(nixpkgs_pinned.python3Packages.NAME.override { torch = ...; }).overrideAttrs (...)",
+)
+def _python_set(companion: CompanionPackage, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = f"{companion.variant.python_set}.{companion.name}.override"
+    if wanted not in recipe.code:
+        found = re.search(rf"\b(\w+)\.{companion.name}\b", recipe.code)
+        text = found[0] if found else f"no {companion.name}"
+        yield recipe.finding(found.start() if found else 0, text, wanted)
+    for match in re.finditer(r"\bpython3\d*Packages\b", recipe.code):
+        if match[0] != companion.variant.python_set:
+            yield recipe.finding(match.start(), match[0], companion.variant.python_set)

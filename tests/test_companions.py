@@ -1,0 +1,297 @@
+"""Companions of variants: their tables, recipes, checks and builds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
+from test_build_run import needs_programs, schedule, steps
+from world import World
+
+from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import companion_versions, matrix_reader
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.selection import select, select_packages
+from build_pytorch.verify import recipe_evaluation, verification
+from build_pytorch.verify.check import Context
+
+VISION = "[release.cuda13_0.companion.torchvision]"
+AUDIO = "[release.cuda13_0.companion.torchaudio]"
+
+
+def companion(fleet: Matrix, id_: str) -> CompanionPackage:
+    return next(package for package in fleet.companions if package.id == id_)
+
+
+def wrong(text: str) -> str:
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.parse(text)
+    return str(caught.value)
+
+
+def without(text: str, *tables: str) -> str:
+    """A matrix without some tables, with the comments before them."""
+    for table in tables:
+        text = re.sub(rf"(?m)(^#.*\n)*^{re.escape(table)}\n(.+\n)*\n?", "", text)
+    return text
+
+
+# --- the matrix ---
+
+
+def test_each_variant_has_each_companion_of_its_release() -> None:
+    fleet = matrix_reader.parse(WHOLE)
+    assert len(fleet.variants) == 101
+    assert Counter(package.name for package in fleet.companions) == {
+        "torchvision": 101,
+        "torchaudio": 101,
+    }
+    assert fleet.packages == (*fleet.variants, *fleet.companions)
+
+
+def test_a_companion_has_names_and_a_place_of_its_own(fleet: Matrix) -> None:
+    found = companion(fleet, "sm120-avx512+torchvision")
+    assert found.package == found.pname == "torchvision-python313-cuda13_0-sm120-avx512"
+    assert found.path == f"companions/.flox/pkgs/{found.package}.nix"
+    assert (found.version, found.platform, found.status) == ("0.25.0", "x86_64-linux", "buildable")
+    assert companion(fleet, "sm121-avx2+torchaudio").status == "impossible-host"
+
+
+def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
+    fleet = matrix_reader.parse(WHOLE)
+    assert fleet.folders == (
+        ".flox/pkgs",
+        "companions/.flox/pkgs",
+        "releases/cuda12_8/.flox/pkgs",
+        "releases/cuda12_8/companions/.flox/pkgs",
+    )
+
+
+def test_the_default_folder_is_known_without_companions() -> None:
+    fleet = matrix_reader.parse(without(ONE, VISION, AUDIO))
+    assert not fleet.companions
+    assert "companions/.flox/pkgs" in fleet.folders
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"),
+    [
+        (".flox/pkgs", "is in the folder of release.cuda13_0"),
+        (".flox/pkgs/companions", "is in the folder of release.cuda13_0"),
+        (".flox", "contains .flox/pkgs"),
+        ("docs/companions", "a folder of recipes"),
+        (".git/pkgs", "a folder of recipes"),
+        ("../companions", "a folder below the root"),
+    ],
+)
+def test_a_folder_in_which_flox_would_mix_packages_is_refused(folder: str, what: str) -> None:
+    said = wrong(ONE.replace(VISION, f'{VISION}\nfolder = "{folder}"'))
+    assert what in said
+    assert "release.cuda13_0.companion.torchvision.folder" in said
+
+
+def test_a_folder_may_contain_the_name_of_the_release() -> None:
+    text = ONE.replace(VISION, f'{VISION}\nfolder = "c/{{release}}/.flox/pkgs"')
+    fleet = matrix_reader.parse(text)
+    assert companion(fleet, "cpu-avx2+torchvision").folder == "c/cuda13_0/.flox/pkgs"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ('rev = "v0.25.0"', 'rev = "v0.24.1"', "the tag of torchvision.version"),
+        ('rev = "v0.25.0"', "", "companion.torchvision.rev: missing"),
+        ('rev = "v0.25.0"', 'rev = "main"', "never a branch"),
+        ('repo = "vision"', 'repo = "vision"\nsource = "nixpkgs"', "the torch 2.9.1 of the pin"),
+        ('repo = "vision"', 'repo = "vision"\nunknown = 1', "unknown"),
+        ("sha256-oktJHcT6T4f58pUO+HSBpbyS1ISH3zDlTsXQh6PcMy4=", f"sha256-{'A' * 43}=", "fake hash"),
+    ],
+)
+def test_a_source_that_cannot_be_right_is_refused(old: str, new: str, what: str) -> None:
+    assert old in ONE
+    assert what in wrong(ONE.replace(old, new, 1))
+
+
+def test_patterns_name_variants_first_and_companions_else(fleet: Matrix) -> None:
+    def ids(*patterns: str, companions: tuple[str, ...] = ()) -> list[str]:
+        return [p.id for p in select_packages(fleet, patterns, companions=companions)]
+
+    assert ids("cpu-avx2") == ["cpu-avx2"]
+    assert ids("cpu-avx2+torchvision") == ["cpu-avx2+torchvision"]
+    assert ids("cpu-avx2*") == ["cpu-avx2"]
+    assert ids("cpu-avx2+*") == ["cpu-avx2+torchvision", "cpu-avx2+torchaudio"]
+    assert len(ids("torchvision-*")) == len(ids("*")) == len(ids()) == 44
+    assert ids("cpu-avx2", companions=("torchaudio",)) == ["cpu-avx2", "cpu-avx2+torchaudio"]
+
+
+def test_a_companion_that_does_not_exist_is_an_error(fleet: Matrix) -> None:
+    with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
+        select_packages(fleet, ["cpu-avx2"], companions=["audio"])
+    with pytest.raises(BuildPytorchError, match="is a companion, and this command takes variants"):
+        select(fleet, ["cpu-avx2+torchvision"])
+
+
+# --- which versions belong together ---
+
+
+def test_the_known_sets_have_a_source_and_agree_with_the_matrix() -> None:
+    sets = companion_versions.version_sets()
+    assert all(found.source and found.checked for found in sets.values())
+    assert companion_versions.version_for("2.10.0", "torchvision") == "0.25.0"
+    assert companion_versions.torch_of("torchvision", "0.24.1") == "2.9.1"
+    assert companion_versions.version_for("2.13.0", "torchaudio") is None
+
+
+def findings(text: str, check: str, root: Path) -> list[tuple[str, str, int]]:
+    fleet = matrix_reader.parse(text)
+    found = verification.verify(fleet, root, only=[check]).findings
+    return [(finding.severity, finding.found, finding.line) for finding in found]
+
+
+def test_a_companion_of_another_pytorch_is_an_error(tmp_path: Path) -> None:
+    text = ONE.replace('version = "0.25.0"', 'version = "0.24.1"').replace("v0.25.0", "v0.24.1")
+    ((severity, found, line),) = findings(text, "companion-version", tmp_path)
+    assert severity == "error"
+    assert found == "torchvision 0.24.1 with PyTorch 2.10.0; it belongs to PyTorch 2.9.1"
+    assert text.splitlines()[line - 1] == VISION
+    assert findings(WHOLE, "companion-version", tmp_path) == []
+
+
+def test_a_pair_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
+    text = ONE.replace("2.10.0", "2.99.0").replace("pytorch210", "pytorch299")
+    found = findings(text, "companion-version", tmp_path)
+    assert [severity for severity, _, _ in found] == ["warning", "warning"]
+
+
+# --- recipes ---
+
+
+def test_the_recipe_of_a_companion_imports_the_recipe_of_its_variant() -> None:
+    fleet = matrix_reader.parse(WHOLE)
+    texts = recipes.render(fleet)
+    for package in fleet.companions:
+        (imported,) = re.findall(r"import (\S+\.nix);", texts[package.path])
+        path = (PROJECT / package.folder / imported).resolve()
+        assert path == (PROJECT / package.variant.path).resolve()
+
+
+@needs_nix
+def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
+    fleet = matrix_reader.parse(WHOLE)
+    context = Context(fleet, PROJECT)
+    recipe_evaluation.prepare(context)
+    results = recipe_evaluation.evaluated(context).results
+    torches = {v.path: results[v.path].drv_path for v in fleet.variants}
+    assert len({*torches.values()} - {None}) == 101
+    for package in fleet.companions:
+        facts = recipe_evaluation.Facts(results[package.path].facts or {})
+        assert facts.list("torches") == [torches[package.variant.path]], package.id
+
+
+@needs_nix
+def test_triton_is_replaced_where_the_matrix_says_so(tmp_path: Path) -> None:
+    table = f"""[release.cuda13_0.companion.triton]
+version = "3.6.0"
+owner = "triton-lang"
+repo = "triton"
+rev = "v3.6.0"
+hash = "sha256-{"B" * 42}A="
+hash_of = "v3.6.0"
+unconfirmed = "not built"
+
+{VISION}"""
+    fleet = matrix_reader.parse(ONE.replace(VISION, table))
+    texts = recipes.render(fleet)
+    one, other = (v for v in fleet.variants if v.id in {"sm90-avx2", "cpu-avx2"})
+    for name, text in texts.items():
+        if "avx2.nix" in name:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+    only = ("text", "syntax", "evaluation")
+    result = verification.verify(fleet, tmp_path, variants=[one, other], only=only)
+    assert not [f for f in result.findings if f.severity != "note"]
+    path = tmp_path / one.path
+    path.write_text(path.read_text().replace('"3.6.0"', '"3.5.1"'))
+    result = verification.verify(fleet, tmp_path, variants=[one], only=["eval-triton"])
+    assert [finding.check for finding in result.findings] == ["eval-triton"]
+
+
+def test_companions_that_the_matrix_drops_are_deleted(project: Project) -> None:
+    folder = project.root / "companions/.flox/pkgs"
+    kept = folder / "torchaudio-python313-cpu-avx2.nix"
+    kept.write_text(kept.read_text() + "# edited by hand\n")
+    matrix = project.root / "matrix.toml"
+    matrix.write_text(without(matrix.read_text(), VISION, AUDIO))
+    done = project.invoke("phase1")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in folder.iterdir()] == [kept.name]
+    assert f"unknown    {kept.relative_to(project.root)}" in done.stdout
+
+
+def test_a_companion_follows_the_phase_of_its_variant(project: Project) -> None:
+    folder = project.root / "companions/.flox/pkgs"
+    for path in folder.iterdir():
+        path.unlink()
+    written = {}
+    for phase in ("phase2", "phase3", "phase4"):
+        before = set(folder.iterdir())
+        assert project.invoke(phase).returncode == 0
+        written[phase] = len(set(folder.iterdir()) - before)
+    assert written == {"phase2": 72, "phase3": 8, "phase4": 8}
+
+
+# --- builds ---
+
+
+def test_companions_begin_after_their_variant_and_before_the_next_one(fleet: Matrix) -> None:
+    one, two = steps(fleet, "sm90-avx2", "sm120-avx2")
+    package = companion(fleet, "sm90-avx2+torchvision")
+    needing = msgspec.structs.replace(one, companion=package, needs=(one.name,))
+    plan = schedule([one, needing, two])
+    assert plan.take(0, [], [], 0) == [one]
+    assert plan.take(0, [one], [], 1) == []
+    assert plan.take(0, [], [one.variant], 0) == [needing]
+    assert plan.take(0, [], [one.variant], 0) == [two]
+
+
+@needs_programs
+def test_pytorch_is_compiled_once_for_a_variant_and_its_companions(world: World) -> None:
+    done = world.built("cpu-avx2", "--with", "torchvision,torchaudio", "--jobs", "3")
+    names = ["cpu-avx2", "cpu-avx2+torchvision", "cpu-avx2+torchaudio"]
+    assert [row["variant"] for row in done["variants"]] == names
+    assert [row["outcome"] for row in done["variants"]] == ["built"] * 3, done["stderr"]
+    events = [(line["event"], line["variant"]) for line in world.ledger()]
+    assert events[:2] == [("started", "cpu-avx2"), ("ended", "cpu-avx2")]
+    drvs = list(world.site.store.glob("*-pytorch210-python313-cpu-avx2-2.10.0.drv"))
+    assert len(drvs) == 1
+    for name in ("torchvision", "torchaudio"):
+        logs = world.root / f".build-pytorch/logs/{name}-python313-cpu-avx2"
+        (log,) = logs.glob("*.log")
+        assert "Building wheel torch" not in log.read_text()
+        assert (world.root / f"result-{name}-python313-cpu-avx2").exists()
+    again = world.built("cpu-avx2+torchvision")
+    assert [row["action"] for row in again["variants"]] == ["up to date"] * 2
+
+
+@needs_programs
+def test_companions_of_a_variant_that_fails_are_not_started(world: World) -> None:
+    world.scenario("cpu-avx2", "exit 1")
+    done = world.built("cpu-avx2+torchvision")
+    outcomes = {row["variant"]: row["outcome"] for row in done["variants"]}
+    assert outcomes == {"cpu-avx2": "failed", "cpu-avx2+torchvision": "not started"}
+    message = done["by_id"]["cpu-avx2+torchvision"]["message"]
+    assert message == "cpu-avx2 failed, and this needs it"
+    assert done["returncode"] == 2
+
+
+def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
+    done = project.invoke("build", "cpu-avx2", "--with", "torchtext", "--dry-run")
+    assert done.returncode == 2
+    assert error_line(done) == (
+        'no selected variant has a companion "torchtext"; there are torchvision, torchaudio'
+    )
