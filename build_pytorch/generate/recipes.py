@@ -70,10 +70,7 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
         if imported[package]
     }
     seeds = {seed.name: seed for found in own.values() for seed in found}
-    companions = [
-        (package, None if package.path in manual else names[shared_import(rendered[package.path])])
-        for package in matrix.companions
-    ]
+    companions = [(each, imported[each.variant.attribute]) for each in matrix.companions]
     return render_file(
         "release.nix.j2",
         imports=names,
