@@ -164,6 +164,8 @@ def test_what_is_there_already_changes_nothing() -> None:
         ("sm70-avx2", "cuda14", '"cuda14": no such release'),
         ("nowhere/sm70-avx2", "", '"nowhere": no such release'),
         ("sm86_999-avx2", "", "no facts about sm999"),
+        ("sm75+foo", "", '"sm75+foo": add takes no companion; companions are tables release.'),
+        ("cuda12_8/sm90-avx512+torchvision", "", "add takes no companion"),
     ],
 )
 def test_a_wrong_name_is_one_line(name: str, release: str, says: str) -> None:
@@ -283,3 +285,11 @@ def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
     again = ideal.ideal(draft.matrix, here, here.gpus)
     assert again is not None
     assert again.is_in_matrix
+
+
+@pytest.mark.parametrize("name", ["sm75", "avx", "sm90-armv9", "sm86_120-avx512", "darwin-mps"])
+def test_to_add_what_is_there_changes_nothing(name: str) -> None:
+    once = added(WHOLE, name, release="cuda13_0").text
+    assert once != WHOLE
+    assert added(WHOLE, name, name, release="cuda13_0").text == once
+    assert added(once, name, release="cuda13_0").text == once

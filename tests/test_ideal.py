@@ -368,6 +368,32 @@ def test_a_machine_may_be_described_by_options(whole: Project) -> None:
     assert amd["remarks"] == ["Radeon RX 7900 XTX: ROCm is not covered: the recipes are for CUDA"]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "others", "whose"),
+    [
+        ("GB10", ("--machine", str(MACHINES / "rtx5090-zen4.json")), "the machine"),
+        ("NVIDIA GH200 480GB", ("--cpu", "avx2"), "--cpu avx2"),
+        ("12.1", ("--cpu", "avx512"), "--cpu avx512"),
+        ("Thor", ("--cpu", "avx512"), "--cpu avx512"),
+    ],
+)
+def test_a_gpu_of_arm_machines_does_not_get_another_cpu(
+    whole: Project, gpu: str, others: tuple[str, ...], whose: str
+) -> None:
+    done = whole.invoke("recommend", "--gpu", gpu, *others)
+    assert done.returncode == 2
+    why = f"{gpu} exists on aarch64-linux only, and {whose} is x86_64-linux"
+    line = f"--gpu: {why}; give the CPU of its machine: --cpu armv8_2 or armv9"
+    assert error_line(done) == line
+
+
+def test_a_gpu_of_arm_machines_with_its_cpu(whole: Project) -> None:
+    document = asked(whole, "--gpu", "GB10", "--cpu", "armv9")
+    assert document["best"]["variant"] == "cuda13_0/sm121-armv9"
+    card = asked(whole, "--gpu", "RTX 4090", "--cpu", "armv8_2")
+    assert card["ideal"]["gpu"] == "sm89"
+
+
 def test_options_replace_facts_of_a_description(whole: Project) -> None:
     path = str(MACHINES / "a100-zen3.json")
     assert asked(whole, "--machine", path)["best"]["release"] == "cuda13_0"

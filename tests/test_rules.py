@@ -514,3 +514,43 @@ def test_the_eight_variants_of_the_old_line_have_their_recipes() -> None:
     ):
         assert (folder / f"pytorch-python313-cuda12_8-{name}.nix").is_file()
     assert len(list(folder.iterdir())) == 57
+
+
+# --- values that cannot be right ---
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            'checked = "2026-11-21"',
+            "checked = 2026-11-21",
+            "found the TOML date or time 2026-11-21; allowed: a date such as 2026-02-17, in quotes",
+        ),
+        (
+            "max_jobs = 32",
+            "max_jobs = 10:00:00",
+            "found the TOML date or time 10:00:00; allowed: a n",
+        ),
+        (
+            "[work.cxx]\nshare = 0.50",
+            "[work.cxx]\nshare = 0.70",
+            "work: found 1.2 as the sum of cxx, cuda and link; allowed: 1",
+        ),
+        (
+            "[work.replay]\nshare = 0.01",
+            "[work.replay]\nshare = 3",
+            "work.replay.share: found 3, a part of cxx and cuda; allowed: 0.96 at most",
+        ),
+        (
+            "[work.cpu_only_miss]\nshare = 0.0475",
+            "[work.cpu_only_miss]\nshare = 0.9",
+            "work.cpu_only_miss.share: found 0.9, a part of cpu_only_cxx; allowed: 0.475 at most",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_right_is_one_line(old: str, new: str, says: str) -> None:
+    assert old in WHOLE
+    message = error_of(WHOLE.replace(old, new, 1))
+    assert says in message
+    assert "\n" not in message

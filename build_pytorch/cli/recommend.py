@@ -101,7 +101,28 @@ def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> 
         changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
         changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
         changes["notes"] = ()
-    return msgspec.structs.replace(machine, **changes)
+    machine = msgspec.structs.replace(machine, **changes)
+    for name in names:
+        _require_host(name, machine.platform, options.cpu)
+    return machine
+
+
+def _require_host(name: str, platform: str, cpu: str) -> None:
+    """Raise BuildPytorchError if a GPU is part of ARM machines and this platform is another one.
+
+    A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
+    """
+    known = known_hardware.load()
+    platforms = known.platforms_of(name[:_LONGEST])
+    if not platforms or platform in platforms or "x86_64-linux" in platforms:
+        return
+    where = " and ".join(platforms)
+    isas = " or ".join(key for key, isa in known.cpu.items() if isa.platform in platforms)
+    what = f"--cpu {cpu}" if cpu else "the machine"
+    raise BuildPytorchError(
+        f"--gpu: {visible(name[:_WIDTH])} exists on {where} only, and {what} is {platform}; "
+        f"give the CPU of its machine: --cpu {isas}"
+    )
 
 
 def _cpu(name: str, fleet: Matrix) -> dict[str, Any]:

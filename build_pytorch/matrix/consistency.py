@@ -21,11 +21,15 @@ from build_pytorch.matrix.model import (
     Release,
     Trail,
     Variant,
+    Work,
 )
 from build_pytorch.matrix.pins_and_rules import Contradiction, unknown
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
+
+_ROUNDING: Final = 0.01
+"""Shares have two digits after the point."""
 
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
@@ -52,6 +56,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
         if base and numbers(base) not in {(numbers(gpu.capability)[0], n) for n in range(10)}:
             allowed = f"allowed for {gpu.capability}: a capability of the same major version"
             yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
+    yield from _work(spec.work)
     yield from _levels(spec)
     yield from pins_and_rules.contradictions(spec)
     yield from _builder_features(spec)
@@ -126,6 +131,24 @@ def _shared_names(packages: Sequence[Package]) -> Iterator[Contradiction]:
         elif by_name is not package:
             what = f"{package.package}, a package of release.{by_name.release_name} as well"
             yield place, f"found {what}; allowed: other names or another catalog"
+
+
+def _work(work: Work | None) -> Iterator[Contradiction]:
+    """The parts of a GPU variant are the whole of it; what is a part of another is not larger."""
+    if work is None:
+        return
+    whole = work.cxx.share + work.cuda.share + work.link.share
+    if abs(whole - 1) > _ROUNDING:
+        found = f"found {whole:g} as the sum of cxx, cuda and link"
+        yield ("work",), f"{found}; allowed: 1, which is one GPU variant that is built alone"
+    limits = (
+        ("replay", work.replay, "cxx and cuda", work.cxx.share + work.cuda.share),
+        ("cpu_only_miss", work.cpu_only_miss, "cpu_only_cxx", work.cpu_only_cxx.share),
+    )
+    for name, part, others, most in limits:
+        if part.share > most:
+            what = f"found {part.share:g}, a part of {others}"
+            yield ("work", name, "share"), f"{what}; allowed: {most:g} at most"
 
 
 def _levels(spec: MatrixFile) -> Iterator[Contradiction]:

@@ -106,6 +106,24 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ]
         return (key, self.gpu[key]) if found and (key := max(found)[1]) else None
 
+    def platforms_of(self, name: str) -> tuple[str, ...]:
+        """Return the platforms of a GPU by its name or capability; none if it is unknown.
+
+        Where its architecture has products on several, only those on which it is named count.
+        """
+        is_capability = [it for it in self.gpu.values() if it.capability == name]
+        found = self.gpu_named(name)
+        if not (is_capability or found):
+            return ()
+        hosts = is_capability[0].hosts if is_capability else found[1].hosts if found else {}
+        plain = " ".join(VENDOR.sub(" ", name.lower()).split())
+        naming = [
+            platform
+            for platform, products in hosts.items()
+            if any(_is_part(plain, product.lower()) for product in products)
+        ]
+        return tuple(naming or hosts)
+
     def processor_named(self, name: str) -> KnownProcessor | None:
         """Return the generation of a CPU by its key or name, such as `zen4` or `Ryzen 9 7950X`."""
         if name in self.processor:
@@ -130,6 +148,12 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return a GPU, ISA or pin as a table of matrix.toml."""
         table = self.raw[kind][key].items()
         return {name: value for name, value in table if name not in _OURS[kind]}
+
+
+def _is_part(one: str, other: str) -> bool:
+    """Whether one of two names has the whole words of the other in it."""
+    short, long = sorted((one, other), key=len)
+    return re.search(rf"(?<!\w){re.escape(short)}(?!\w)", long) is not None
 
 
 @functools.cache

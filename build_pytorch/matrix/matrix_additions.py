@@ -48,6 +48,9 @@ class Draft:
 
         Raises BuildPytorchError for a name without known facts and for an ambiguous release.
         """
+        if "+" in name:
+            fix = "companions are tables release.NAME.companion.NAME of matrix.toml"
+            raise BuildPytorchError(f'"{name[:60]}": add takes no companion; {fix}')
         found, slash, rest = name.rpartition("/")
         release, word = (found if slash else release), rest
         if release:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 import json
@@ -106,6 +107,11 @@ def _explained(error: Any, names: Mapping[str, str]) -> Iterator[tuple[Trail, st
         most = f"at most {schema['maxLength']} characters"
         key = (value,) if "propertyNames" in error.absolute_schema_path else ()
         yield (*trail, *key), f"found {len(value)} characters; allowed: {most}"
+        return
+    if isinstance(value, (dt.date, dt.time)):
+        quotes = ", in quotes" if schema.get("type") == "string" else ""
+        found = f"found the TOML date or time {value.isoformat()}"
+        yield trail, f"{found}; allowed: {allowed(schema, names)}{quotes}"
         return
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
