@@ -225,6 +225,7 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
     ("old", "new"),
     [
         ("cuda_host_flags = false", "cuda_host_flags = true"),
+        ("cuda_host_flags = false", 'cache = "/var/cache/x"\ncuda_host_flags = false'),
         ("require_builder_feature = false", "require_builder_feature = true"),
         ('when.gpu = ["sm110"]', 'when.gpu = ["sm100"]'),
         ('codegen_base = "12.0"\n', ""),

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
@@ -77,66 +76,65 @@ class Debian:
         self.hooks: dict[str, str] = json.loads(done.stdout)
         self.objects: list[str] = []
 
-    def shell(self, script: str, **variables: str) -> tuple[str, float]:
-        """Run a script in the root folder. Return its output and CPU seconds."""
+    def shell(self, script: str, **variables: str) -> str:
+        """Run a script in the root folder. Return its output."""
         env = {"PATH": "/usr/sbin:/usr/bin", "HOME": "/homeless-shelter", "NIX_BUILD_TOP": "/build"}
         argv = ["chroot", DEBIAN, "bash", "-c", f"set -e -o pipefail\n{script}"]
-        before = os.times()
         done = subprocess.run(
             argv, check=False, capture_output=True, text=True, env={**env, **variables}
         )
-        after = os.times()
         assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
-        used = after.children_user + after.children_system
-        return done.stdout, used - before.children_user - before.children_system
+        return done.stdout
 
     def configure(self, isa: str) -> None:
         flags = f"{self.flags[isa]} -I/usr"
-        launchers = self.hooks["variant"]
-        self.shell(
-            f"{OPTIONS}\n{launchers}\n{CONFIGURE}\nrm -rf /build/{isa}; mv /build/{{source,{isa}}}",
-            CFLAGS=flags,
-            CXXFLAGS=flags,
-            SEED="/none",
-        )
+        script = f"{OPTIONS}\n{self.hooks['variant']}\n{CONFIGURE}mv /build/source /build/{isa}"
+        key = Path(DEBIAN, f"build/{isa}.key")
+        if not key.exists() or key.read_text() != flags + script:
+            self.shell(f"rm -rf /build/{isa}\n{script}", CFLAGS=flags, CXXFLAGS=flags, SEED="/none")
+            key.write_text(flags + script)
         lines = Path(DEBIAN, "build/all").read_text().split()
-        core = [line for line in lines if line.startswith("c10/")]
-        rest = [line for line in lines if "/ATen/" in line]
-        wanted = max(0, OBJECTS - len(core))
-        self.objects = [*core[:OBJECTS], *rest[:: max(1, len(rest) // max(1, wanted))][:wanted]]
+        core = [line for line in lines if line.startswith("c10/")][:OBJECTS]
+        aten = [line for line in lines if "/ATen/" in line]
+        wanted = max(1, OBJECTS - len(core))
+        self.objects = [*core, *aten[:: max(1, len(aten) // wanted)][: OBJECTS - len(core)]]
 
     def compile(self, name: str, isa: str, hook: str, **variables: str) -> Compiled:
         """Compile the objects with a hook before, at the path that all builds in Nix have."""
-        (Path(DEBIAN) / "build/objects").write_text("\n".join(self.objects))
+        Path(DEBIAN, "build/objects").write_text("\n".join(self.objects))
         script = f"""
 rm -rf /build/source /build/build-pytorch-ccache
 cp -a /build/{isa} /build/source
 cd /build/source
 {self.hooks[hook]}
 export CCACHE_REMOTE_STORAGE="${{STORAGE:-$CCACHE_REMOTE_STORAGE}}"
+times >/build/times
 ninja -C build -j "$(nproc)" $(cat /build/objects) >/dev/null
+times >>/build/times
 cd build
 xargs sha256sum </build/objects
 {self.hooks["end"]}
 """
-        began = time.monotonic()
-        output, seconds = self.shell(script, **variables)
+        output = self.shell(script, **variables)
+        _, before, _, after = (
+            sum(60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", line))
+            for line in Path(DEBIAN, "build/times").read_text().splitlines()
+        )
         found = re.search(r"compiler cache: (\d+) hits, (\d+) misses", output)
         assert found, output[-2000:]
         lines = [line.split() for line in output.splitlines() if line.endswith(".o")]
         result = Compiled(
             hits=int(found[1]),
             misses=int(found[2]),
-            seconds=seconds,
+            seconds=after - before,
             objects={words[1]: words[0] for words in lines if len(words) == 2},
         )
-        wall = time.monotonic() - began
-        print(f"{name}: {found[0]}, {seconds:.0f} s of CPU time, {wall:.0f} s", flush=True)
+        print(f"{name}: {found[0]}, {result.seconds:.1f} s of CPU time", flush=True)
         return result
 
 
 class Compiled(Struct, frozen=True):
-    """What became of one compilation; `objects` has the digests by name."""
+    """What became of one compilation: `seconds` of CPU time, digests of `objects` by name."""
 
     hits: int
     misses: int

@@ -122,10 +122,7 @@ class BuildRecord:
     A ledger that cannot be written ends no build: the store has the result.
     """
 
-    def __init__(
-        self, root: Path, backend: str, say: Callable[[str], None], *, shared: bool = False
-    ) -> None:
-        self.shared = shared
+    def __init__(self, root: Path, backend: str, say: Callable[[str], None]) -> None:
         self.ledger = Ledger(root)
         self.backend = backend
         self.say = say
@@ -153,7 +150,7 @@ class BuildRecord:
         if attempt.lost_log:
             self.say(f"{outcome.step.id}: its log is incomplete: {attempt.lost_log}")
         release, name = attempt.step.subject
-        hits, misses = self._cache_counts(attempt) if self.shared else (0, 0)
+        hits, misses = self._cache_counts(attempt)
         expected = _MISSES["gpu" if attempt.step.variant.gpu else "cpu-only"]
         if attempt.step.reads_seeds and misses > 5 + expected * (hits + misses):
             self.say(
@@ -182,7 +179,7 @@ class BuildRecord:
         self._append(event)
 
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
-        """Return the hits and misses that the hook of nix/sharing.nix printed last."""
+        """Return the hits and misses that nix/compiler_cache.sh printed last."""
         try:
             descriptor = files.open_below(self.ledger.root, attempt.log)
             with os.fdopen(descriptor, "rb") as log:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import build_obstacles, seed_steps
+from build_pytorch.build import build_obstacles, cache_folder, seed_steps
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.build_obstacles import wrong_cpu
@@ -117,6 +117,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
             *(seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()),
             *build_obstacles.few_cores(local, settings.jobs, cores),
             *backend.warnings(building),
+            *cache_folder.notes(building, backend),
         ),
         backend=backend,
         jobs=jobs,

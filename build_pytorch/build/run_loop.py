@@ -47,9 +47,7 @@ class BuildRun:
         self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
         self._display = display
         self._say = display.say
-        self._record = BuildRecord(
-            settings.root, plan.backend.name, display.say, shared=settings.share
-        )
+        self._record = BuildRecord(settings.root, plan.backend.name, display.say)
         retry_seconds = float(os.environ.get("BUILD_PYTORCH_RETRY_SECONDS", "30"))
         is_shared = plan.backend.shares_process
         self._schedule = schedule.Schedule(

@@ -109,6 +109,10 @@ def render_template(name: str, **values: Any) -> str:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
+_FUNCTIONS: Final = "build_pytorch/nix/compiler_cache.sh"
+"""Functions of bash that recipes and nix/sharing.nix contain."""
+
+
 def template_source(name: str) -> str:
     """Return the text of a file of templates/. Raises TemplateError."""
     try:
@@ -148,6 +152,9 @@ def _environment(*, is_page: bool) -> Environment:
         "hardware": hardware,
         "relative": lambda base, path: os.path.relpath(path, base),
         "cuda_packages": CUDA_PACKAGES,
+        "compiler_cache_functions": lambda: Markup(
+            quoting.indented_lines(files.read_below(paths.PROJECT, _FUNCTIONS).decode(), 4)
+        ),
     }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))
     for key, quote in _QUOTES.items():
@@ -166,7 +173,7 @@ def _name(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+=/:-]*", text):
+    if not re.fullmatch(r"[A-Za-z0-9_/][A-Za-z0-9_.+=/:-]*", text):
         raise TemplateError(f"not a word for use in shell: {text!r}")
     return text
 

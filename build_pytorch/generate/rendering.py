@@ -76,7 +76,7 @@ def _inputs() -> Iterator[Path]:
     """Yield the templates with their styles and scripts, the code and tables of this package."""
     for kind in ("*.j2", "*.css", "*.js"):
         yield from sorted(paths.TEMPLATES.rglob(kind))
-    for kind in ("*.py", "*.toml"):
+    for kind in ("*.py", "*.sh", "*.toml"):
         yield from sorted(Path(__file__).parents[1].rglob(kind))
 
 

@@ -262,6 +262,7 @@ class Build(_TomlTable, frozen=True, kw_only=True):
     disk: ft.Size  #: disk space in GiB for sources, objects and the result
     core_hours: ft.Hours  #: CPU core hours of one build
     cuda_host_flags: bool = False  #: compile the CPU code in .cu files with the flags of the ISA
+    cache: ft.CacheFolder = ""  #: folder of a compiler cache that builds use where they see it
     require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
     closure_gib: ClosureBudget | None = None
 

@@ -48,6 +48,12 @@ def indented(text: str) -> str:
     return f"${{{escaped}}}"
 
 
+def indented_lines(text: str, spaces: int) -> str:
+    """Return lines for an indented string, with its escapes and this indentation."""
+    escaped = text.replace("''", "'''").replace("${", "''${")
+    return "\n".join(" " * spaces + line if line else "" for line in escaped.splitlines())
+
+
 def attribute(name: str) -> str:
     """Return an attribute name: as it is if it is an identifier, else as a string."""
     is_bare = _IDENTIFIER.fullmatch(name) and name not in _KEYWORDS

@@ -19,54 +19,17 @@
 }:
 
 let
-  # Before the hook that configures: CMake takes the launchers from the environment. PyTorch's own
-  # search for ccache is off, because it would use a cache below HOME.
-  #
-  # ccache sees neither what a compiler wrapper adds nor what nvcc reads from the environment, and
-  # all compilers of a Nix store have the same time stamp. The paths of the compilers and these
-  # variables are therefore part of each key.
-  cppFlags = "(-isystem|-idirafter) +[^ ]+|-fmacro-prefix-map=[^ ]*";
   launchers = ccache: storage: ''
-    export USE_CCACHE=0
+    ${builtins.readFile ./compiler_cache.sh}
     export CCACHE_DIR=$NIX_BUILD_TOP/build-pytorch-ccache
-    export CCACHE_CONFIGPATH=$CCACHE_DIR/none CCACHE_STATSLOG=$CCACHE_DIR/stats.log
+    export CCACHE_CONFIGPATH=$CCACHE_DIR/none
     export CCACHE_REMOTE_ONLY=1 CCACHE_REMOTE_STORAGE="${storage}"
-    mkdir -p "$CCACHE_DIR"
     ${if reproducibleCuda then ''export NVCC_APPEND_FLAGS="''${NVCC_APPEND_FLAGS-} -frandom-seed=build-pytorch -objtemp"'' else ""}
-    CCACHE_COMPILERCHECK="string:$(
-      for compiler in "''${CC:-cc}" "''${CXX:-c++}" nvcc; do
-        realpath "$(command -v "$compiler")" || echo "no $compiler"
-      done
-      for variable in ''${!NIX_CFLAGS@} ''${!NIX_CXX@} ''${!NIX_HARDENING@} ''${!NIX_ENFORCE@} ''${!NIX_CC@} ''${!NIX_GCC@} ''${!NVCC_@}; do
-        echo "$variable=''${!variable}" | sed -E 's/-frandom-seed=[^ ]*|${cppFlags}//g'
-      done
-    )"
-    # What the wrapper tells the preprocessor is in its output, where ccache runs it. Where it does
-    # not (direct mode), the key has these variables, of which this one has no other effect on C++.
-    export OBJC_INCLUDE_PATH="$(echo "''${NIX_CFLAGS_COMPILE-}" | grep -oE -- '${cppFlags}' | tr -s '\n ' ':')"
-    CCACHE_COMPILERCHECK=''${CCACHE_COMPILERCHECK//$'\n'/;}
-    export CCACHE_COMPILERCHECK
-    for language in C CXX CUDA; do
-      export CMAKE_''${language}_COMPILER_LAUNCHER=${ccache}/bin/ccache
-    done
+    compilerCache ${ccache}/bin/ccache
   '';
 
-  # What CMake compiles to look at the compilers is not counted.
-  onlyBuild = ''
-
-    : > "$CCACHE_STATSLOG"
-  '';
-
-  # One line with the counts, one with each source that was compiled. The log is the only place: a
-  # file in the output would make it depend on what was in the caches.
-  statistics = ''
-    awk '
-      /^# / { source = substr($0, 3) }
-      /^(direct|preprocessed)_cache_hit$/ { hits++ }
-      /^cache_miss$/ { misses++; if (misses <= 50) print "build-pytorch: compiled here: " source }
-      END { print "build-pytorch: compiler cache: " hits + 0 " hits, " misses + 0 " misses" }
-    ' "$CCACHE_DIR/stats.log"
-  '';
+  forget = "\ncompilerCacheForget\n";
+  counts = "\ncompilerCacheCounts\n";
 
   fixed = old: {
     # nixpkgs passes -frandom-seed with the hash of the output to gcc, or with that of this path.
@@ -82,7 +45,7 @@ let
 
     # Neither installed nor tested
     phases = [ "unpackPhase" "patchPhase" "configurePhase" "buildPhase" ];
-    preBuild = launchers nixpkgs.ccache "file:$out" + (old.preBuild or "") + onlyBuild;
+    preBuild = launchers nixpkgs.ccache "file:$out" + (old.preBuild or "") + forget;
     buildPhase = ''
       runHook preBuild
       mkdir -p $out
@@ -94,7 +57,7 @@ let
         exit 1
       fi
       ninja -C build -j "$NIX_BUILD_CORES" "''${objects[@]}"
-      ${statistics}
+      ${counts}
     '';
     meta = { inherit (old.meta) platforms; description = "Compiler cache for ${package} and others"; };
   });
@@ -103,8 +66,8 @@ let
     preBuild =
       launchers seeds.${builtins.head names}.nixpkgs.ccache
         (builtins.concatStringsSep " " (map (name: "file:${caches.${name}}|read-only") names))
-      + (old.preBuild or "") + onlyBuild;
-    postBuild = (old.postBuild or "") + statistics;
+      + (old.preBuild or "") + forget;
+    postBuild = (old.postBuild or "") + counts;
     passthru = (old.passthru or {}) // { seeds = names; };
   });
 

@@ -34,6 +34,10 @@ class NixSettings(msgspec.Struct, frozen=True):
     systems: tuple[str, ...]
     features: tuple[str, ...] | None
     """None if Nix is not installed."""
+    sandbox: bool = True
+    sandbox_paths: tuple[str, ...] = ()
+    build_users_group: str = ""
+    """Empty if builds run as the user."""
 
 
 def settings() -> NixSettings:
@@ -50,9 +54,16 @@ def settings() -> NixSettings:
         found = msgspec.json.decode(answer.stdout, type=dict[str, dict[str, Any]])
     except msgspec.DecodeError:
         raise ToolError("nix show-config: the output is not JSON") from None
-    names = ("system", "extra-platforms", "system-features")
-    system, platforms, features = (found.get(name, {}).get("value") or () for name in names)
-    return NixSettings((str(system), *map(str, platforms)), tuple(map(str, features)))
+    names = ("system", "extra-platforms", "system-features", "sandbox-paths")
+    system, platforms, features, mounted = (found.get(n, {}).get("value") or () for n in names)
+    sandbox, group = (found.get(n, {}).get("value") for n in ("sandbox", "build-users-group"))
+    return NixSettings(
+        (str(system), *map(str, platforms)),
+        tuple(map(str, features)),
+        sandbox=sandbox not in {False, "false"},
+        sandbox_paths=tuple(map(str, mounted)),
+        build_users_group=str(group or ""),
+    )
 
 
 def valid_paths(paths: Sequence[str]) -> set[str]:

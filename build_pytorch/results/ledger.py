@@ -75,9 +75,9 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """The remote builder; empty for this machine."""
     shared: bool = False
     cache_hits: int = 0
-    """Objects from seeds; 0 if it is not shared or did not get that far."""
+    """Objects from a compiler cache; 0 without one, and if the build did not get that far."""
     cache_misses: int = 0
-    """Objects that a shared build compiled itself."""
+    """Objects that a build with a compiler cache compiled itself."""
 
 
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,158 @@
+"""The option `cache`: recipes that use a compiler cache where builds see its folder."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ONE, Project, needs_nix
+from msgspec.structs import replace
+
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.build import cache_folder
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.store import NixSettings
+from build_pytorch.verify import verification
+
+TEXT = ONE
+GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+def with_cache(folder: str) -> Matrix:
+    old = "cuda_host_flags = false "
+    assert old in TEXT
+    return matrix_reader.parse(TEXT.replace(old, f'cache = "{folder}"\n{old}', 1))
+
+
+def write(matrix: Matrix, root: Path, change: Callable[[str], str] = str) -> None:
+    for path, text in recipes.render(matrix).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(change(text))
+
+
+def test_recipes_have_the_block_only_with_the_option(fleet: Matrix) -> None:
+    plain, cached = (recipes.render(m) for m in (fleet, with_cache("/var/cache/x")))
+    for variant in fleet.variants:
+        assert "ccache" not in plain[variant.path].lower()
+        assert "if [ -w /var/cache/x ] " in cached[variant.path]
+
+
+@needs_nix
+def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
+    """The check that compares with nixpkgs allows exactly the block, with the right folder."""
+    matrix = with_cache("/var/cache/x")
+    variants = [v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"}]
+    write(matrix, tmp_path)
+    only = ["eval-unchanged", "eval-hooks"]
+    found = verification.verify(matrix, tmp_path, variants=variants, only=only).findings
+    assert found == []
+
+
+@needs_nix
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-w /var/cache/x ]", "-w /var/cache/y ]"),
+        ("CCACHE_DIR=/var/cache/x", "CCACHE_DIR=/tmp"),
+        ("compilerCache() {", "compilerCache() { true;"),
+        ('"\\ncompilerCacheCounts\\n"', '"\\nmake check\\n"'),
+        ('"/build-pytorch"', '"/other"'),
+    ],
+)
+def test_another_block_is_an_error(tmp_path: Path, old: str, new: str) -> None:
+    matrix = with_cache("/var/cache/x")
+    variants = [v for v in matrix.variants if v.id == "cpu-avx2"]
+    write(matrix, tmp_path, lambda text: text.replace(old, new))
+    assert old in recipes.render(matrix)[variants[0].path]
+    result = verification.verify(matrix, tmp_path, variants=variants, only=["eval-unchanged"])
+    assert [finding.check for finding in result.findings] == ["eval-unchanged"]
+
+
+@pytest.mark.parametrize("value", ["cache", "/var/cache/../etc", "/a b", "/", "/x/"])
+def test_the_folder_must_be_absolute(value: str) -> None:
+    with pytest.raises(BuildPytorchError, match="cache"):
+        with_cache(value)
+
+
+class OtherMachines(BuildBackend):
+    is_remote = True
+
+
+def notes(folder: Path, host: NixSettings, kind: type[BuildBackend] = BuildBackend) -> list[str]:
+    matrix = with_cache(str(folder))
+    variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
+    step = Step(variant=variant, action="build", reason="", digest="")
+    backend = kind(BuildSettings(root=Path()), matrix, host)
+    found = list(cache_folder.notes([step], backend))
+    assert all(note.startswith(f"cache {folder}: ") for note in found)
+    return [note.partition(": ")[2] for note in found]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that builds may write into; pytest's own have names that the matrix refuses."""
+    with tempfile.TemporaryDirectory(prefix="cache", dir="/tmp") as name:
+        path = Path(re.sub("[^a-zA-Z0-9/]", "x", name) + "x")
+        path.mkdir()
+        path.chmod(0o2770)
+        (path / "ccache.conf").write_text("max_size = 20G\n")
+        yield path
+        shutil.rmtree(path)
+
+
+def host(folder: Path) -> NixSettings:
+    return NixSettings(
+        ("x86_64-linux",), (), sandbox_paths=(f"{folder}?",), build_users_group=GROUP
+    )
+
+
+def test_a_folder_that_builds_use(folder: Path) -> None:
+    for path in (f"{folder}?", f"{folder}", f"{folder}=/elsewhere", f"{folder.parent}?"):
+        found = notes(folder, replace(host(folder), sandbox_paths=("/bin/sh", path)))
+        assert found == ["builds use it; any build can put wrong objects into it"]
+
+
+def test_what_keeps_builds_from_using_the_folder(folder: Path) -> None:
+    """Each problem is named with its remedy."""
+    good = host(folder)
+    (says,) = notes(folder, replace(good, sandbox_paths=(f"{folder}x?", "/bin/sh=/b")))
+    assert f"add `extra-sandbox-paths = {folder}?` to /etc/nix/nix.conf" in says
+    (says,) = notes(folder, replace(good, sandbox=False))
+    assert "set sandbox = true" in says
+    (says,) = notes(folder, replace(good, features=None))
+    assert "unknown whether it is used" in says
+    folder.chmod(0o755)
+    (says,) = notes(folder, good)
+    assert f"chgrp {GROUP} {folder} && chmod 2770 {folder}" in says
+    folder.chmod(0o2770)
+    (folder / "ccache.conf").write_text("# max_size = 1G\n")
+    (says,) = notes(folder, good)
+    assert f"echo 'max_size = 20G' >{folder}/ccache.conf" in says
+    shutil.rmtree(folder)
+    (says,) = notes(folder, good)
+    assert f"install -d -m 2770 -g {GROUP} {folder}" in says
+    folder.mkdir()
+
+
+def test_builders_have_folders_of_their_own(folder: Path) -> None:
+    (says,) = notes(folder, host(folder), OtherMachines)
+    assert "each builder uses its own" in says
+
+
+def test_the_plan_says_whether_the_folder_is_used(project: Project) -> None:
+    line = "cuda_host_flags = false "
+    project.edit("matrix.toml", line, f'cache = "/nonexistent/cache"\n{line}')
+    assert project.run("invoke", "all").returncode == 0
+    done = project.run("invoke", "build", "cpu-avx2", "--dry-run", "--force", "--json")
+    (note,) = [w for w in json.loads(done.stdout)["warnings"] if w.startswith("cache ")]
+    assert note.startswith("cache /nonexistent/cache: not used, no such folder; install -d ")
