@@ -11,14 +11,18 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from conftest import PROJECT
+from conftest import ONE, PROJECT
 from world import Site, served
+
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
 
 CCACHE: Final = os.environ.get("BUILD_PYTORCH_CCACHE", "")
 HERE: Final = PROJECT / "tests/shared_project"
@@ -92,6 +96,15 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
         os.chdir(old)
 
 
+@pytest.fixture
+def cache() -> Iterator[Path]:
+    """A folder with a name that matrix.toml allows; pytest's own have others."""
+    path = Path(tempfile.mkdtemp(prefix="cache").replace("_", "x") + "x")
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
 def test_four_isas_and_four_architectures(farm: Farm) -> None:
     """Shared builds take a fraction of the time, hit as predicted, and yield the same objects.
 
@@ -151,6 +164,33 @@ def test_reproducible_cuda_objects(farm: Farm) -> None:
     log, output, _ = farm.build([name], share="true", reproducibleCuda="true")[name]
     assert counts(log) == (CXX + CUDA, 0)
     assert objects(output) == plain
+
+
+def test_a_shared_folder(farm: Farm, tmp_path: Path, cache: Path) -> None:
+    """One derivation everywhere: with the folder, without it, and again from what it has.
+
+    `nix-build --check` builds once more and fails if the output differs.
+    """
+    text = ONE.replace("cuda_host_flags = false", f'cache = "{cache}"\ncuda_host_flags = false', 1)
+    recipe = next(
+        body
+        for path, body in recipes.render(matrix_reader.parse(text)).items()
+        if path.endswith("-cpu-avx2.nix")
+    )
+    (tmp_path / "recipe.nix").write_text(recipe)
+    argv = ["nix-build", str(tmp_path / "recipe.nix"), "--no-out-link", "-j1", "--cores", "2"]
+
+    def log(*more: str) -> str:
+        output = farm.site.nix(*argv, *more, env={"PWD": str(tmp_path)}).split()[-1]
+        return farm.site.nix("nix-store", "--read-log", output)
+
+    assert "compiler cache" not in log()
+    assert "compiler cache" not in log("--check", "--option", "extra-sandbox-paths", "/absent/x?")
+    mounted = ("--check", "--option", "extra-sandbox-paths", f"{cache}?")
+    hits, misses = counts(log(*mounted))
+    assert (hits, misses > 20) == (0, True)
+    assert counts(log(*mounted)) == (misses, 0)
+    assert list(cache.iterdir())
 
 
 HOOK: Final = """
