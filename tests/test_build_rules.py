@@ -74,6 +74,9 @@ TORCH_CUDA_ARCH_LIST="7.0" python setup.py install
     nvcc fatal   : Unsupported gpu architecture 'compute_50'
 echo "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
 Building wheel torch_xla-2.9.0
+Building wheel torch-2.10.0.post2
+Building wheel torch-2.10.0.dev20260101+cu130
+Building wheel torch-2.10.0rc3
 --   TORCH_VERSION         : 2.10.0a0+gitdeadbee
 """  # noqa: E501 - lines as they are printed
 
@@ -155,6 +158,8 @@ GPU_LINES = {
     "unknown-architecture": [
         f"{CMAKE}Found Unknown CUDA Architecture Name in CUDA_SELECT_NVCC_ARCH_FLAGS: sm_90",
         "nvcc fatal   : Unsupported gpu architecture 'compute_900'",
+        f'{CMAKE_ERROR}(message): The CUDA compiler "/x/nvcc" is not able to compile a simple test '
+        "program. It fails with: nvcc fatal : Unsupported gpu architecture 'compute_900'",
         "ptxas fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
     ],
     "wrong-cuda": ["--     CUDA version        : 12.8", "--     CUDA version        : 13.1"],
@@ -172,6 +177,10 @@ GPU_LINES = {
         "error: building of '/nix/store/x.drv!out' from .drv file timed out after 7 seconds",
         "       Reason: timed out after 600 seconds of silence",
         "##[error]The job has exceeded the maximum execution time of 6h0m0s",
+        "##[error]The action 'Build' has timed out after 350 minutes.",
+        "##[error]The job running on agent x ran longer than the maximum time of 360 minutes.",
+        "ERROR: Job failed: execution took longer than 6h0m0s seconds",
+        "Build timed out (after 360 minutes). Marking the build as aborted.",
     ],
     "log-limit": ["error: x killed after writing more than 1000 bytes of log output"],
     "disk-full": [
@@ -199,6 +208,7 @@ GPU_LINES = {
         "error: builder for '/nix/store/x.drv' failed due to signal 9 (Killed)",
         "       Reason: builder failed with exit code 137.",
         "(exit 137)",
+        "ERROR: process \"/bin/sh -c make\" did not complete successfully: exit code: 137",
         "terminate called after throwing an instance of 'std::bad_alloc': what():  std::bad_alloc",
     ],
     "missing-feature": [
@@ -235,6 +245,7 @@ GPU_LINES = {
         "cc1plus: error: invalid feature modifier \u2018x\u2019 in \u2018-march=armv9-a+x\u2019",
         "c++: error: unrecognized command-line option \u2018-mavx999\u2019",
         "nvcc fatal   : Unknown option '-mavx2'",
+        "clang++: error: unknown argument: '-mavx999'",
     ],
     "gcc-too-new": [
         "host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 14",
@@ -262,6 +273,8 @@ GPU_LINES = {
     "cuda-toolkit": [
         f"{CMAKE_ERROR}(message): Could NOT find CUDAToolkit (missing: CUDAToolkit_NVCC)",
         f"{CMAKE_ERROR}(enable_language): No CMAKE_CUDA_COMPILER could be found.",
+        f'{CMAKE_ERROR}(message): The CUDA compiler "/x/nvcc" is not able to compile a simple test',
+        f"{CMAKE_ERROR}(message): Failed to detect a default CUDA architecture.",
         "x.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory",
     ],
     "link-overflow": [

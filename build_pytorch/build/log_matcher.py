@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from build_pytorch.base.versions import order
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.matrix.model import Variant
 
@@ -42,8 +43,8 @@ def _cuda_differs(text: str, variant: Variant) -> bool:
 
 
 def _torch_differs(text: str, variant: Variant) -> bool:
-    """PyTorch's version; a release candidate or local suffix does not count."""
-    return re.split(r"[+a-z]", text)[0] != re.split(r"[+a-z]", variant.release.torch.version)[0]
+    """PyTorch's version without a suffix: of a candidate, a nightly, a build, a machine."""
+    return order(text)[:3] != order(variant.release.torch.version)[:3]
 
 
 _DIFFERS: Final[dict[str, Callable[[str, Variant], bool]]] = {

@@ -130,7 +130,7 @@ def _pin(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _config(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = package.variant.config
-    for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*true\b", recipe.code):
+    for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*(?!false\b|=)[^;\n]{1,40}", recipe.code):
         if match[1] not in wanted:
             found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
             yield structs.replace(found, lenient=True)
