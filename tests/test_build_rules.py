@@ -208,7 +208,7 @@ GPU_LINES = {
         "error: builder for '/nix/store/x.drv' failed due to signal 9 (Killed)",
         "       Reason: builder failed with exit code 137.",
         "(exit 137)",
-        "ERROR: process \"/bin/sh -c make\" did not complete successfully: exit code: 137",
+        'ERROR: process "/bin/sh -c make" did not complete successfully: exit code: 137',
         "terminate called after throwing an instance of 'std::bad_alloc': what():  std::bad_alloc",
     ],
     "missing-feature": [
