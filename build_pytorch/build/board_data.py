@@ -26,7 +26,7 @@ from build_pytorch.generate.board import (
     BoardVariant,
     RunningBuild,
 )
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.nix import store
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
@@ -59,17 +59,17 @@ class _SmokeDocument(msgspec.Struct, frozen=True):
 
 def board(
     root: Path,
-    variants: Sequence[Variant],
+    packages: Sequence[Package],
     recipes: Mapping[str, RecipeState],
     now: datetime,
     *,
     is_live: bool = False,
 ) -> BoardDocument:
-    """Return the board of variants; `recipes` by package name.
+    """Return the board of variants and companions; `recipes` by id.
 
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
-    known = evidence.look(root, variants)
+    known = evidence.look(root, packages)
     outputs = list(dict.fromkeys(it.output for it in known.values() if it.output))
     has_nix = bool(outputs) and process.which(store.NIX_STORE)
     sizes = dict(zip(outputs, store.sizes(outputs), strict=True)) if has_nix else {}
@@ -80,16 +80,14 @@ def board(
         is_live=is_live,
         ledger_lines=sum(len(it.events) for it in known.values()),
         variants=tuple(
-            _BoardRow(root, known[v.package], recipes[v.package], now, earlier.get(v.package)).row(
-                sizes
-            )
-            for v in variants
+            _BoardRow(root, known[p.package], recipes[p.id], now, earlier.get(p.package)).row(sizes)
+            for p in packages
         ),
     )
 
 
 class _BoardRow:
-    """What is known of one variant."""
+    """What is known of one variant or companion."""
 
     def __init__(
         self,
@@ -108,18 +106,20 @@ class _BoardRow:
 
     def row(self, sizes: Mapping[str, int]) -> BoardVariant:
         """Return the row of the board; `sizes` of store paths in bytes."""
-        it, variant = self.result, self.result.variant
+        it, package, variant = self.result, self.result.package, self.result.variant
+        name = package.name if isinstance(package, CompanionPackage) else ""
+        title = f"{variant.gpu.family if variant.gpu else 'No GPU'}, {variant.cpu.title}"
         running, failure = self._running(), self._failure()
         steps = {"inspected": self._test(it.inspect), "smoke": self._test(it.smoke)}
         if it.smoke and it.smoke.report and (gpu := self._gpu(it.smoke.report)):
             steps["smoke"] = msgspec.structs.replace(steps["smoke"], detail=gpu)
         return BoardVariant(
-            package=variant.package,
-            variant=variant.id,
+            package=package.package,
+            variant=package.id,
             release=variant.release_name,
             gpu=variant.gpu_key or "cpu",
             isa=variant.cpu_key,
-            title=f"{variant.gpu.family if variant.gpu else 'No GPU'}, {variant.cpu.title}",
+            title=f"{name}, {title}" if name else title,
             platform=variant.cpu.platform,
             state=self._state(running, failure),
             reason=variant.impossible or "",
@@ -245,7 +245,7 @@ class _BoardRow:
             return self._failed_build(last)
         for test in (it.smoke, it.inspect):
             if test and test.outcome == "failed":
-                command = f"invoke {test.by} {it.variant.id}"
+                command = f"invoke {test.by} {it.package.id}"
                 return BoardFailure(
                     what=_NAMES[test.by],
                     at=test.at,
@@ -261,7 +261,7 @@ class _BoardRow:
         rule = _RULES.get(last.cause)
         diagnosis = self._diagnosis(log)
         command = f"`invoke diagnose {log}`" if log else "`invoke diagnose LOG`"
-        again = f"`invoke build {self.result.variant.id}`"
+        again = f"`invoke build {self.result.package.id}`"
         return BoardFailure(
             what="build",
             at=last.at,
@@ -332,20 +332,21 @@ class _BoardRow:
 
 
 def _earlier_seconds(known: Mapping[str, VariantResult]) -> dict[str, float]:
-    """Return the seconds of the last whole build by package: of the variant, else of its group."""
+    """Return the seconds of the last whole build by package: its own, else of its group."""
     own: dict[str, float] = {}
-    of_group: dict[tuple[str, str], float] = {}
+    of_group: dict[tuple[str, str, str], float] = {}
     for package, it in known.items():
         done = (e for e in reversed(it.events) if isinstance(e, Ended) and e.outcome == "built")
         last = next((e for e in done if e.steps and _seconds(e)), None)
         if last:
-            own[package] = of_group[_group(it.variant)] = last.seconds
-    found = {p: own.get(p) or of_group.get(_group(it.variant)) for p, it in known.items()}
+            own[package] = of_group[_group(it.package)] = last.seconds
+    found = {p: own.get(p) or of_group.get(_group(it.package)) for p, it in known.items()}
     return {package: seconds for package, seconds in found.items() if seconds}
 
 
-def _group(variant: Variant) -> tuple[str, str]:
-    return variant.release_name, variant.group.title
+def _group(package: Package) -> tuple[str, str, str]:
+    name = package.name if isinstance(package, CompanionPackage) else ""
+    return package.release_name, package.variant.group.title, name
 
 
 def _host(uri: str) -> str:

@@ -26,8 +26,8 @@ from build_pytorch.cli.status import RECIPES
 from build_pytorch.generate import board, pages, rendering
 from build_pytorch.generate.board import BoardDocument
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import Finding
@@ -47,14 +47,14 @@ class _StoredErrors(msgspec.Struct, frozen=True):
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load()
-    variants = select(matrix, options.variants, options.release)
+    packages = _packages(matrix, options)
     folder, name = _place(options)
     screen = Screen(sys.stderr)
 
     def write(*, is_live: bool) -> BoardDocument:
-        recipes = _recipes(matrix, options.root, variants)
+        recipes = _recipes(matrix, options.root, packages)
         now = datetime.now(UTC)
-        found = board_data.board(options.root, variants, recipes, now, is_live=is_live)
+        found = board_data.board(options.root, packages, recipes, now, is_live=is_live)
         data = board.json_bytes(found)
         json_name = Path(name).with_suffix(".json").name
         contents = {name: board.page(data, json_name).encode(), json_name: data}
@@ -80,6 +80,17 @@ def run(options: BoardOptions) -> int:
             raise
         screen.line(f"{_summary(write(is_live=False))}; no longer kept up to date")
     return EXIT_OK
+
+
+def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
+    """Return the packages that are named; if none is, variants and the companions with events."""
+    found = select_packages(matrix, options.variants, options.release)
+    if options.variants:
+        return found
+    chosen = {package.path for package in found}
+    own = [each for each in matrix.companions if each.variant.path in chosen]
+    known = evidence.look(options.root, own)
+    return [*found, *(each for each in own if known[each.package].events)]
 
 
 def _place(options: BoardOptions) -> tuple[Path, str]:
@@ -123,34 +134,35 @@ def _summary(found: BoardDocument) -> str:
     return "; ".join([f"{counted(len(states), 'variant')}: {', '.join(counts)}", *running])
 
 
-def _recipes(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Mapping[str, RecipeState]:
-    """Return the state of each recipe and its errors, by package name."""
+def _recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Mapping[str, RecipeState]:
+    """Return the state of each recipe and its errors, by id."""
     texts, tree = rendering.texts(matrix), Tree(root)
     errors: dict[str, list[Finding]] = {}
-    for finding in _errors(matrix, root, variants):
+    for finding in _errors(matrix, root, packages):
         errors.setdefault(finding.path, []).append(finding)
     return {
-        it.package: (
+        it.id: (
             RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited"),
             errors.get(it.path, ()),
         )
-        for it in variants
+        for it in packages
     }
 
 
-def _errors(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Sequence[Finding]:
+def _errors(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Sequence[Finding]:
     """Return the errors of the recipes. Those of recipes that did not change since are kept.
 
     Verification takes seconds for a fleet of 50 and a minute for one of 1,000.
     """
     hasher = hashlib.sha256(rendering.inputs(matrix)[0].encode())
-    for variant in variants:
-        hasher.update(f"\0{variant.path}\0{evidence.recipe_digest(root, variant)}".encode())
+    for package in packages:
+        hasher.update(f"\0{package.path}\0{evidence.recipe_digest(root, package)}".encode())
     key = hasher.hexdigest()
     with suppress(OSError, LinkError, ValueError, RecursionError):
         stored = msgspec.json.decode(files.read_below(root, _VERIFIED), type=_StoredErrors)
         if stored.key == key:
             return stored.errors
+    variants = list({each.variant.path: each.variant for each in packages}.values())
     verified = verification.verify(matrix, root, variants=variants, pages=reference_pages)
     errors = tuple(it for it in verified.findings if it.severity == "error")
     with suppress(OSError, LinkError):  # in a read-only checkout nothing is stored

@@ -14,15 +14,15 @@ from build_pytorch.cli.commands import InspectOptions
 from build_pytorch.inspect import inspection
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
 
 _COLOURS: Final = {"failed": "red", "error": "red", "passed": "green"}
 
 
 def run(options: InspectOptions) -> int:
-    """Inspect the built files of variants, print the result, return the exit code.
+    """Inspect the built files of variants and companions, print the result, return the exit code.
 
     0: all passed; 1: one failed; 3: none failed and not all could be decided. Raises
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
@@ -31,15 +31,15 @@ def run(options: InspectOptions) -> int:
     if not options.variants:
         message = "no variant given; for example: invoke inspect sm120-avx512"
         raise errors.BuildPytorchError(message)
-    chosen = select(fleet, options.variants, options.release)
+    chosen = select_packages(fleet, options.variants, options.release)
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
-        raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")
+        raise errors.BuildPytorchError(f"--path holds the files of one package, not of {names}")
     screen = Screen(sys.stderr if options.json else sys.stdout)
     results = []
-    for variant in chosen:
-        results.append(_inspected(variant, options.path, options.root))
-        _show(screen, variant, results[-1])
+    for package in chosen:
+        results.append(_inspected(package, options.path, options.root))
+        _show(screen, package, results[-1])
     outcomes = {result.outcome for result in results}
     code = errors.EXIT_OK if outcomes == {"passed"} else errors.EXIT_UNDECIDED
     code = errors.EXIT_FINDINGS if "failed" in outcomes else code
@@ -48,8 +48,8 @@ def run(options: InspectOptions) -> int:
     return code
 
 
-def _inspected(variant: Variant, path: Path | None, root: Path) -> Inspection:
-    line = ProgressLine(variant.id, 0)
+def _inspected(package: Package, path: Path | None, root: Path) -> Inspection:
+    line = ProgressLine(package.id, 0)
 
     def progress(what: str, done: int, total: int) -> None:
         nonlocal line
@@ -60,20 +60,20 @@ def _inspected(variant: Variant, path: Path | None, root: Path) -> Inspection:
 
     try:
         if path:
-            target = inspection.folder_target(variant, path)
+            target = inspection.folder_target(package, path)
             return inspection.inspect_target(target, progress)
-        return inspection.inspect_result(root, variant, progress)
+        return inspection.inspect_result(root, package, progress)
     finally:
         line.end()
 
 
-def _show(screen: Screen, variant: Variant, result: Inspection) -> None:
-    """Print the result of one variant."""
+def _show(screen: Screen, package: Package, result: Inspection) -> None:
+    """Print the result of one package."""
 
     def paint(word: str, width: int = 0) -> str:
         return screen.paint(f"{word:<{width}}", _COLOURS.get(word, "yellow"))
 
-    screen.line(f"{screen.paint(variant.id, 'bold')}  {paint(result.outcome)}")
+    screen.line(f"{screen.paint(package.id, 'bold')}  {paint(result.outcome)}")
     if result.outcome == "not run":
         screen.line(f"  {result.reasons[0]}")
         return
@@ -93,4 +93,4 @@ def _show(screen: Screen, variant: Variant, result: Inspection) -> None:
     counts = ", ".join(counted(severities.count(it), it) for it in ("error", "warning"))
     screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))
     if result.report and not result.recorded:
-        screen.line(f"  not recorded: {evidence.unknown_recipe(variant)}")
+        screen.line(f"  not recorded: {evidence.unknown_recipe(package)}")

@@ -1,11 +1,11 @@
-"""`invoke publish`: publish built variants with Flox, one after the other."""
+"""`invoke publish`: publish built variants and companions with Flox, one after the other."""
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from msgspec.structs import asdict, replace
@@ -16,15 +16,18 @@ from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.cli.commands import PublishCommandOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.publish.publication import (
     PackageFacts,
+    Publication,
     carry_out,
     decide,
     package_facts,
     unmet_preconditions,
 )
 from build_pytorch.results import evidence
+from build_pytorch.results.evidence import VariantResult
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -32,21 +35,17 @@ _COLOURS: Final = {"publish": "green", "refused": "red"}
 
 
 def run(options: PublishCommandOptions) -> int:
-    """Publish variants that are built and have evidence. Return the exit code.
+    """Publish packages that are built and have evidence. Return the exit code.
 
     Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
     in, not clean, not pushed; and for a missing selection.
     """
     _check(options)
     root, org = options.root, options.org
-    is_allowed = options.without_evidence or options.unproved
-    variants = select(matrix_reader.load(), options.variants, options.release)
+    packages = select_packages(matrix_reader.load(), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    known = evidence.look(root, variants)
-    judged = functools.partial(
-        decide, organization=org, without_evidence=is_allowed, system=options.system
-    )
-    rows = [judged(known[v.package]) for v in variants]
+    known = _look(options, packages)
+    rows = _decisions(options, packages, known)
     ready = [known[row.package] for row in rows if row.action == "publish"]
     facts = package_facts(root, ready)
     width = max(len(row.variant) for row in rows)
@@ -56,7 +55,7 @@ def run(options: PublishCommandOptions) -> int:
         if row.package in facts:
             screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.package].text}")
 
-    obstacles = list(unmet_preconditions(root, variants))
+    obstacles = list(unmet_preconditions(root, packages))
     lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
     if options.dry_run:
         would = f"dry run: {len(ready)} would be published"
@@ -66,11 +65,12 @@ def run(options: PublishCommandOptions) -> int:
         rows = [replace(row, **refused) if row.action == "publish" else row for row in rows]
     else:
         with only_run(root):
-            known = evidence.look(root, variants)  # another run may have published meanwhile
-            for number, variant in enumerate(variants):
-                result = known[variant.package]
-                row = judged(result)
-                rows[number] = carry_out(row, result, root, org, screen.line)
+            known = _look(options, packages)  # another run may have published meanwhile
+            rows = []
+            for package in packages:
+                result = known[package.package]
+                row = _decision(options, package, known, rows)
+                rows.append(carry_out(row, result, root, org, screen.line))
         count = Counter(row.action for row in rows)
         already, bad = count["already"], count["refused"] + count["failed"]
         parts = [f"{count['published']} published"]
@@ -85,6 +85,43 @@ def run(options: PublishCommandOptions) -> int:
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
+
+
+def _look(options: PublishCommandOptions, packages: Sequence[Package]) -> dict[str, VariantResult]:
+    """Return what is known of packages and of the variants that companions are for."""
+    needed = {each.path: each for package in packages for each in (package, package.variant)}
+    return evidence.look(options.root, list(needed.values()))
+
+
+def _decisions(
+    options: PublishCommandOptions, packages: Sequence[Package], known: Mapping[str, VariantResult]
+) -> list[Publication]:
+    rows: list[Publication] = []
+    for package in packages:
+        rows.append(_decision(options, package, known, rows))
+    return rows
+
+
+def _decision(
+    options: PublishCommandOptions,
+    package: Package,
+    known: Mapping[str, VariantResult],
+    before: Sequence[Publication],
+) -> Publication:
+    """Return what becomes of a package after the others `before` it."""
+    org, system = options.org, options.system
+    allowed = options.without_evidence or options.unproved
+    result = known[package.package]
+    if isinstance(package, Variant):
+        return decide(result, org, without_evidence=allowed, system=system)
+    torch = next((row for row in before if row.package == package.variant.package), None)
+    if torch is None:
+        variant = known[package.variant.package]
+        torch = decide(variant, org, without_evidence=allowed, system=system)
+        if torch.action == "publish":
+            both = f"`invoke publish {package.variant.id} {package.id}`"
+            torch = replace(torch, action="refused", reason=f"not published yet; {both}")
+    return decide(result, org, without_evidence=allowed, system=system, torch=torch)
 
 
 def _facts(facts: PackageFacts | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from build_pytorch.hardware.ideal import MachineChoice
 from build_pytorch.hardware.resolver import Answer, Candidate
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.model import CpuIsa, Matrix
+from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 
@@ -47,7 +47,7 @@ def run(options: RecommendOptions) -> int:
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     known = evidence.look(options.root, best)
-    rows = [_row(known, answer) for answer in result.answers]
+    rows = [_row(fleet, known, answer) for answer in result.answers]
     for_all = result.for_all and result.for_all.id
     if options.json:
         first, wanted = (each and _choice(each) for each in found)
@@ -222,17 +222,19 @@ def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ())
         screen.fold("note     ", note, "yellow", indent=9)
 
 
-def _row(known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
+def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
     """Return an answer for --json."""
     best, waits = answer.best, answer.waits_for_driver
     row = None
     if best:
         published = known[best.variant.package].published
         organization = published.organization if published else ""
+        companions = fleet.companions_of(best.variant)
         row = {
             **_candidate(best),
             "reason": explain.why_best(best),
-            "commands": explain.commands(best.variant, organization),
+            "companions": [_companion(each) for each in companions],
+            "commands": explain.commands(best.variant, organization, companions),
         }
     return {
         "gpus": [gpu.index for gpu in answer.gpus],
@@ -249,6 +251,15 @@ def _row(known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
             {**_candidate(it), "runs": not it.obstacles, "obstacles": to_builtins(it.obstacles)}
             for it in answer.candidates
         ],
+    }
+
+
+def _companion(package: CompanionPackage) -> dict[str, str]:
+    return {
+        "name": package.name,
+        "version": package.version,
+        "variant": package.id,
+        "package": package.package,
     }
 
 

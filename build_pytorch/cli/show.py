@@ -1,4 +1,4 @@
-"""`invoke show`: everything about one variant."""
+"""`invoke show`: everything about one variant or companion."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.hardware import explain
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import Matrix, Rule
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Rule
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.results.ledger import Tested
@@ -28,17 +28,17 @@ _COLUMN = 11
 
 
 def run(options: ShowOptions) -> int:
-    """Print one variant. Raises BuildPytorchError for none, for several and for a wrong name."""
+    """Print one package. Raises BuildPytorchError for none, for several and for a wrong name."""
     fleet = matrix_reader.load()
     if not options.variants:
         raise BuildPytorchError(f"name a variant, such as {fleet.variants[0].id}")
-    found = select(fleet, options.variants, options.release)
+    found = select_packages(fleet, options.variants, options.release)
     if len(found) > 1:
-        names = listed(variant.id for variant in found)
+        names = listed(package.id for package in found)
         raise BuildPytorchError(f"found {len(found)} variants; name one of them: {names}")
-    (variant,) = found
-    result = evidence.look(options.root, found)[variant.package]
-    recipe = plan_recipe(fleet, Tree(options.root), variant, rendering.texts(fleet)[variant.path])
+    (package,) = found
+    result = evidence.look(options.root, found)[package.package]
+    recipe = plan_recipe(fleet, Tree(options.root), package, rendering.texts(fleet)[package.path])
     document = _document(fleet, result, {"action": recipe.action, "reason": recipe.reason})
     if options.json:
         print_json(document, sys.stdout)
@@ -48,18 +48,18 @@ def run(options: ShowOptions) -> int:
 
 
 def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> dict[str, Any]:
-    """Return the variant for --json."""
-    variant = result.variant
+    """Return the package for --json; rules and hardware of a companion are its variant's."""
+    package, variant = result.package, result.variant
     release, gpu, cpu, last = variant.release, variant.gpu, variant.cpu, result.last
     published = result.published
     organization = published.organization if published else ""
-    commands = explain.commands(variant, organization)
-    commands["test"] = [f"invoke smoke {variant.id}", f"invoke inspect {variant.id}"]
-    order = ("build", "test", "publish", "install")
+    commands = _commands(fleet, package, organization)
     return {
-        "variant": variant.id,
-        "package": variant.package,
-        "pname": variant.pname,
+        "variant": package.id,
+        "package": package.package,
+        "pname": package.pname,
+        "companion": _companion(package) if isinstance(package, CompanionPackage) else None,
+        "companions": [each.id for each in fleet.companions_of(variant)],
         "kind": variant.kind,
         "status": variant.status,
         "reason": variant.impossible or "",
@@ -85,7 +85,7 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
             "flags": cpu.flags,
             "cpuinfo": cpu.cpuinfo,
         },
-        "recipe": {"path": variant.path, "digest": result.digest, **recipe},
+        "recipe": {"path": package.path, "digest": result.digest, **recipe},
         "rules": [_rule(rule) for rule in variant.effects.rules],
         "rules_off": to_builtins(variant.effects.off),
         "rules_ended": [
@@ -98,7 +98,7 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
             for each in rules.settings_of(variant)
         ],
         "max_jobs": variant.effects.max_jobs,
-        "missing_hashes": list(variant.untaken_hashes),
+        "missing_hashes": list(package.untaken_hashes),
         "result": {
             "output": result.output,
             "stale": result.stale,
@@ -110,9 +110,30 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
         "last_build": last
         and {
             **to_builtins(last),
-            "log": f"{paths.STATE}/{ledger.LOGS}/{variant.package}/{last.attempt}.log",
+            "log": f"{paths.STATE}/{ledger.LOGS}/{package.package}/{last.attempt}.log",
         },
-        "commands": {name: commands[name] for name in order},
+        "commands": commands,
+    }
+
+
+def _commands(fleet: Matrix, package: Package, organization: str) -> dict[str, list[str]]:
+    """Return the commands for a package, in the order in which they are needed."""
+    if isinstance(package, CompanionPackage):
+        found = explain.companion_commands(package, organization)
+    else:
+        found = explain.commands(package, organization, fleet.companions_of(package))
+    found["test"] = [f"invoke smoke {package.id}", f"invoke inspect {package.id}"]
+    order = ("build", "test", "publish", "install", "set")
+    return {name: found[name] for name in order if name in found}
+
+
+def _companion(package: CompanionPackage) -> dict[str, str]:
+    return {
+        "name": package.name,
+        "version": package.version,
+        "source": package.companion.source,
+        "variant": package.variant.id,
+        "torch": package.variant.version,
     }
 
 
@@ -159,6 +180,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     reason = f": {document['reason']}" if document["reason"] else ""
     yield "status", f"{document['status']}{reason}"
     yield "package", document["package"]
+    if own := document["companion"]:
+        source = "of its nixpkgs" if own["source"] == "nixpkgs" else "from GitHub"
+        text = f"{own['name']} {own['version']} {source}, for PyTorch {own['torch']}"
+        yield "companion", f"{text} of {own['variant']}"
     cuda = f", CUDA {release['cuda']}, driver {release['driver']}" if release["cuda"] else ""
     source = "of its nixpkgs" if release["torch_source"] == "nixpkgs" else "from GitHub"
     torch = f"PyTorch {release['torch']} {source}, Python {release['python']}{cuda}"
@@ -169,6 +194,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "gpu", f"{gpu['arch']}: {', '.join(gpu['products'])}"
     cpu = document["cpu"]
     yield "cpu", f"{cpu['title']} ({cpu['platform']}): {' '.join(cpu['flags'])}"
+    if document["companions"] and not document["companion"]:
+        yield "companions", ", ".join(document["companions"])
     yield "recipe", f"{recipe['path']}: {recipe['action']}, {recipe['reason']}"
     for rule in document["rules"]:
         yield "rule", f"{rule['id']}: {_effect(rule['effect'])}"

@@ -106,8 +106,8 @@ class BoardEvent(Struct, frozen=True, kw_only=True):
 class BoardVariant(Struct, frozen=True, kw_only=True):
     """One variant."""
 
-    package: str  #: package name, unique on the board
-    variant: str  #: id, as commands take it
+    package: str  #: package name
+    variant: str  #: id of the variant or companion, as commands take it; unique on the board
     release: str  #: name of the release
     gpu: str  #: key of the GPU architecture; `cpu` without
     isa: str  #: key of the CPU ISA

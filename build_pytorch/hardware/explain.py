@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from build_pytorch.hardware.resolver import Candidate
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix.model import CpuIsa, Variant
+from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Package, Variant
 
 
 def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
@@ -44,17 +44,37 @@ def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(", ".join(several), text) for text, several in subjects.items()]
 
 
-def commands(variant: Variant, organization: str) -> dict[str, list[str]]:
+def commands(
+    variant: Variant, organization: str, companions: Sequence[CompanionPackage] = ()
+) -> dict[str, list[str]]:
     """Return the commands that install, build and publish a variant.
 
-    `organization` is where the current recipe's result is published, or "".
+    `organization` is where the current recipe's result is published, or "". With `companions`,
+    `set` installs the variant with those that belong to it.
     """
     name = variant.id
     return {
-        "install": [f"flox install {organization or 'ORG'}/{variant.package}"],
+        "install": [install([variant], organization)],
+        **({"set": [install([variant, *companions], organization)]} if companions else {}),
         "build": [f"invoke build {name}", f'nox -s "build({name})"'],
         "publish": [f"invoke publish {name}"],
     }
+
+
+def companion_commands(package: CompanionPackage, organization: str) -> dict[str, list[str]]:
+    """Return the commands that install, build and publish a companion with its variant."""
+    both = f"{package.variant.id} {package.id}"
+    return {
+        "install": [install([package.variant, package], organization)],
+        "build": [f"invoke build {package.id}"],
+        "publish": [f"invoke publish {both}"],
+    }
+
+
+def install(packages: Sequence[Package], organization: str) -> str:
+    """Return the command that installs packages of one organization together."""
+    names = (f"{organization or 'ORG'}/{each.package}" for each in packages)
+    return f"flox install {' '.join(names)}"
 
 
 def why_best(best: Candidate) -> str:

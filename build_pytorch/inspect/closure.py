@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from build_pytorch.inspect.part import Findings, PartRun, error, warning
-from build_pytorch.matrix.model import Variant
+from build_pytorch.inspect.part import Findings, PartRun, Target, error, warning
+from build_pytorch.matrix.model import CompanionPackage, Variant
 from build_pytorch.nix import store
 
 _GIB: Final = 1 << 30
@@ -23,6 +23,9 @@ libcublas, libcufft, libcurand, libcusolver, libcusparse, cudnn and nccl have th
 one CUDA release has numbers such as 13.1, 12.0, 10.4, 12.0, 12.6, 9 and 2."""
 _PREFIX: Final = re.compile(r"cuda(\d+\.\d+)-")
 """Of all CUDA packages in nixpkgs since 2025: cuda13.0-cuda_cudart-13.0.96."""
+
+_TORCH: Final = re.compile(r"python3\.\d+-(?:torch-|pytorch\d+-\S*-)\d+(?:\.\d+)+(?:\.?dev\d+)?")
+"""PyTorch as nixpkgs and the recipes name it, without the name of an output."""
 
 _CUDA: Final = re.compile(
     r"cuda|libcu(?:blas|fft|rand|solver|sparse|file)|libnv(?:jitlink|fatbin|jpeg|shmem)|cudnn"
@@ -61,7 +64,9 @@ def look(run: PartRun) -> Findings:
         "cuda": versions,
         "largest": {_name(path): sizes[path] for path in largest},
     }
-    yield from _cuda(run.target.variant, paths, versions)
+    yield from _cuda(run.target, paths, versions)
+    if isinstance(run.target.package, CompanionPackage):
+        yield from _torch(run.target.variant, paths)
     variant, budget = run.target.variant, run.target.variant.release.build.closure_gib
     limit = (budget.gpu if variant.gpu else budget.cpu) if budget else None
     if limit is not None and size > limit * _GIB:
@@ -70,7 +75,18 @@ def look(run: PartRun) -> Findings:
         yield error(_SUBJECT, found, f"at most {limit} GiB (closure_gib in matrix.toml)")
 
 
-def _cuda(variant: Variant, paths: list[str], versions: dict[str, list[str]]) -> Findings:
+def _torch(variant: Variant, paths: list[str]) -> Findings:
+    """Find a closure of a companion without the PyTorch of its variant, or with another one."""
+    found = sorted({match[0] for name in map(_name, paths) if (match := _TORCH.match(name))})
+    right = f"{variant.pname}-{variant.version}"
+    if not any(name.endswith(right) for name in found):
+        yield error(_SUBJECT, f"no {right}; PyTorch in it: {_some(found) or 'none'}", right)
+    elif len(found) > 1:
+        yield error(_SUBJECT, f"several PyTorch: {_some(found)}", f"{right} only")
+
+
+def _cuda(target: Target, paths: list[str], versions: dict[str, list[str]]) -> Findings:
+    variant = target.variant
     expected = variant.release.cuda.version if variant.gpu and variant.release.cuda else None
     names = sorted(name for name in map(_name, paths) if _CUDA.match(name))
     if expected is None:
@@ -78,7 +94,9 @@ def _cuda(variant: Variant, paths: list[str], versions: dict[str, list[str]]) ->
             yield error(_SUBJECT, f"CUDA in a CPU-only variant: {_some(names)}", "no CUDA at all")
         return
     if not names:
-        yield error(_SUBJECT, "no CUDA at all: this PyTorch is CPU-only", f"CUDA {expected}")
+        yield error(
+            _SUBJECT, f"no CUDA at all: this {target.product.title} is CPU-only", f"CUDA {expected}"
+        )
     elif not versions:
         found = f"{_some(names)}: no name with a CUDA version"
         yield warning(_SUBJECT, found, f"CUDA {expected}")

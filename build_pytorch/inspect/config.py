@@ -23,7 +23,7 @@ from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_feature
 from build_pytorch.inspect.elf_file import open_regular
 from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error, warning
 from build_pytorch.matrix.compatibility import built_codes
-from build_pytorch.matrix.model import CpuIsa, Variant
+from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Variant
 from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import cpu_mismatch
@@ -46,6 +46,7 @@ _SAYS_CUPTI: Final = Version("2.14")
 _LONGEST: Final = 1 << 16
 """Bytes on either side of what is searched for in a library."""
 _PIECE: Final = 1 << 24
+_VERSION_FILE: Final = "version.py"
 _NOT_ISA: Final = re.compile(
     r"-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+|tls-dialect=.+"
     r"|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
@@ -67,6 +68,9 @@ class BuildConfig(Struct, frozen=True, kw_only=True):
 
 def look(run: PartRun) -> Findings:
     """Compare the configuration with the matrix. What is unknown leaves the part undecided."""
+    if isinstance(run.target.package, CompanionPackage):
+        yield from _version(run, run.target.package)
+        return
     run.progress("torch.__config__", 0, 0)
     variant, reason = run.target.variant, _cannot_run(run.target)
     config = from_files(run.target.folder) if reason else _printed(run.target)
@@ -83,6 +87,27 @@ def look(run: PartRun) -> Findings:
     if unknown := [name for key, name in names.items() if values[key] is None]:
         run.undecided = f"{config.origin}: {', '.join(unknown)} not found"
     yield from _problems(variant, config)
+
+
+def _version(run: PartRun, package: CompanionPackage) -> Findings:
+    """Compare the version of a companion. It has no configuration that it could print."""
+    places = (run.target.folder, run.target.folder.parent)
+    found = next(filter(None, (_versions(each).get("__version__") for each in places)), None)
+    run.subjects.append(_VERSION_FILE)
+    run.figures = {"from": _VERSION_FILE, "version": found}
+    if found is None:
+        run.undecided = f"{_VERSION_FILE}: the version not found"
+    elif script.release_of(found) != package.version:
+        yield error(_VERSION_FILE, f"{run.target.product.title} {found}", package.version)
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    """Return the texts that the version.py of a folder defines; {} if it cannot be read."""
+    try:
+        text = read_named(folder / _VERSION_FILE).decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(re.findall(r"^(\w+)\b[^=\n]*= ['\"]([^'\"]+)['\"]", text, re.MULTILINE))
 
 
 def _problems(variant: Variant, config: BuildConfig) -> Findings:
@@ -170,7 +195,7 @@ def from_text(text: str) -> BuildConfig:
 def from_files(folder: Path) -> BuildConfig:
     """Read the configuration from the libraries of a folder and from version.py beside it."""
     try:
-        text = read_named(folder.parent / "version.py").decode(errors="replace")
+        text = read_named(folder.parent / _VERSION_FILE).decode(errors="replace")
     except OSError:
         text = ""
     cuda = _first(r"^cuda\b[^=\n]*= (None|'[^'\n]*'|\"[^\"\n]*\")", text)

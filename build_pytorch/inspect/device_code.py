@@ -1,4 +1,4 @@
-"""Device code: PyTorch's own is for the variant's capabilities; NCCL and MAGMA bring theirs.
+"""Device code: the product's own is for the variant's capabilities; NCCL and MAGMA bring theirs.
 
 The architectures are read from the library. Where some are not the variant's, the symbols decide
 whose code it is: device_code.toml has the patterns.
@@ -21,7 +21,7 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
-from build_pytorch.inspect.part import Findings, PartRun, error, warning
+from build_pytorch.inspect.part import Findings, PartRun, Target, error, warning
 from build_pytorch.matrix.compatibility import runs_on, sm_code
 from build_pytorch.matrix.model import GpuArchitecture, Variant
 
@@ -44,8 +44,12 @@ class AddedCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ExpectedCode(Struct, frozen=True, kw_only=True):
-    """The architectures that PyTorch's own device code has, for one capability or several."""
+    """The device code that a product itself has, for one capability or several."""
 
+    product: str
+    """PyTorch, or a companion: all device code of a companion is its own."""
+    library: str
+    """The library that must have device code."""
     codes: tuple[str, ...]
     """Every object has machine code for each, such as sm_120 or its own features sm_120a."""
     ptx: str
@@ -82,7 +86,6 @@ OWNERS: Final = tuple(_TABLE.owners)
 _PATTERNS: Final = tuple(re.compile(owner.symbol) for owner in _TABLE.owners.values())
 _OWN: Final = "PyTorch"
 _NO_OWNER: Final = "unknown owner"
-_CUDA_LIBRARY: Final = "libtorch_cuda.so"
 
 Owned = list[tuple[DeviceObject, str]]
 """Objects and their owners; "" for objects without functions."""
@@ -90,10 +93,8 @@ Owned = list[tuple[DeviceObject, str]]
 
 def look(run: PartRun) -> Findings:
     """Compare the device code of every library with the GPU architectures of the variant."""
-    files, variant = (
-        {path.name: read_elf(path) for path in run.target.libraries()},
-        run.target.variant,
-    )
+    files = {path.name: read_elf(path) for path in run.target.libraries()}
+    variant, product = run.target.variant, run.target.product
     holding = {name: elf for name, elf in files.items() if elf.named(fatbin.SECTION)}
     run.figures["device_code"] = list(holding)
     run.subjects += holding if variant.gpu else files
@@ -101,14 +102,15 @@ def look(run: PartRun) -> Findings:
         for name in files:
             if name in holding or "cuda" in name:
                 found = "device code" if name in holding else "a library for CUDA"
-                yield error(name, found, "none in a CPU-only PyTorch")
+                yield error(name, found, f"none in a CPU-only {product.title}")
         return
-    expected = _expected(variant, variant.gpu)
-    if _CUDA_LIBRARY not in holding:
-        run.subjects += [] if holding else [_CUDA_LIBRARY]
-        cpu_only = "no device code in any library: this PyTorch is CPU-only"
+    present = [name for name in product.cuda if name in holding]
+    expected = _expected(run.target, variant.gpu, (present or product.cuda)[0])
+    if not present:
+        run.subjects += [] if holding else [expected.library]
+        cpu_only = f"no device code in any library: this {product.title} is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
-        yield error(_CUDA_LIBRARY, found, f"device code for {expected.title}")
+        yield error(expected.library, found, f"device code for {expected.title}")
     undecided = []
     for number, (name, elf) in enumerate(holding.items()):
         run.progress(f"device code of {name}", number, len(holding))
@@ -123,15 +125,18 @@ def look(run: PartRun) -> Findings:
     run.undecided = "; ".join(undecided)
 
 
-def _expected(variant: Variant, gpu: GpuArchitecture) -> ExpectedCode:
+def _expected(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
     codes = tuple(map(sm_code, gpu.capabilities))
     return ExpectedCode(
+        product=target.product.title,
+        library=library,
         codes=codes,
         ptx=codes[-1] if gpu.ptx else "",
         added=tuple(
             each
             for each in _TABLE.added
-            if each.base in gpu.capabilities and _is_added(each, variant)
+            if each.base in gpu.capabilities and _is_added(each, target.variant)
+            if target.product.title == _OWN
         ),
     )
 
@@ -155,8 +160,11 @@ def _owned(
 ) -> tuple[Owned, str]:
     """Return each object with its owner, and what could not be decided.
 
-    Objects of an unknown owner whose architectures are right count as PyTorch's.
+    Objects of an unknown owner whose architectures are right count as PyTorch's. Nothing else is
+    linked into a companion, so all objects are its own.
     """
+    if expected.product != _OWN:
+        return [(each, expected.product) for each in objects], ""
     try:
         numbers = fatbin.owners(library, objects, owner_of)
     except ToolError as fault:
@@ -182,40 +190,42 @@ def owner_of(symbol: str) -> int:
 
 
 def _problems(library: str, owned: Owned, expected: ExpectedCode) -> Findings:
-    ours = [each for each, owner in owned if owner == _OWN]
+    ours = [each for each, owner in owned if owner == expected.product]
     known = ours + [each for each, owner in owned if owner == _NO_OWNER]
     present = {name for each in known for name in each.cubins}
-    if library == _CUDA_LIBRARY and present.isdisjoint(set().union(*map(_own, expected.codes))):
+    if library == expected.library and present.isdisjoint(set().union(*map(_own, expected.codes))):
         found = f"device code for {_counts(known) or 'nothing'}"
         yield error(library, found, f"for {expected.title}")
         return
     for code in expected.codes:
         if without := [each for each in ours if each.cubins and _own(code).isdisjoint(each.cubins)]:
-            found = f"{counted(len(without), 'object')} of PyTorch without code for {code}"
+            objects = f"{counted(len(without), 'object')} of {expected.product}"
+            found = f"{objects} without code for {code}"
             yield error(library, f"{found}, but for {_counts(without)}", f"{code} in each")
     surplus = Counter(c for each in ours for c in each.cubins if c not in expected.allowed)
     if surplus:
-        found = f"device code of PyTorch for {_listing(surplus)}"
+        found = f"device code of {expected.product} for {_listing(surplus)}"
         yield error(library, found, f"{expected.title} and nothing else")
     for each in expected.added:
         wanted = {each.code, f"{each.code[:-1]}f"}
-        if library == _CUDA_LIBRARY and each.needed and present.isdisjoint(wanted):
+        if library == expected.library and each.needed and present.isdisjoint(wanted):
             yield error(
                 library,
                 f"no {each.code} code: FP8 row-wise matrix products fail",
                 f"{each.code} in RowwiseScaledMM.cu, where {sm_code(each.base)} is asked for",
                 'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
             )
-    yield from _ptx_problems(library, ours, known, expected.ptx)
+    yield from _ptx_problems(library, ours, known, expected)
 
 
 def _ptx_problems(
-    library: str, ours: list[DeviceObject], known: list[DeviceObject], wanted: str
+    library: str, ours: list[DeviceObject], known: list[DeviceObject], code: ExpectedCode
 ) -> Findings:
     """Find PTX that is missing, and PTX that is not asked for."""
+    wanted = code.ptx
     without = [each for each in ours if wanted and each.cubins and wanted not in each.ptx]
     if without:
-        found = f"{counted(len(without), 'object')} of PyTorch without PTX of {wanted}"
+        found = f"{counted(len(without), 'object')} of {code.product} without PTX of {wanted}"
         yield error(library, found, f"PTX of {wanted} in each: newer GPUs need it")
     if surplus := Counter(name for each in known for name in each.ptx if name != wanted):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"

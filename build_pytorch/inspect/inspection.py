@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import closure, config, device_code, instructions, libraries
-from build_pytorch.inspect.part import Part, PartResult, Progress, Target, has_libtorch
-from build_pytorch.matrix.model import Variant
+from build_pytorch.inspect.part import Part, PartResult, Progress, Target, product_of
+from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.nix.store import requisites
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
@@ -19,14 +19,14 @@ from build_pytorch.results.artefacts import Artefact
 PARTS: Final = (
     Part(
         "files",
-        "PyTorch's libraries are complete ELF files",
+        "{product}'s libraries are complete ELF files",
         "build the variant again from its recipe",
         libraries.look,
         needs_files=False,
     ),
     Part(
         "device-code",
-        "PyTorch's device code is for the variant's GPU architecture, and for no other",
+        "{product}'s device code is for the variant's GPU architecture, and for no other",
         "look at gpuTargets in the recipe and build again",
         device_code.look,
     ),
@@ -38,7 +38,7 @@ PARTS: Final = (
     ),
     Part(
         "config",
-        "torch.__config__ agrees with the matrix",
+        "{config} agrees with the matrix",
         "build the variant again from its recipe",
         config.look,
     ),
@@ -71,46 +71,50 @@ class Inspection(Struct, frozen=True, kw_only=True):
     parts: tuple[PartResult, ...] = ()
 
 
-def built_target(variant: Variant, artefact: Artefact) -> Target:
-    """Return the built files of a variant; the whole result if PyTorch is not found in it.
+def built_target(package: Package, artefact: Artefact) -> Target:
+    """Return the built files of a package; the whole result if its library is not found in it.
 
     Raises ToolError if the store cannot be queried.
     """
     output = artefact.output
-    candidates = [*sorted(output.glob("lib/python3*/site-packages/torch/lib")), output / "lib"]
-    folder = next(filter(has_libtorch, candidates), None)
-    if folder is None:  # a derivation with a separate output for libraries
+    product = product_of(package)
+    places = sorted(output.glob(f"lib/python3*/site-packages/{product.place}"))
+    folder = next(filter(product.main_of, [*places, output / "lib"]), None)
+    if folder is None and not isinstance(
+        package, CompanionPackage
+    ):  # a derivation with a separate output for libraries
         others = (Path(path) / "lib" for path in requisites(str(output)))
-        folder = next(filter(has_libtorch, others), output)
-    return Target(variant=variant, folder=folder.resolve(), artefact=artefact)
+        folder = next(filter(product.main_of, others), None)
+    return Target(package=package, folder=(folder or output).resolve(), artefact=artefact)
 
 
-def folder_target(variant: Variant, folder: Path) -> Target:
+def folder_target(package: Package, folder: Path) -> Target:
     """Return the files of a folder given by the user. Raises BuildPytorchError."""
     if not folder.is_dir():
         raise BuildPytorchError(f"--path {folder}: no such folder")
-    if not has_libtorch(folder):
+    product = product_of(package)
+    if not product.main_of(folder):
         raise BuildPytorchError(
-            f"--path {folder}: no libtorch_cpu.so in it; give the folder of PyTorch's libraries, "
-            "such as .../site-packages/torch/lib"
+            f"--path {folder}: no {product.main[0]} in it; give the folder of {product.title}'s "
+            f"libraries, such as .../site-packages/{product.place}"
         )
-    return Target(variant=variant, folder=folder.resolve())
+    return Target(package=package, folder=folder.resolve())
 
 
-def inspect_result(root: Path, variant: Variant, progress: Progress) -> Inspection:
-    """Inspect the result of a variant; save and record the report. Raises WriteError."""
-    artefact = artefacts.find(root, variant)
+def inspect_result(root: Path, package: Package, progress: Progress) -> Inspection:
+    """Inspect the result of a package; save and record the report. Raises WriteError."""
+    artefact = artefacts.find(root, package)
     if artefact is None:
-        return _not_run(variant, artefacts.absence(root, variant))
+        return _not_run(package, artefacts.absence(root, package))
     try:
-        target = built_target(variant, artefact)
+        target = built_target(package, artefact)
     except (ToolError, OSError) as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        return _not_run(variant, f"{artefact.link.name}: {reason}")
+        return _not_run(package, f"{artefact.link.name}: {reason}")
     result = inspect_target(target, progress)
     report, recorded = evidence.record_evidence(
         root,
-        variant,
+        package,
         artefact,
         test="inspect",
         outcome=result.outcome,
@@ -127,13 +131,13 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
         if part.needs_result and not target.artefact:
             continue
         if part.needs_files and results[0].state == "failed":
-            results.append(part.skipped("the libraries are not complete"))
+            results.append(part.skipped(target, "the libraries are not complete"))
         else:
             results.append(part.inspect(target, progress))
     states = {part.state for part in results}
     undecided: Literal["skipped", "passed"] = "skipped" if "skipped" in states else "passed"
     return msgspec.structs.replace(
-        _not_run(target.variant),
+        _not_run(target.package),
         outcome="failed" if "failed" in states else undecided,
         reasons=tuple(part.problem for part in results if part.state in {"failed", "skipped"}),
         folder=str(target.folder),
@@ -142,7 +146,7 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
     )
 
 
-def _not_run(variant: Variant, *reasons: str) -> Inspection:
+def _not_run(package: Package, *reasons: str) -> Inspection:
     return Inspection(
-        release=variant.release_name, variant=variant.id, package=variant.package, reasons=reasons
+        release=package.release_name, variant=package.id, package=package.package, reasons=reasons
     )

@@ -26,7 +26,7 @@ from build_pytorch.inspect import cpu_features, fatbin, libraries
 from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
 from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
-from build_pytorch.inspect.part import Findings, PartRun, Progress, error, warning
+from build_pytorch.inspect.part import Findings, PartRun, Product, Progress, error, warning
 from build_pytorch.matrix.model import CpuIsa
 
 _ONE_IN: Final = 10_000
@@ -43,6 +43,7 @@ _VECTOR_FUNCTIONS: Final = 300
 """A library with so many common functions with the ISA's instructions has some of its highest
 family; see tiers_of_each in cpu_features.toml."""
 _MAIN: Final = "libtorch_cpu.so"
+"""In every PyTorch, and in no companion."""
 _STANDARD_LIBRARY: Final = re.compile("_Z(?:GTt)?N?K?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)")
 """Some compilers link parts of libstdc++ into each library, without our flags: 372 functions of
 libtorch.so in the official wheel, which has no other code."""
@@ -240,7 +241,7 @@ def look(run: PartRun) -> Findings:
             found = f"{each.number_above(owner)} of {owner} with instructions above it: {listing}"
             report = error if owner == COMMON else warning
             yield report(each.name, found, expected, _FIXES[owner])
-    yield from _missing(cpu, scans)
+    yield from _missing(cpu, scans, run.target.product)
 
 
 def _listing(above: list[tuple[int, CodeRange, tuple[str, ...]]]) -> str:
@@ -268,11 +269,11 @@ def _undecided(scans: Sequence[Scan]) -> Iterator[str]:
                 yield f"{each.name}: {each.number_above(owner)}{of} above the ISA in {owner}"
 
 
-def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
+def _missing(cpu: CpuIsa, scans: Sequence[Scan], product: Product) -> Findings:
     """Yield instructions that the flags allow and the compiled code lacks, for each library."""
     expected = f"code that was compiled with {' '.join(cpu.flags)}"
     for each in scans:
-        if found := _not_compiled_for(cpu, each):
+        if found := _not_compiled_for(cpu, each, product):
             fix = "the flags did not reach the compiler: look at CXXFLAGS in the build log"
             yield error(each.name, found, expected, fix)
     tier, family = cpu_features.highest_tier(cpu)
@@ -280,7 +281,8 @@ def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
     named = dict.fromkeys(cpu_features.named_features(cpu))
     absent = [feature for feature in named if not holders[COMMON, feature]]
     fix = "no action, if another variant with the same flags has the same result"
-    if absent and any(holders[COMMON, feature] for feature in family):
+    is_torch = _MAIN in product.main
+    if is_torch and absent and any(holders[COMMON, feature] for feature in family):
         yield warning(
             _MAIN,
             f"no {', '.join(absent)} in the code compiled with the variant's flags",
@@ -294,22 +296,25 @@ def _missing(cpu: CpuIsa, scans: Sequence[Scan]) -> Findings:
             yield warning(each.name, found, expected, fix)
 
 
-def _not_compiled_for(cpu: CpuIsa, scanned: Scan) -> str:
+def _not_compiled_for(cpu: CpuIsa, scanned: Scan, product: Product) -> str:
     """Return what shows that the flags did not reach the code of a library, or "".
 
     A library may have little or no code that the flags change (libshm.so, libtorch.so). Host code
     of .cu files never gets the flags, and NCCL and MAGMA, which are linked statically, have their
-    own; so of a library with device code only the total absence counts.
+    own; so of a library with device code only the total absence counts: in PyTorch, whose libraries
+    are large, of one in 10,000 functions.
     """
     functions = scanned.common_functions
-    of = f"of {functions} of PyTorch's common code"
+    of = f"of {functions} of {product.title}'s common code"
     tier, family = cpu_features.highest_tier(cpu)
     most = max((scanned.holders[COMMON, feature] for feature in family), default=0)
     if scanned.name == _MAIN and family and most * _ONE_IN < max(functions, 1):
         return f"{tier} instructions in {counted(most, 'function')} {of}"
     if not any(map(scanned.replacing.fullmatch, cpu_features.allowed_features(cpu))):
         return ""
-    if scanned.has_device_code:
+    if scanned.has_device_code and _MAIN not in product.main:
+        is_wrong = scanned.older > 0 and not scanned.newer
+    elif scanned.has_device_code:
         is_wrong = functions >= _ONE_IN and scanned.newer * _ONE_IN < functions
     else:
         is_wrong = scanned.older > scanned.newer

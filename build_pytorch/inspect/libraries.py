@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
-from build_pytorch.inspect.part import Findings, PartRun, error, has_libtorch
+from build_pytorch.inspect.part import Findings, PartRun, error
 from build_pytorch.nix import store
 
 Depth = Literal["files", "names", "exported"]
@@ -35,9 +35,10 @@ def look(run: PartRun) -> Findings:
     run.progress("libraries", 0, 0)
     libraries, folder = run.target.libraries(), run.target.folder
     run.subjects += [library.name for library in libraries]
-    if not has_libtorch(folder):
+    product = run.target.product
+    if not product.main_of(folder):
         found = f"not in {folder}, nor in the closure"
-        yield error("libtorch_cpu.so", found, "PyTorch's library")
+        yield error(product.main[0], found, f"{product.title}'s library")
     for library in libraries:
         place = os.path.realpath(library)
         if run.target.artefact and not place.startswith(f"{store.folder()}/"):

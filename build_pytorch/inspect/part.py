@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.results.artefacts import Artefact
 
 Progress = Callable[[str, int, int], None]
@@ -21,17 +21,80 @@ Progress = Callable[[str, int, int], None]
 _UNREADABLE: Final = (ArithmeticError, ValueError, LookupError, MemoryError, struct.error)
 """What reading a file that somebody else made may raise besides ToolError and OSError."""
 
-_OURS: Final = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
-"""PyTorch's own libraries, not those that a wheel bundles."""
+
+class Product(Struct, frozen=True, kw_only=True):
+    """Where the libraries of PyTorch or of a companion are, and what they are called."""
+
+    title: str
+    config: str
+    """What the part `config` compares."""
+    place: str
+    """The folder of the libraries, below site-packages."""
+    libraries: str
+    """A pattern of the names of its own libraries, without those that a wheel bundles."""
+    main: tuple[str, ...]
+    """The names that the library with most of its CPU code may have."""
+    cuda: tuple[str, ...]
+    """The names that the library with its device code may have."""
+
+    def main_of(self, folder: Path) -> str:
+        """Return the name of the main library that is there, of any file type, or ""."""
+        return next((name for name in self.main if os.path.lexists(folder / name)), "")
+
+
+_AUDIO: Final = ("libtorchaudio.so", "libtorchaudio.abi3.so")
+PRODUCTS: Final = {
+    "torch": Product(
+        title="PyTorch",
+        config="torch.__config__",
+        place="torch/lib",
+        libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
+        main=("libtorch_cpu.so",),
+        cuda=("libtorch_cuda.so",),
+    ),
+    "torchvision": Product(
+        title="TorchVision",
+        config="the version",
+        place="torchvision",
+        libraries=r"(?:_C|image)\.so",
+        main=("_C.so",),
+        cuda=("_C.so",),
+    ),
+    "torchaudio": Product(
+        title="TorchAudio",
+        config="the version",
+        place="torchaudio/lib",
+        libraries=r"(?:lib|_)?torchaudio\w*(?:\.abi3)?\.so",
+        main=_AUDIO,
+        cuda=_AUDIO,
+    ),
+}
+"""By name of the companion; `torch` for a variant. Names as in the wheels of TorchVision 0.26 and
+0.28 and TorchAudio 2.11 (PyPI, read 2026-11-22); `.abi3` is in those of TorchAudio since 2.11."""
+
+
+def product_of(package: Package) -> Product:
+    """Return what is inspected in the files of a package."""
+    return PRODUCTS[package.name if isinstance(package, CompanionPackage) else "torch"]
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """The built files of a variant. Without an artefact: a folder given by the user."""
+    """The built files of a package. Without an artefact: a folder given by the user."""
 
-    variant: Variant
+    package: Package
     folder: Path
-    """The folder of libtorch_cpu.so."""
+    """The folder of the main library."""
     artefact: Artefact | None = None
+
+    @property
+    def variant(self) -> Variant:
+        """The variant; for a companion the one that it is for."""
+        return self.package.variant
+
+    @property
+    def product(self) -> Product:
+        """What is inspected."""
+        return product_of(self.package)
 
     @property
     def output(self) -> str:
@@ -39,13 +102,9 @@ class Target(Struct, frozen=True, kw_only=True):
         return str(self.artefact.output) if self.artefact else ""
 
     def libraries(self) -> list[Path]:
-        """Return PyTorch's own libraries."""
-        return sorted(path for path in self.folder.iterdir() if _OURS.fullmatch(path.name))
-
-
-def has_libtorch(folder: Path) -> bool:
-    """Whether a folder has an entry with the name of PyTorch's library, of any file type."""
-    return os.path.lexists(folder / "libtorch_cpu.so")
+        """Return the product's own libraries."""
+        ours = re.compile(self.product.libraries)
+        return sorted(path for path in self.folder.iterdir() if ours.fullmatch(path.name))
 
 
 class PartFinding(Struct, frozen=True):
@@ -110,8 +169,9 @@ class PartResult(Struct, frozen=True, kw_only=True):
 class Part(Struct, frozen=True):
     """One part of an inspection: a stable id, a title, how to fix a violation, what looks.
 
-    `look` yields findings and raises ToolError if it cannot look. `needs_result`: it looks at a
-    store path, so a folder has nothing for it. `needs_files`: it reads the libraries.
+    In the title, {product} and {config} are those of the product. `look` yields findings and raises
+    ToolError if it cannot look. `needs_result`: it looks at a store path, so a folder has nothing
+    for it. `needs_files`: it reads the libraries.
     """
 
     id: str
@@ -127,9 +187,10 @@ class Part(Struct, frozen=True):
         try:
             findings = tuple(structs.replace(f, fix=f.fix or self.fix) for f in self.look(run))
         except (ToolError, OSError) as reason:
-            return self.skipped(str(reason).split("\n", maxsplit=1)[0])
+            return self.skipped(target, str(reason).split("\n", maxsplit=1)[0])
         except _UNREADABLE as reason:
-            return self.skipped(f"the files cannot be read: {type(reason).__name__}: {reason}")
+            why = f"the files cannot be read: {type(reason).__name__}: {reason}"
+            return self.skipped(target, why)
         bad = {finding.path for finding in findings}
         severities = {finding.severity for finding in findings}
         state: PartState = "warning" if findings else "passed"
@@ -137,7 +198,7 @@ class Part(Struct, frozen=True):
             state = "skipped"
         return PartResult(
             id=self.id,
-            title=self.title,
+            title=self.title_of(target),
             state="failed" if "error" in severities else state,
             reason=run.undecided,
             passed=() if run.undecided else tuple(n for n in run.subjects if n not in bad),
@@ -147,6 +208,11 @@ class Part(Struct, frozen=True):
             figures=run.figures,
         )
 
-    def skipped(self, reason: str) -> PartResult:
+    def skipped(self, target: Target, reason: str) -> PartResult:
         """Return the result of a part that could not look."""
-        return PartResult(id=self.id, title=self.title, reason=reason)
+        return PartResult(id=self.id, title=self.title_of(target), reason=reason)
+
+    def title_of(self, target: Target) -> str:
+        """Return the title for what is inspected."""
+        product = target.product
+        return self.title.format(product=product.title, config=product.config)

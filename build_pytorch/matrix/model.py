@@ -874,6 +874,10 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
         """The variants, then their companions: everything that has a recipe."""
         return (*self.variants, *self.companions)
 
+    def companions_of(self, variant: Variant) -> tuple[CompanionPackage, ...]:
+        """Return the companions for a variant."""
+        return tuple(each for each in self.companions if each.variant.path == variant.path)
+
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of recipes of all releases, each once."""

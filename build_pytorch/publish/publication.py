@@ -1,4 +1,4 @@
-"""Publishing variants with `flox publish`: preconditions, the decision for each, and the run."""
+"""Publishing packages with `flox publish`: preconditions, the decision for each, and the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.build.build_obstacles import some
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, environment_of
 from build_pytorch.nix import derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.evidence import VariantResult
@@ -27,7 +27,7 @@ _SHORT: Final = len("sha256:") + 12  #: characters of a digest that are shown
 
 
 class Publication(Struct, frozen=True, kw_only=True):
-    """What becomes of one variant, and why."""
+    """What becomes of one variant or companion, and why."""
 
     variant: str
     package: str
@@ -68,21 +68,21 @@ def this_system() -> str:
 
 def package_facts(root: Path, results: Sequence[VariantResult]) -> dict[str, PackageFacts]:
     """Return what a catalogue would get to know, by package; all from one evaluation."""
-    variants = [result.variant for result in results]
+    packages = [result.package for result in results]
     failures: dict[str, str] = {}
     found: dict[str, derivations.Derivation] = {}
     why = ""
     try:
-        evaluated = derivations.evaluate(root, variants)
+        evaluated = derivations.evaluate(root, packages)
         found, failures = evaluated.derivations, evaluated.failures
     except ToolError as error:
         why = str(error).partition("\n")[0]
     return {
-        result.variant.package: PackageFacts(
-            system=drv.system if (drv := found.get(result.variant.package)) else None,
+        result.package.package: PackageFacts(
+            system=drv.system if (drv := found.get(result.package.package)) else None,
             broken=drv.broken if drv else None,
             closure=_closure(result.output),
-            problem="" if drv else failures.get(result.variant.package, why),
+            problem="" if drv else failures.get(result.package.package, why),
         )
         for result in results
     }
@@ -96,7 +96,7 @@ def _closure(output: str) -> int | None:
         return None
 
 
-def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str]:
+def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str]:
     """Yield why `flox publish` would refuse, each with what to do.
 
     Raises BuildPytorchError where Git is not installed.
@@ -108,17 +108,18 @@ def unmet_preconditions(root: Path, variants: Sequence[Variant]) -> Iterator[str
     if git.top(root) is None or _git(root, "rev-parse", "--git-dir").code:
         yield f"{root}: not a Git checkout; Flox publishes only what Git has"
         return
-    wanted = [variant.path for variant in variants]
+    # The recipe of a companion imports that of its variant.
+    wanted = list(dict.fromkeys(path for p in packages for path in (p.variant.path, p.path)))
     # Flox requires it beside the clean tree (its pull request 4102).
-    locks = dict.fromkeys(
-        f"{PurePath(v.release.folder).parent}/env/manifest.lock" for v in variants
-    )
+    locks = dict.fromkeys(f"{PurePath(p.folder).parent}/env/manifest.lock" for p in packages)
     tracked = set(_git(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
     if missing := [path for path in wanted if path not in tracked]:
         yield f"not tracked by Git: git add {some(missing)}"
     for lock in locks:
         if lock not in tracked:
-            how = "" if (root / lock).exists() else "`flox activate` writes it; "
+            folder = environment_of(f"{PurePath(lock).parent.parent}/pkgs")
+            activate = "flox activate" if folder == "." else f"flox activate -d {folder}"
+            how = "" if (root / lock).exists() else f"`{activate}` writes it; "
             yield f"{lock} is not tracked by Git, and Flox requires it; {how}git add {lock}"
     if changed := git.uncommitted(root):
         yield f"uncommitted changes: {some(changed)}; commit or stash them"
@@ -136,24 +137,30 @@ def _git(root: Path, *argv: str) -> process.ProcessResult:
 
 
 def decide(
-    result: VariantResult, organization: str, *, without_evidence: bool, system: str = ""
+    result: VariantResult,
+    organization: str,
+    *,
+    without_evidence: bool,
+    system: str = "",
+    torch: Publication | None = None,
 ) -> Publication:
-    """Decide what becomes of a variant. `without_evidence` allows results without a passed test.
+    """Decide what becomes of a package. `without_evidence` allows results without a passed test.
 
-    Flox publishes for the platform of this machine, whatever the package is for; `system` is
-    another platform that it is told.
+    `torch` is what becomes of the variant that a companion is for: it comes first, and the closure
+    of the companion holds it. Flox publishes for the platform of this machine, whatever the package
+    is for; `system` is another platform that it is told.
     """
-    variant, missing = result.variant, result.missing_evidence
-    wanted = variant.cpu.platform
+    package, missing = result.package, result.missing_evidence
+    wanted = package.platform
     action: Literal["publish", "already", "refused"] = "refused"
     if result.unknown:
-        reason = f"no record of the recipe it was built from; `invoke build {variant.id}`"
+        reason = f"no record of the recipe it was built from; `invoke build {package.id}`"
     elif not result.output:
-        reason = f"not built for this recipe; `invoke build {variant.id}`"
+        reason = f"not built for this recipe; `invoke build {package.id}`"
     elif result.reads_seeds:
         reason = (
             "built with --share, and Flox publishes a build of the recipe alone, which is another "
-            f"store path; remove result-{variant.package}, then `invoke build {variant.id}`"
+            f"store path; remove result-{package.package}, then `invoke build {package.id}`"
         )
     elif wanted not in {this_system(), system}:
         here = f"Flox here publishes for {this_system()}"
@@ -161,9 +168,11 @@ def decide(
     elif organization in result.organizations:
         action, reason = "already", f"published to {organization or 'yourself'}"
     elif result.failed_test:
-        reason = f"{result.failed_test}; fix that, `invoke build {variant.id}` and test again"
+        reason = f"{result.failed_test}; fix that, `invoke build {package.id}` and test again"
     elif missing and not without_evidence:
-        reason = f"{missing}; `invoke smoke {variant.id}` on its hardware or `invoke inspect`"
+        reason = f"{missing}; `invoke smoke {package.id}` on its hardware or `invoke inspect`"
+    elif torch and (why := _torch_obstacle(result, torch)):
+        reason = why
     else:
         action = "publish"
         tests = {"smoke test": result.smoke, "inspection": result.inspect}
@@ -174,14 +183,26 @@ def decide(
             reason = f"{recipe}, without evidence: {missing}"
     done = [test for test in (result.smoke, result.inspect) if test and test.outcome == "passed"]
     return Publication(
-        variant=variant.id,
-        package=variant.package,
+        variant=package.id,
+        package=package.package,
         action=action,
         reason=reason,
         output=result.output,
         digest=result.digest,
         evidence=tuple(test.report or test.by for test in done),
     )
+
+
+def _torch_obstacle(result: VariantResult, torch: Publication) -> str:
+    """Return why a companion cannot be published after its PyTorch; empty if it can."""
+    if torch.action in {"refused", "failed"}:
+        return f"its PyTorch {torch.variant} comes first: {torch.reason}"
+    try:
+        is_held = torch.output in store.requisites(result.output)
+    except ToolError as error:
+        return f"its closure is unknown: {str(error).partition(chr(10))[0]}"
+    fix = f"`invoke build {result.package.id}`"
+    return "" if is_held else f"its closure lacks {torch.output} of {torch.variant}; {fix}"
 
 
 def carry_out(
@@ -191,13 +212,13 @@ def carry_out(
     organization: str,
     say: Callable[[str], None],
 ) -> Publication:
-    """Publish a variant if that was decided, and record it. Raises WriteError."""
+    """Publish a package if that was decided, and record it. Raises WriteError."""
     if decided.action != "publish":
         return decided
     variant, package = decided.variant, decided.package
-    system = result.variant.cpu.platform
+    system = result.package.platform
     told = [] if system == this_system() else ["--system", system]
-    folder = result.variant.release.environment
+    folder = environment_of(result.package.folder)
     place = [] if folder == "." else ["--dir", folder]
     owner = ["-o", organization] if organization else []
     argv = ["flox", "publish", *place, *owner, *told, package]
@@ -212,8 +233,8 @@ def carry_out(
         return replace(decided, action="failed", reason=f"exit code {code}; {log}")
     event = ledger.Published(
         at=ledger.now(),
-        release=result.variant.release_name,
-        variant=result.variant.short_id,
+        release=result.package.release_name,
+        variant=result.package.short_id,
         digest=result.digest,
         organization=organization,
         output=result.output,
