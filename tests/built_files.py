@@ -16,7 +16,7 @@ from conftest import ONE, Project
 
 from build_pytorch.inspect import fatbin, inspection
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 
 COMPILERS = {"x86_64-linux": "x86_64-linux-gnu-g++", "aarch64-linux": "aarch64-linux-gnu-gcc"}
 COMMON = "common.c"
@@ -218,10 +218,14 @@ def variant_of(variant_id: str) -> Variant:
     return next(variant for variant in MATRIX.variants if variant.id == variant_id)
 
 
-def looked(part_id: str, variant_id: str, folder: Path) -> dict[str, Any]:
+def package_of(package_id: str) -> Package:
+    return next(package for package in MATRIX.packages if package.id == package_id)
+
+
+def looked(part_id: str, package_id: str, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
     (part,) = [part for part in inspection.PARTS if part.id == part_id]
-    result = part.inspect(inspection.folder_target(variant_of(variant_id), folder), lambda *_: None)
+    result = part.inspect(inspection.folder_target(package_of(package_id), folder), lambda *_: None)
     return dict(msgspec.to_builtins(result))
 
 

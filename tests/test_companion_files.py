@@ -1,0 +1,211 @@
+"""The files of companions: device code, instructions, version and closure."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from built_files import AVX2, compile_library, device_library, looked, needs_cuda, package_of, texts
+from conftest import Project
+
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.inspect import closure, inspection
+from build_pytorch.inspect.part import PRODUCTS, PartRun, Target
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.artefacts import Artefact
+
+VISION = "_ZN6vision3ops12_GLOBAL__N_115nms_kernel_implEv"
+AUDIO = "_ZN10torchaudio4cudaEv"
+LIBRARIES = {"torchvision": "_C.so", "torchaudio": "libtorchaudio.so"}
+TITLES = {"torchvision": "TorchVision", "torchaudio": "TorchAudio"}
+
+NMS = """
+#include <cstdint>
+namespace vision { namespace ops {
+__global__ void nms_kernel(float* boxes) { *boxes = 1; }
+void nms(float* boxes) { nms_kernel<<<1, 1>>>(boxes); }
+} }
+"""
+
+
+SCALE = """
+void scale(float* x, const float* y, long n) {
+  for (long i = 0; i < n; i++) x[i] = x[i] * 2 + y[i];
+}
+"""
+
+
+def test_every_companion_of_the_matrix_can_be_inspected(fleet: Matrix) -> None:
+    names = {package.name for package in fleet.companions}
+    assert names == PRODUCTS.keys() - {"torch"}
+
+
+# --- device code ---
+
+
+@needs_cuda
+def test_code_of_nvcc_for_the_architecture_passes(tmp_path: Path) -> None:
+    (tmp_path / "nms.cu").write_text(NMS)
+    library, code = tmp_path / "lib/_C.so", "-gencode=arch=compute_120,code=sm_120"
+    library.parent.mkdir()
+    argv = ["nvcc", "-shared", "-Xcompiler", "-fPIC", code, str(tmp_path / "nms.cu")]
+    subprocess.run([*argv, "-o", str(library)], check=True)
+    part = looked("device-code", "sm120-avx2+torchvision", library.parent)
+    assert part["state"] == "passed", part
+    assert part["title"].startswith("TorchVision's device code")
+    assert part["figures"]["_C.so"]["owners"].keys() == {"TorchVision"}
+    wrong = looked("device-code", "sm90-avx2+torchvision", library.parent)
+    assert texts(wrong).startswith("device code for sm_120")
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(
+    ("objects", "found"),
+    [
+        ([("90",)], "device code for sm_90 (1)"),
+        ([("120", "90")], "device code of TITLE for sm_90 (1)"),
+        ([("120",), ("89",)], "1 object of TITLE without code for sm_120"),
+        # PyTorch adds it for files of its own, which no companion has.
+        ([("120", "120f", "121a")], "device code of TITLE for sm_121a (1)"),
+    ],
+)
+def test_code_for_another_architecture_is_found_and_named_after_the_companion(
+    tmp_path: Path, name: str, objects: list[tuple[str, ...]], found: str
+) -> None:
+    kernel = VISION if name == "torchvision" else AUDIO
+    device_library(tmp_path, *((kernel, *codes) for codes in objects), name=LIBRARIES[name])
+    part = looked("device-code", f"sm120-avx2+{name}", tmp_path)
+    assert part["state"] == "failed"
+    assert found.replace("TITLE", TITLES[name]) in texts(part)
+    assert "PyTorch" not in str(part)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_exact_architecture_passes_whatever_the_symbols(tmp_path: Path, name: str) -> None:
+    device_library(tmp_path, ("_Z1kv", "120"), ("_Z5thrustv", "120"), name=LIBRARIES[name])
+    assert looked("device-code", f"sm120-avx2+{name}", tmp_path)["state"] == "passed"
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_without_device_code_is_reported_once(tmp_path: Path, name: str) -> None:
+    compile_library(tmp_path, AVX2, name=LIBRARIES[name])
+    part = looked("device-code", f"sm120-avx2+{name}", tmp_path)
+    says = f"no device code in any library: this {TITLES[name]} is CPU-only"
+    assert [(f["path"], f["found"]) for f in part["findings"]] == [(LIBRARIES[name], says)]
+
+
+@needs_cuda
+def test_a_cpu_companion_has_no_device_code(tmp_path: Path) -> None:
+    device_library(tmp_path, (VISION, "120"), name="_C.so")
+    part = looked("device-code", "cpu-avx2+torchvision", tmp_path)
+    assert part["findings"][0]["expected"] == "none in a CPU-only TorchVision"
+
+
+def test_the_name_with_the_stable_abi_is_known(tmp_path: Path) -> None:
+    compile_library(tmp_path, AVX2, name="libtorchaudio.abi3.so")
+    part = looked("device-code", "cpu-avx2+torchaudio", tmp_path)
+    assert (part["state"], list(part["passed"])) == ("passed", ["libtorchaudio.abi3.so"])
+
+
+# --- instructions ---
+
+
+def test_instructions_above_the_isa_are_found(tmp_path: Path, fleet: Matrix) -> None:
+    compile_library(tmp_path, fleet.cpus["avx512"].flags, name="_C.so")
+    assert looked("instructions", "cpu-avx512+torchvision", tmp_path)["state"] == "passed"
+    part = looked("instructions", "cpu-avx2+torchvision", tmp_path)
+    assert part["state"] == "failed"
+    assert "functions of common code with instructions above it" in texts(part)
+
+
+def test_flags_that_did_not_reach_the_compiler_are_found(tmp_path: Path) -> None:
+    compile_library(tmp_path, [], name="_C.so")
+    part = looked("instructions", "cpu-avx2+torchvision", tmp_path)
+    assert part["state"] == "failed"
+    assert "of TorchVision's common code" in texts(part)
+
+
+@needs_cuda
+@pytest.mark.parametrize(("flags", "state"), [(AVX2, "passed"), ([], "failed")])
+def test_flags_that_did_not_reach_a_library_with_device_code_are_found(
+    tmp_path: Path, flags: list[str], state: str
+) -> None:
+    (tmp_path / "nms.cu").write_text(NMS + SCALE)
+    library = tmp_path / "lib/_C.so"
+    library.parent.mkdir()
+    argv = ["nvcc", "-O3", "-shared", "-Xcompiler", ",".join(["-fPIC", *flags]), "-arch=sm_120"]
+    subprocess.run([*argv, str(tmp_path / "nms.cu"), "-o", str(library)], check=True)
+    part = looked("instructions", "sm120-avx2+torchvision", library.parent)
+    assert part["state"] == state, part
+
+
+# --- version and files ---
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [("0.25.0", "passed"), ("0.25.0a0+cu130", "passed"), ("0.24.1", "failed"), ("", "skipped")],
+)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_version_is_the_one_of_the_matrix(
+    tmp_path: Path, name: str, version: str, state: str
+) -> None:
+    folder = tmp_path / "torchvision" if name == "torchvision" else tmp_path / "torchaudio/lib"
+    compile_library(folder, AVX2, name=LIBRARIES[name])
+    version = version.replace("0.25.0", package_of(f"cpu-avx2+{name}").version)
+    text = f"__version__ = '{version}'\ngit_version = 'x'\n" if version else ""
+    (tmp_path / name / "version.py").write_text(text)
+    part = looked("config", f"cpu-avx2+{name}", folder)
+    assert (part["state"], part["title"]) == (state, "the version agrees with the matrix")
+
+
+def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
+    compile_library(tmp_path, AVX2)
+    with pytest.raises(BuildPytorchError, match=r"no _C\.so in it; give the folder of TorchVision"):
+        inspection.folder_target(package_of("cpu-avx2+torchvision"), tmp_path)
+
+
+def test_all_parts_pass_for_the_files_of_a_companion(project: Project, tmp_path: Path) -> None:
+    compile_library(tmp_path, AVX2, name="_C.so")
+    (tmp_path / "version.py").write_text("__version__ = '0.25.0'\n")
+    argv = ("cpu-avx2+torchvision", "--path", str(tmp_path))
+    done = project.run("invoke", "inspect", *argv)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cpu-avx2+torchvision  passed" in done.stdout
+    assert "TorchVision's libraries are complete ELF files" in done.stdout
+
+
+# --- closure ---
+
+HASH = "0" * 32
+RIGHT = "python3.13-pytorch210-python313-cuda13_0-sm120-avx2-2.10.0"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ([RIGHT, f"{RIGHT}-lib", f"{RIGHT}-dev"], ""),
+        ([], "PyTorch in it: none"),
+        (["python3.13-torch-2.9.1"], "PyTorch in it: python3.13-torch-2.9.1"),
+        (["python3.13-pytorch210-for-torchvision-sm120-avx2-2.10.0"], "pytorch210-for-torchvision"),
+        ([RIGHT, "python3.13-torch-2.9.1-lib"], "several PyTorch: "),
+        ([RIGHT, "python3.13-pytorch-lightning-2.5", "python3.13-torchmetrics-1.9.0"], ""),
+    ],
+)
+def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
+    names: list[str], found: str
+) -> None:
+    variant = package_of("sm120-avx2+torchvision").variant
+    findings = list(closure._torch(variant, [f"/nix/store/{HASH}-{n}" for n in names]))  # noqa: SLF001
+    assert [finding.severity for finding in findings] == (["error"] if found else [])
+    assert not found or found in findings[0].found
+
+
+def test_the_target_of_a_companion_names_its_variant(tmp_path: Path) -> None:
+    package = package_of("sm120-avx2+torchaudio")
+    artefact = Artefact(link=tmp_path / "result", output=tmp_path)
+    target = Target(package=package, folder=tmp_path, artefact=artefact)
+    assert PartRun(target, lambda *_: None).target.variant.id == "sm120-avx2"
