@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import tomlkit
 
-from build_pytorch.base import digest
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package
+from build_pytorch.results import evidence
 from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Started, Tested
 
 LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ class SampleFleet:
         self.count = 0
         self.commons: dict[str, Any] = {}
 
-    def started(self, variant: Variant, at: datetime, *, pid: int = 999999999) -> Started:
+    def started(self, variant: Package, at: datetime, *, pid: int = 999999999) -> Started:
         self.count += 1
         attempt = f"20261120T120000.000-{pid}-{self.count}"
         log = f".build-pytorch/logs/{variant.package}/{attempt}.log"
@@ -54,7 +54,7 @@ class SampleFleet:
         Ledger(self.root).append(event)
         return event
 
-    def built(self, variant: Variant, store: Path, *, seconds: float = 7200.0) -> str:
+    def built(self, variant: Package, store: Path, *, seconds: float = 7200.0) -> str:
         """A build that succeeded, with its result in the store and the link to it."""
         output = store / f"{'a' * 32}-python3.13-{variant.package}-2.10.0"
         output.mkdir(parents=True)
@@ -65,7 +65,7 @@ class SampleFleet:
         self.ended(start, "built", seconds, **fields)
         return str(output)
 
-    def failed(self, variant: Variant, log: str, *, cause: str = "", message: str = "") -> Ended:
+    def failed(self, variant: Package, log: str, *, cause: str = "", message: str = "") -> Ended:
         start = self.started(variant, LAST)
         self.log(start, log)
         return self.ended(start, "failed", 600.0, cause=cause, message=message)
@@ -75,19 +75,19 @@ class SampleFleet:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def tested(self, variant: Variant, output: str, **fields: Any) -> None:
+    def tested(self, variant: Package, output: str, **fields: Any) -> None:
         common = self.common(variant, LAST + timedelta(hours=3))
         Ledger(self.root).append(Tested(**common, output=output, **fields))
 
     def append(self, event: AnyEvent) -> None:
         Ledger(self.root).append(event)
 
-    def common(self, variant: Variant, at: datetime) -> dict[str, Any]:
+    def common(self, variant: Package, at: datetime) -> dict[str, Any]:
         return {
             "at": at.isoformat(timespec="milliseconds"),
             "release": variant.release_name,
             "variant": variant.short_id,
-            "digest": digest.of_bytes((self.root / variant.path).read_bytes()),
+            "digest": evidence.recipe_digest(self.root, variant),
         }
 
 

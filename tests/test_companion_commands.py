@@ -1,0 +1,327 @@
+"""Companions in publish, recommend, show and board."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Project, error_line
+from sample_fleet import LAST, SampleFleet
+from test_board import written
+from test_publish import Hub, built, hub  # noqa: F401 - fixtures
+from world import programs
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.publish.publication import Publication, decide
+from build_pytorch.results import evidence, ledger
+
+needs_world = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+ID = "cpu-avx2+torchvision"
+TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvision", "torchaudio"))
+TORCH_PATH = "/nix/store/00000000000000000000000000000000-torch"
+
+
+def companion(fleet: Matrix, id_: str = ID) -> CompanionPackage:
+    return next(package for package in fleet.companions if package.id == id_)
+
+
+# --- evidence ---
+
+
+def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
+    project: Project, fleet: Matrix
+) -> None:
+    package = companion(fleet)
+    before = evidence.recipe_digest(project.root, package)
+    for path in (package.path, package.variant.path):
+        recipe = project.root / path
+        text = recipe.read_text()
+        recipe.write_text(f"{text}# changed\n")
+        assert evidence.recipe_digest(project.root, package) != before
+        recipe.write_text(text)
+    assert evidence.recipe_digest(project.root, package) == before
+    assert evidence.recipe_digest(project.root, package.variant) != before
+
+
+# --- publish: decisions ---
+
+
+def result_for(package: CompanionPackage) -> evidence.VariantResult:
+    """A built companion with evidence."""
+    event = ledger.Tested(
+        at=ledger.now(),
+        release=package.release_name,
+        variant=package.short_id,
+        digest="sha256:0",
+        by="inspect",
+        outcome="passed",
+        output="/nix/store/x",
+    )
+    return evidence.VariantResult(
+        package=package, digest="sha256:0", output="/nix/store/x", inspect=event
+    )
+
+
+def torch(action: Any, reason: str = "no smoke test passed yet") -> Publication:
+    return Publication(
+        variant="cpu-avx2", package=TORCH, action=action, reason=reason, output=TORCH_PATH
+    )
+
+
+@pytest.fixture
+def closure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the paths that `nix-store` prints for each query."""
+    path = tmp_path / "closure"
+    path.write_text(f"/nix/store/x\n{TORCH_PATH}\n")
+    program = tmp_path / "bin/nix-store"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec /bin/cat {path}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("action", "wanted"),
+    [
+        ("publish", "publish"),
+        ("published", "publish"),
+        ("already", "publish"),
+        ("refused", "refused"),
+        ("failed", "refused"),
+    ],
+)
+@pytest.mark.usefixtures("closure")
+def test_a_companion_is_published_after_its_pytorch_only(
+    fleet: Matrix, action: str, wanted: str
+) -> None:
+    package = companion(fleet)
+    row = decide(
+        result_for(package),
+        "acme",
+        without_evidence=False,
+        system=package.platform,
+        torch=torch(action),
+    )
+    assert (row.variant, row.package, row.action) == (ID, VISION, wanted)
+    if wanted == "refused":
+        assert row.reason == "its PyTorch cpu-avx2 comes first: no smoke test passed yet"
+
+
+def test_the_closure_of_a_published_companion_holds_its_pytorch(
+    fleet: Matrix, closure: Path
+) -> None:
+    closure.write_text("/nix/store/x\n/nix/store/another-torch\n")
+    package = companion(fleet)
+    row = decide(
+        result_for(package),
+        "",
+        without_evidence=True,
+        system=package.platform,
+        torch=torch("publish"),
+    )
+    why = f"its closure lacks {TORCH_PATH} of cpu-avx2; `invoke build {ID}`"
+    assert (row.action, row.reason) == ("refused", why)
+
+
+# --- publish: the command ---
+
+
+def lock_companions(hub: Hub) -> None:  # noqa: F811
+    (hub.world.root / "companions/.flox/env/manifest.lock").write_text("{}\n")
+    hub.world.project.commit()
+    hub.world.project.git("push", "-q")
+
+
+def add_companion(hub: Hub, *, holds_torch: bool = True) -> str:  # noqa: F811
+    """A result of the companion in the store, and its evidence."""
+    world = hub.world
+    fleet = matrix_reader.load(world.root / "matrix.toml")
+    package = companion(fleet)
+    output = str((world.root / f"result-{TORCH}").resolve())
+    held = f"${{builtins.storePath {output}}}" if holds_torch else "nothing"
+    expression = f"""derivation {{
+      name = "torchvision"; system = builtins.currentSystem; builder = "/bin/sh";
+      args = [ "-c" "echo {held} > $out" ];
+    }}"""
+    link = world.root / f"result-{VISION}"
+    argv = ["nix-build", "-E", expression, "-o", str(link)]
+    done = subprocess.run(
+        argv, env={**os.environ, **world.env}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    common: dict[str, Any] = {
+        "at": ledger.now(),
+        "release": package.release_name,
+        "variant": package.short_id,
+        "digest": evidence.recipe_digest(world.root, package),
+    }
+    made = str(link.resolve())
+    book = ledger.Ledger(world.root)
+    book.append(ledger.Ended(**common, attempt="1", outcome="built", seconds=1.0, outputs=(made,)))
+    book.append(ledger.Tested(**common, by="smoke", outcome="passed", output=made))
+    return made
+
+
+@needs_world
+def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
+    add_companion(hub)
+    hub.add_evidence("cpu-avx2")
+    code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
+    assert code == 2
+    lock = "companions/.flox/env/manifest.lock"
+    how = f"`flox activate -d companions` writes it; git add {lock}"
+    assert f"{lock} is not tracked by Git, and Flox requires it; {how}" in " ".join(said.split())
+    lock_companions(hub)
+    code, said = hub.publish(ID, "cpu-avx2", "--org", "acme")
+    assert code == 0, said
+    assert hub.calls == [
+        f"publish -o acme {TORCH}",
+        f"publish --dir companions -o acme {VISION}",
+    ]
+    assert hub.world.ledger()[-1]["variant"] == ID
+    assert "0 published, 2 already" in hub.publish(ID, "cpu-avx2", "--org", "acme")[1]
+
+
+@needs_world
+def test_a_companion_alone_needs_its_pytorch_published_before(hub: Hub) -> None:  # noqa: F811
+    add_companion(hub)
+    hub.add_evidence("cpu-avx2")
+    lock_companions(hub)
+    code, said = hub.publish(ID)
+    assert code == 1
+    assert f"not published yet; `invoke publish cpu-avx2 {ID}`" in " ".join(said.split())
+    assert hub.calls == []
+    assert hub.publish("cpu-avx2")[0] == 0
+    assert hub.publish(ID)[0] == 0
+    assert hub.calls[-1] == f"publish --dir companions {VISION}"
+
+
+@needs_world
+def test_a_companion_is_not_published_where_its_pytorch_failed(hub: Hub) -> None:  # noqa: F811
+    add_companion(hub)
+    hub.add_evidence("cpu-avx2")
+    lock_companions(hub)
+    (hub.folder / f"broken-{TORCH}").touch()
+    code, said = hub.publish("cpu-avx2", ID)
+    assert code == 1
+    assert "0 published, 2 not" in said
+    assert hub.calls == [f"publish {TORCH}"]
+
+
+@needs_world
+def test_a_companion_of_another_pytorch_is_refused(hub: Hub) -> None:  # noqa: F811
+    add_companion(hub, holds_torch=False)
+    hub.add_evidence("cpu-avx2")
+    lock_companions(hub)
+    code, said = hub.publish("cpu-avx2", ID, "--json")
+    assert code == 1
+    row = json.loads(said[: said.rindex("}") + 1])["variants"][1]
+    assert row["action"] == "refused"
+    assert row["reason"].startswith("its closure lacks ")
+
+
+# --- recommend ---
+
+
+def test_the_matching_set_is_installed_together(project: Project) -> None:
+    argv = ("--gpu", "9.0", "--cpu", "avx2", "--driver", "580.95.05")
+    done = project.invoke("recommend", *argv, "--json")
+    best = json.loads(done.stdout)["answers"][0]["best"]
+    names = [
+        f"ORG/{n}-python313-cuda13_0-sm90-avx2" for n in ("pytorch", "torchvision", "torchaudio")
+    ]
+    assert best["commands"]["install"] == [f"flox install {names[0]}"]
+    assert best["commands"]["set"] == [f"flox install {' '.join(names)}"]
+    assert [(each["name"], each["version"]) for each in best["companions"]] == [
+        ("torchvision", "0.25.0"),
+        ("torchaudio", "2.10.0"),
+    ]
+    said = " ".join(project.invoke("recommend", *argv).stdout.split())
+    assert f"set flox install {' '.join(names)}" in said
+
+
+# --- show ---
+
+
+def test_a_companion_is_shown_by_its_id(project: Project) -> None:
+    done = project.invoke("show", ID, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["variant"], document["package"]) == (ID, VISION)
+    assert document["companion"]["version"] == "0.25.0"
+    assert document["companion"]["variant"] == "cpu-avx2"
+    path = f"companions/.flox/pkgs/{VISION}.nix"
+    assert (document["recipe"]["path"], document["recipe"]["action"]) == (path, "unchanged")
+    assert document["commands"] == {
+        "build": [f"invoke build {ID}"],
+        "test": [f"invoke smoke {ID}", f"invoke inspect {ID}"],
+        "publish": [f"invoke publish cpu-avx2 {ID}"],
+        "install": [f"flox install ORG/{TORCH} ORG/{VISION}"],
+    }
+    said = " ".join(project.invoke("show", VISION).stdout.split())
+    assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
+
+
+def test_a_variant_names_its_companions(project: Project) -> None:
+    document = json.loads(project.invoke("show", "cpu-avx2", "--json").stdout)
+    assert document["companion"] is None
+    assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
+    assert document["commands"]["set"] == [f"flox install ORG/{TORCH} ORG/{VISION} ORG/{AUDIO}"]
+
+
+def test_an_unknown_companion_is_one_line(project: Project) -> None:
+    line = error_line(project.invoke("show", "cpu-avx2+torchvison"))
+    assert "cpu-avx2+torchvision" in line
+
+
+# --- board ---
+
+
+def test_a_companion_with_events_has_a_row(project: Project, tmp_path: Path) -> None:
+    assert ID not in written(project)["by_id"]
+    fleet, sample = matrix_reader.load(project.root / "matrix.toml"), SampleFleet(project.root)
+    package, store = companion(fleet), tmp_path / "store"
+    output = sample.built(package, store, seconds=300.0)
+    sample.tested(package, output, by="inspect", outcome="passed")
+    document = written(project, store=store)
+    row = document["by_id"][ID]
+    assert (row["package"], row["state"]) == (VISION, "tested")
+    assert row["title"].startswith("torchvision, No GPU")
+    assert row["build"]["seconds"] == 300.0
+    assert document["by_id"]["cpu-avx2"]["state"] == "not built"
+    assert ID in document["page"]
+    event = ledger.Published(**sample.common(package, LAST), output=output, organization="acme")
+    sample.append(event)
+    assert written(project, ID, store=store)["by_id"][ID]["state"] == "published"
+
+
+def test_companions_that_are_named_have_rows(project: Project) -> None:
+    rows = written(project, "cpu-avx2", "cpu-*+torchaudio")["by_id"]
+    assert rows.keys() == {"cpu-avx2"} | {
+        f"cpu-{isa}+torchaudio" for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")
+    }
+
+
+def test_the_failure_of_a_companion_names_its_own_command(project: Project) -> None:
+    fleet, sample = matrix_reader.load(project.root / "matrix.toml"), SampleFleet(project.root)
+    sample.failed(companion(fleet), "error: builder failed\n")
+    row = written(project)["by_id"][ID]
+    assert row["state"] == "failed"
+    assert f"`invoke build {ID}`" in row["failure"]["fix"]
+
+
+@needs_world
+@pytest.mark.parametrize("command", ["publish", "smoke", "inspect"])
+def test_a_companion_that_is_not_built_is_said_to_be(project: Project, command: str) -> None:
+    env = {"PATH": "/usr/bin:/bin"} if command == "publish" else None
+    argv = ["--dry-run"] if command == "publish" else []
+    done = project.run("invoke", command, ID, *argv, env=env)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"invoke build {ID}" in said
+    assert "Traceback" not in said
