@@ -34,7 +34,7 @@ def run(options: InspectOptions) -> int:
     chosen = select_packages(fleet, options.variants, options.release)
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
-        raise errors.BuildPytorchError(f"--path holds the files of one package, not of {names}")
+        raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")
     screen = Screen(sys.stderr if options.json else sys.stdout)
     results = []
     for package in chosen:
