@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,8 +16,11 @@ from world import World
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import companion_versions, matrix_reader
+from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.matrix.selection import select, select_packages
+from build_pytorch.sources import release_bump, source_list
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 
@@ -295,3 +299,62 @@ def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
     assert error_line(done) == (
         'no selected variant has a companion "torchtext"; there are torchvision, torchaudio'
     )
+
+
+# --- sources ---
+
+
+def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> None:
+    (vision,) = source_list.sources(fleet, ("torchvision",))
+    assert vision.url.endswith("/pytorch/vision")
+    assert vision.trail == ("release", "cuda13_0", "companion", "torchvision", "hash")
+    assert vision.recorded == vision.taken_for == "v0.25.0"
+    whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs
+    assert [s.release for s in source_list.sources(whole, ("torchaudio",))] == ["cuda13_0"]
+
+
+def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
+    fleet: Matrix,
+) -> None:
+    target = release_bump.target_of(torch="2.11.0")
+    moved = dict(release_bump.values(fleet, "cuda13_0", target))
+    at = ("release", "cuda13_0", "companion")
+    assert moved[*at, "torchvision", "version"] == "0.26.0"
+    assert moved[*at, "torchvision", "rev"] == "v0.26.0"
+    assert moved[*at, "torchaudio", "version"] == "2.11.0"
+
+
+def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(fleet: Matrix) -> None:
+    target = release_bump.target_of(torch="2.12.0")
+    with pytest.raises(BuildPytorchError, match="no version of torchaudio is known for PyTorch 2"):
+        dict(release_bump.values(fleet, "cuda13_0", target))
+
+
+def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:
+    draft = Draft(matrix_reader.parse(WHOLE))
+    draft.add_release("next", "cuda13_0", ReleaseWish(torch="2.11.0"))
+    release = matrix_reader.parse(draft.text).releases["next"]
+    found = {name: each.version for name, each in release.companion.packages.items()}
+    assert found == {"torchvision": "0.26.0", "torchaudio": "2.11.0"}
+    assert not release.companion.packages["torchvision"].hash
+
+
+# --- other commands ---
+
+
+def test_status_has_rows_of_companions_where_a_pattern_names_them(project: Project) -> None:
+    done = project.invoke("status", "cpu-avx2+torchvision")
+    assert "cpu-avx2+torchvision  current" in done.stdout
+    assert "1 companion: 1 current" in done.stdout
+    document = json.loads(project.invoke("status", "cpu-avx2", "--json").stdout)
+    assert [row["variant"] for row in document["variants"]] == ["cpu-avx2"]
+    assert [row["variant"] for row in document["companions"]] == [
+        "cpu-avx2+torchvision",
+        "cpu-avx2+torchaudio",
+    ]
+
+
+def test_a_ci_job_names_the_companions_of_its_variants(project: Project) -> None:
+    document = json.loads(project.invoke("ci-matrix", "cpu-avx2").stdout)
+    (job,) = document["include"]
+    assert job["companions"] == "torchvision,torchaudio"

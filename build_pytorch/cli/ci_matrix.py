@@ -12,7 +12,7 @@ from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import CiMatrixOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.selection import select
 from build_pytorch.nix import derivations
 from build_pytorch.nix.store import in_cache
@@ -42,7 +42,7 @@ def run(options: CiMatrixOptions) -> int:
     selected = select(fleet, options.variants, options.release)
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     if options.store:
-        wanted = _missing(options.root, wanted, options.store)
+        wanted = _missing(options.root, fleet, wanted, options.store)
     jobs = list(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
@@ -51,14 +51,18 @@ def run(options: CiMatrixOptions) -> int:
     return EXIT_OK
 
 
-def _missing(root: Path, variants: Sequence[Variant], store: str) -> list[Variant]:
-    """Return the variants that a cache does not have."""
-    evaluated = derivations.evaluate(root, variants)
+def _missing(root: Path, fleet: Matrix, variants: Sequence[Variant], store: str) -> list[Variant]:
+    """Return the variants that a cache does not have, or of which it lacks a companion."""
+    paths = {variant.path for variant in variants}
+    companions = [each for each in fleet.companions if each.variant.path in paths]
+    packages: list[Package] = [*variants, *companions]
+    evaluated = derivations.evaluate(root, packages)
     for package, why in evaluated.failures.items():
         raise BuildPytorchError(f"{package}: {why}")
     outputs = {package: d.output for package, d in evaluated.derivations.items()}
     there = in_cache(list(outputs.values()), store)
-    return [v for v in variants if outputs[v.package] not in there]
+    missing = {p.variant.path for p in packages if outputs[p.package] not in there}
+    return [variant for variant in variants if variant.path in missing]
 
 
 def _jobs(
@@ -79,4 +83,5 @@ def _jobs(
                 "platform": platform,
                 "runner": labels[platform],
                 "variants": " ".join(v.package for v in shard),
+                "companions": ",".join(shard[0].release.companion.packages),
             }

@@ -80,7 +80,9 @@ class PrefetchOptions(CommandOptions, frozen=True):
 
     own_matrix: ClassVar[bool] = True
     only: Annotated[
-        _Words, "SOURCE", "only this source (torch, cuda-packages, nixpkgs, patch); may be repeated"
+        _Words,
+        "SOURCE",
+        "only this source (torch, torchvision, nixpkgs, patch, ...); may be repeated",
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     release: Annotated[str, "NAME", "only the sources of this release"] = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,9 @@ from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.matrix.seeds import seeds_of
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
@@ -45,28 +46,52 @@ _COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
 
 
 def run(options: StatusOptions) -> int:
-    """Print the state of variants and the totals. Raises BuildPytorchError for a wrong pattern."""
+    """Print the state of variants and the totals. Raises BuildPytorchError for a wrong pattern.
+
+    Companions have rows where the patterns name them; of the others only the totals are printed.
+    """
     fleet = matrix_reader.load()
-    variants = select(fleet, options.variants, options.release)
+    selected = select_packages(fleet, options.variants, options.release)
+    own = {package.variant.path: package.variant for package in selected}
+    variants = list(own.values())
+    named = [package for package in selected if isinstance(package, CompanionPackage)]
+    companions = [each for each in fleet.companions if each.variant.path in own]
     verified = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
     errors = Counter(finding.path for finding in verified.findings if finding.severity == "error")
     texts, tree = rendering.texts(fleet), Tree(options.root)
-    known = evidence.look(options.root, variants)
-    rows = []
-    for it in variants:
+    packages: list[Package] = [*variants, *companions]
+    known = evidence.look(options.root, packages)
+    found = {}
+    for it in packages:
         recipe = RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited")
-        rows.append(_row(known[it.package], recipe, errors[it.path]))
-    totals = {
-        total: sum(row[name] == done for row in rows) for name, (done, total) in _COLUMNS.items()
-    }
+        found[it.path] = _row(known[it.package], recipe, errors[it.path])
+    rows = [found[it.path] for it in variants]
+    others = [found[it.path] for it in companions]
+    totals = _totals(rows)
     seeds = {} if options.variants else _seeds(options.root, fleet)
     if options.json:
-        print_json({"variants": rows, "totals": totals, "seeds": seeds}, sys.stdout)
+        document = {"variants": rows, "totals": totals, "companions": others, "seeds": seeds}
+        print_json(document, sys.stdout)
     else:
         screen = Screen(sys.stdout)
-        _print_table(screen, rows, totals)
+        _print_table(screen, [found[package.path] for package in selected])
+        _print_totals(screen, "variant", rows)
+        if others:
+            _print_totals(screen, "companion", [found[it.path] for it in named] or others)
         _print_shared(screen, rows, seeds)
     return EXIT_OK
+
+
+def _totals(rows: Sequence[dict[str, str]]) -> dict[str, int]:
+    """Return the number of rows that are done, for each column."""
+    return {
+        total: sum(row[name] == done for row in rows) for name, (done, total) in _COLUMNS.items()
+    }
+
+
+def _print_totals(screen: Screen, what: str, rows: Sequence[dict[str, str]]) -> None:
+    counts = ", ".join(f"{number} {name}" for name, number in _totals(rows).items())
+    screen.fold("", f"{counted(len(rows), what)}: {counts}", indent=2)
 
 
 def _seeds(root: Path, matrix: Matrix) -> dict[str, str]:
@@ -93,11 +118,11 @@ def _print_shared(screen: Screen, rows: list[dict[str, str]], seeds: dict[str, s
 
 
 def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
-    """Return the state of one variant; `errors` is the number of errors in its recipe.
+    """Return the state of one package; `errors` is the number of errors in its recipe.
 
     `built` is stale for the result of another recipe, unknown for one without a known recipe.
     """
-    variant, last = result.variant, result.last
+    package, last = result.package, result.last
     verified = counted(errors, "error") if errors else "yes"
     states = {"yes": result.output, "stale": result.stale, "unknown": result.unknown}
     built = next((state for state, path in states.items() if path), "no")
@@ -107,10 +132,10 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
     if result.published:
         published = "no evidence" if result.published.without_evidence else "yes"
     return {
-        "variant": variant.id,
-        "package": variant.package,
-        "status": variant.status,
-        "reason": variant.impossible or "",
+        "variant": package.id,
+        "package": package.package,
+        "status": package.status,
+        "reason": package.impossible or "",
         "recipe": recipe,
         "verified": "-" if recipe == "missing" else verified,
         "built": built,
@@ -119,11 +144,11 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
         "inspect": result.inspect.outcome if result.inspect else "-",
         "published": published,
         "output": result.output,
-        "log": f"{variant.package}/{last.attempt}.log" if last else "",
+        "log": f"{package.package}/{last.attempt}.log" if last else "",
     }
 
 
-def _print_table(screen: Screen, rows: list[dict[str, str]], totals: dict[str, int]) -> None:
+def _print_table(screen: Screen, rows: list[dict[str, str]]) -> None:
     names = ["variant", *_COLUMNS]
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
     gap = "  " if sum(widths.values()) + 2 * len(names) + len(" [1]") <= WIDTH else " "
@@ -140,5 +165,3 @@ def _print_table(screen: Screen, rows: list[dict[str, str]], totals: dict[str, i
         screen.line(f"{gap.join(cells)}{note}".rstrip())
     for number, reason in enumerate(reasons, 1):
         screen.fold(f"[{number}] impossible-host: ", reason)
-    counts = ", ".join(f"{number} {name}" for name, number in totals.items())
-    screen.fold("", f"{counted(len(rows), 'variant')}: {counts}", indent=2)

@@ -202,6 +202,10 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
         "rules": list(_applied_rules(variants)),
         "title": f"PyTorch {release.torch.version} {cuda}, Python {release.python.version}",
         "folder": release.folder,
+        "companions": [
+            f"{name} {companion.version}" for name, companion in release.companion.packages.items()
+        ],
+        "companion_folder": ", ".join(dict.fromkeys(release.companion_folders.values())),
         "total": counted(len(variants), "variant"),
         "impossible": impossible,
         "buildable": len(variants) - impossible,

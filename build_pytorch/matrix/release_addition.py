@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -12,8 +12,15 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, minor_version, numbers, underscored
 from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Group, Matrix, Pin
+from build_pytorch.matrix.model import Group, Matrix, Pin, Release
+
+_REPOSITORIES: Final = {
+    "torchvision": {"owner": "pytorch", "repo": "vision"},
+    "torchaudio": {"owner": "pytorch", "repo": "audio"},
+    "triton": {"owner": "triton-lang", "repo": "triton"},
+}
 
 
 class ReleaseWish(Struct, frozen=True, kw_only=True):
@@ -59,6 +66,8 @@ class ReleaseAddition:
         source = self._torch(torch, is_of_pin=is_of_pin)
         if any(source[key] != getattr(base.torch, key) for key in source):
             values["torch"] = source
+        if companions := self._companions(base, torch, is_of_pin=is_of_pin):
+            values["companion"] = companions
         values["nixpkgs"] = {"pin": pin, "retired": []}
         if old.cuda:
             table = self._cuda(cuda, pin)
@@ -72,6 +81,28 @@ class ReleaseAddition:
         if old.manual:
             values["manual"] = []
         return values
+
+    def _companions(self, base: Release, torch: str, *, is_of_pin: bool) -> dict[str, Any]:
+        """Return the tables of companions that a PyTorch changes. Raises BuildPytorchError."""
+        changed: dict[str, Any] = {}
+        for place, source in base.sources.items():
+            name = place[-1]
+            if source is base.torch or torch == base.torch.version:
+                continue
+            version = version_for(torch, name)
+            if version is None:
+                what = f"no version of {name} is known for PyTorch {torch}"
+                raise BuildPytorchError(
+                    f"{what}; add it to build_pytorch/matrix/companion_versions.toml"
+                )
+            changed[name] = {"version": version}
+            if is_of_pin:
+                empty = dict.fromkeys(("owner", "repo", "rev", "hash", "hash_of"), "")
+                changed[name] |= {"source": "nixpkgs", "patches": "keep", **empty}
+                continue
+            changed[name] |= {"source": "github", "rev": f"v{version}", "hash": "", "hash_of": ""}
+            changed[name] |= _REPOSITORIES[name] if source.is_of_pin else {}
+        return changed
 
     def _own_values(self) -> dict[str, Any]:
         """Return what the other release has of its own beside the release that it is like."""

@@ -19,6 +19,7 @@ from urllib3.util.retry import Retry
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.model import Matrix
 
 API: Final = "https://api.github.com"
@@ -151,7 +152,10 @@ class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[UpstreamVersion]:
-    """Compare releases with GitHub. Raises ToolError if GitHub does not answer."""
+    """Compare releases with GitHub. Raises ToolError if GitHub does not answer.
+
+    The newest version of a companion is the one that belongs to the newest PyTorch, if it is known.
+    """
     github = GitHub()
     for name in names:
         release = matrix.releases[name]
@@ -162,6 +166,15 @@ def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[Upstream
         yield UpstreamVersion(
             release=name, name="torch", ours=ours, newest=newest or "?", newer=is_newer
         )
+        for place, source in release.sources.items():
+            if source is not release.torch and (wanted := version_for(newest or "", place[-1])):
+                yield UpstreamVersion(
+                    release=name,
+                    name=place[-1],
+                    ours=source.version,
+                    newest=wanted,
+                    newer=Version(wanted) > Version(source.version),
+                )
         ours = matrix.pins[release.nixpkgs.pin].rev
         rev, date = github.head(*NIXPKGS, BRANCH)
         yield UpstreamVersion(

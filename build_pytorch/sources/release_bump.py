@@ -20,6 +20,7 @@ from build_pytorch.base.versions import digits, minor_version, underscored
 from build_pytorch.generate import docs, rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_errors
+from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix, Release, Trail
 from build_pytorch.matrix.selection import require_release
@@ -120,6 +121,7 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
             raise BuildPytorchError(f"{what}; {fix}")
         yield (*at, "torch", "version"), target.torch
         yield (*at, "torch", "rev"), f"v{target.torch}"
+        yield from _companion_values(name, release, target.torch)
     if target.nixpkgs:
         yield from _pin_values(matrix, name, target.nixpkgs)
     if target.cuda:
@@ -135,6 +137,23 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
     notes = _notes(release, target)
     if notes and notes != release.notes:
         yield (*at, "notes"), notes
+
+
+def _companion_values(name: str, release: Release, torch: str) -> Iterator[tuple[Trail, Value]]:
+    """Yield the versions of the companions that belong to a PyTorch.
+
+    Raises BuildPytorchError for one whose version nobody has recorded.
+    """
+    for place, source in release.sources.items():
+        if source is release.torch or source.is_of_pin:
+            continue
+        version, table = version_for(torch, place[-1]), f"release.{name}.{'.'.join(place)}"
+        if version is None:
+            what = f"--torch: no version of {place[-1]} is known for PyTorch {torch}"
+            fix = "add it to build_pytorch/matrix/companion_versions.toml, or remove"
+            raise BuildPytorchError(f"{what}; {fix} {table}")
+        yield ("release", name, *place, "version"), version
+        yield ("release", name, *place, "rev"), f"v{version}"
 
 
 def _notes(release: Release, target: BumpTarget) -> str | None:
@@ -286,9 +305,9 @@ def plan(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
     tree = Tree(root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
-    changes += [plan_recipe(new, tree, v, texts[v.path]) for v in new.variants]
-    kept = {variant.path for variant in new.variants}
-    for path in dict.fromkeys(variant.path for variant in old.variants):
+    changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
+    kept = {package.path for package in new.packages}
+    for path in dict.fromkeys(package.path for package in old.packages):
         if path not in kept and (data := tree.read(path)) is not None:
             is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
             action = Action.DELETE if is_ours else Action.REFUSED
@@ -330,6 +349,9 @@ def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
         yield "check whether the new PyTorch still needs each fix of the build notes"
         yield "update the prose of the build notes, which names the old version"
         yield f"check whether the nixpkgs pin has PyTorch {target.torch} itself"
+        for companion, source in release.companion.packages.items():
+            if source.patches == "keep" and not source.is_of_pin:
+                yield f"check whether the patches of nixpkgs apply to {companion} {source.version}"
     if target.nixpkgs:
         pin = f"pin.{release.nixpkgs.pin}"
         yield f"check torch, python, cuda and has of {pin}: they describe the earlier revision"

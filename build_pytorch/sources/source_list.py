@@ -22,6 +22,9 @@ GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
 
 KINDS: Final = {
     "torch": ("hash", "rev"),
+    "torchvision": ("hash", "rev"),
+    "torchaudio": ("hash", "rev"),
+    "triton": ("hash", "rev"),
     CUDA_PACKAGES_SOURCE: ("hash", "rev"),
     "nixpkgs": ("sha256", "rev"),
     "patch": ("hash", "url"),
@@ -105,8 +108,9 @@ def _tables(matrix: Matrix, name: str) -> set[Trail]:
     ancestor: str | None = name
     while ancestor:
         its = matrix.releases[ancestor]
-        if its.torch == release.torch:
-            tables.add(("release", ancestor, "torch"))
+        for place, source in release.sources.items():
+            if its.sources.get(place) == source:
+                tables.add(("release", ancestor, *place))
         if its.cuda and release.cuda and its.cuda.packages_from == release.cuda.packages_from:
             tables.add(("release", ancestor, "cuda", "packages_from"))
         ancestor = its.like
@@ -114,13 +118,14 @@ def _tables(matrix: Matrix, name: str) -> set[Trail]:
 
 
 def _sources(matrix: Matrix) -> Iterator[Source]:
-    """Yield the torch and the pin of each release, each once, then the patches."""
+    """Yield the torch, the companions and the pin of each release, each once, then the patches."""
     first: dict[str, str] = {}
     for name, release in matrix.releases.items():
         pin = matrix.pins[key := release.nixpkgs.pin]
-        base = matrix.releases[release.like].torch if release.like else None
-        if not release.torch.is_of_pin and release.torch != base:  # not an inherited one
-            yield _source("torch", name, release.torch, pin, ("release", name, "torch"))
+        base = matrix.releases[release.like].sources if release.like else {}
+        for place, source in release.sources.items():
+            if not source.is_of_pin and source != base.get(place):  # not an inherited one
+                yield _source(place[-1], name, source, pin, ("release", name, *place))
         packages = release.cuda.packages_from if release.cuda else None
         if packages and not packages.is_copied and packages != _inherited_packages(matrix, name):
             table: Trail = ("release", name, "cuda", "packages_from")

@@ -126,6 +126,7 @@ def document(result: VerificationResult) -> dict[str, Any]:
     return {
         "root": str(result.context.root),
         "variants": [variant.id for variant in result.context.variants],
+        "companions": [companion.id for companion in result.context.companions],
         "checks": outcomes,
         "findings": findings,
         "derivations": result.derivations(),

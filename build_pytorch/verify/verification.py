@@ -49,8 +49,12 @@ class VerificationResult:
         present = sum(1 for _ in self.context.present())
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
         notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
+        companions = len(self.context.companions)
+        found = sum(1 for _ in self.context.present_companions())
+        added = f", {found} of {counted(companions, 'companion')}" if companions else ""
+        checks = counted(len(self.outcomes), "check")
         return (
-            f"{present} of {counted(wanted, 'recipe')}, {counted(len(self.outcomes), 'check')}: "
+            f"{present} of {counted(wanted, 'recipe')}{added}, {checks}: "
             f"{states}; {counted(self.severities['error'], 'error')}, "
             f"{counted(self.severities['warning'], 'warning')}{notes}"
         )
