@@ -243,7 +243,7 @@
       document.getElementById(`${name}-wrong`).textContent = problems[name].join(" ");
       form.elements[name].setAttribute("aria-invalid", String(problems[name].length > 0));
     }
-    const isWrong = names.some((name) => problems[name].length);
+    const isWrong = problems.gpu.length || problems.driver.length;
     document.title = "Which PyTorch build is mine?";
     if (isWrong || names.every((name) => !values[name].trim())) {
       answer.replaceChildren();

@@ -15,7 +15,7 @@ function makeReader(facts, rules) {
 
   /* The product that a short name means, such as "rtx4090" or "4090". */
   function product(name) {
-    const wanted = squashed(name.replace(/\b(laptop|mobile|max-q)\b|\bgpu\b/gi, ""));
+    const wanted = squashed(name.replace(/\b(laptop|mobile|max-q|nvidia|geforce|gpu)\b/gi, ""));
     if (wanted.length < 2) return "";
     const same = products.find((each) => squashed(each) === wanted);
     return same || products.find((each) => {
@@ -33,9 +33,10 @@ function makeReader(facts, rules) {
   function readGpus(text) {
     const found = { gpus: [], otherGpus: [], problems: [] };
     for (const part of text.split(/[,;+\n]|\s(?:and|&)\s/).map(oneLine).filter(Boolean)) {
-      const match = /^(?:gpu (\d{1,4}): ?)?(?:(\d{1,3}) ?[x×] )?(.*?)(?: \[(\?|\d{1,2}\.\d)\])?$/i.exec(part);
+      const entry = part.replace(/^([^[\]]+?) [x×] ?(\d{1,2})$/, "$2x $1");
+      const match = /^(?:gpu (\d{1,4}): ?)?(?:(\d{1,3}) ?[x×] )?(.*?)(?: \[(\?|\d{1,2}\.\d)\])?$/i.exec(entry);
       let [, index, count, name, capability = null] = match;
-      if (/^(none|no|no gpu|without|cpu|cpu-only|-)$/i.test(name)) continue;
+      if (/^(none|no|no gpu|without|cpu|cpu-only|igpu|integrated|-)$/i.test(name)) continue;
       const bare = /^(?:compute |capability |sm_?)?(\d{1,2})\.?(\d)$/i.exec(name);
       name = name.slice(0, longest);
       if (/^other: ./i.test(name)) {
@@ -82,6 +83,16 @@ function makeReader(facts, rules) {
   const isFlagList = (list) => list.length > 2 && list.every((word) => /^[a-z0-9_.-]+$/i.test(word))
     && list.filter((word) => deciding.includes(word) || ["fpu", "sse2", "asimd", "fp"].includes(word)).length > 1;
 
+  /* The generation of a CPU by its name, also of a short one such as "7950X" or "13th gen". */
+  function processor(name) {
+    const generation = /\b(\d{1,2})th gen/i.exec(name);
+    const forms = [name, name.replace(/\b(i[3579]) (?=\d)/i, "$1-")];
+    if (/^\d{4}(x|x3d|xt)$/i.test(name)) forms.push(`Ryzen ${name}`);
+    if (/^(\d{4}k[fs]?|\d{5}[a-z]*)$/i.test(name)) forms.push(`i7-${name}`);
+    if (generation) forms.push(`i7-${generation[1]}700`);
+    return forms.map(rules.processorNamed).find(Boolean) || null;
+  }
+
   /* Return { platform, vendor, flags, says } of what was typed for the CPU; null if it means nothing. */
   function readCpu(text) {
     const typed = oneLine(text);
@@ -99,7 +110,7 @@ function makeReader(facts, rules) {
       || squashed(facts.cpus[key].title) === squashed(typed));
     if (isa) return { platform: facts.cpus[isa].platform, vendor: null, flags: flagsOf(isa), says: facts.cpus[isa].title };
     const known = Object.values(facts.known.processors).find((it) => squashed(it.title) === squashed(typed))
-      || rules.processorNamed(typed.slice(0, longest));
+      || processor(typed.slice(0, longest));
     if (!known) return null;
     const flags = known.isa ? flagsOf(known.isa) : known.flags;
     const says = `${known.title}: ${known.isa ? facts.cpus[known.isa].title : "no ISA of the table"}`;
@@ -138,8 +149,8 @@ function makeReader(facts, rules) {
     };
     const wrong = { gpu: problems, cpu: [], driver: wrongDriver };
     if (fields.cpu.trim() && !cpu) {
-      wrong.cpu.push(`“${oneLine(fields.cpu).slice(0, 60)}” is an unknown CPU. Give a generation such as Zen 4 or `
-        + "Haswell, an ISA such as AVX2, or its flags.");
+      wrong.cpu.push(`“${oneLine(fields.cpu).slice(0, 60)}” is an unknown CPU. Give its model such as `
+        + "Ryzen 9 7950X or i7-8700, a generation such as Zen 4, an ISA such as AVX2, or its flags.");
     }
     return { machine, isPartial: !cpu, problems: wrong, says: cpu ? cpu.says : "" };
   }

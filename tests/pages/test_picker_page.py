@@ -179,6 +179,10 @@ def test_the_page_shows_for_a_pasted_machine_what_recommend_says(
         ("A100", "flags : fpu sse2 avx avx2 fma f16c", "580.95.05", "cuda13_0/sm80-avx2"),
         ("GTX 1080", "core i7-3770", "580.95.05", "cuda12_8/sm61-avx"),
         ("none", "nehalem", "", "none"),
+        ("GeForce 4090", "7950x", "580.95.05", "cuda13_0/sm89-avx512bf16"),
+        ("4090 x2", "i9 13900K", "580.95.05", "cuda13_0/sm89-avx2"),
+        ("1080ti", "9900K", "580.95.05", "cuda12_8/sm61-avx2"),
+        ("igpu", "13th gen", "", "cuda13_0/cpu-avx2"),
     ],
 )
 def test_what_a_person_types_is_understood(
@@ -255,6 +259,9 @@ def test_without_a_cpu_the_page_asks_for_it_and_offers_each(opened: Opened) -> N
     assert rows.count() == 5
     rows.filter(has_text="Haswell").locator("a").click()
     assert shown(page, "best") == "cuda13_0/sm89-avx2"
+    page.fill("#cpu", "some Ryzen")
+    assert "unknown CPU" in shown(page, "cpu-wrong")
+    assert page.locator("#answer tbody tr").count() == 5
     page.fill("#cpu", "")
     page.fill("#gpu", "GB10")
     assert page.locator("#answer tbody tr").count() == 2
