@@ -50,7 +50,9 @@ def select_packages(
     found = set() if patterns else {variant.path for variant in variants}
     for pattern in patterns:
         found |= {package.path for package in _matching(pattern, variants, packages)}
-    return tuple(p for p in packages if p.path in found | _added(packages, found, companions))
+    if companions:
+        found |= _added(packages, found, companions)
+    return tuple(p for p in packages if p.path in found)
 
 
 def _added(packages: Sequence[Package], found: set[str], companions: Sequence[str]) -> set[str]:

@@ -265,18 +265,18 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         states: dict[str, list[str]] = {"passed": [], "failed": [], "not_run": []}
         reasons: list[str] = []
         findings: list[Finding] = []
-        subject = ""
+        subject, kind = "", self.subjects.kind
         try:
             for subject, given in self.subjects.each(context):
-                package = context.by_path.get(subject)
-                if package and self.subjects.kind not in {None, package.variant.group.kind}:
+                package = context.by_path.get(subject) if kind else None
+                if package and package.variant.group.kind != kind:
                     continue
                 if isinstance(given, str):
                     states["not_run"].append(subject)
                     reasons.append(given)
                     continue
                 own = [self._attached(context, subject, found) for found in self.test(*given)]
-                is_failed = any(finding.severity != "note" for finding in own)
+                is_failed = own and any(finding.severity != "note" for finding in own)
                 states["failed" if is_failed else "passed"].append(subject)
                 findings += own
         except CheckSkipped as reason:

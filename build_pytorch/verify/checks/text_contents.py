@@ -93,12 +93,14 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
     matrix = context.matrix
     paths = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():
+        if not release.nixpkgs.retired:
+            continue
         # In a folder of two releases, each has its own retired pins.
+        folders = tuple(f"{folder}/" for folder in release.folders)
         own = [
             recipe
             for path, recipe in context.recipes.items()
-            if any(path.startswith(f"{folder}/") for folder in release.folders)
-            and paths.get(path, name) == name
+            if path.startswith(folders) and paths.get(path, name) == name
         ]
         for recipe, rev in itertools.product(own, release.nixpkgs.retired):
             for line in _lines_with(recipe.text, [rev]):
