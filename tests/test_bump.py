@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import subprocess
@@ -28,11 +29,22 @@ TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
 NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
 
+NIGHTLY = "3123456789abcdef0123456789abcdef01234567"
+TRITON = ".ci/docker/ci_commit_pins/triton.txt"
+
 Answer = tuple[int, dict[str, str], bytes]
 
 
 def ok(document: Any) -> Answer:
     return 200, {}, json.dumps(document).encode()
+
+
+def commit(rev: str, day: str) -> Answer:
+    return ok({"sha": rev, "commit": {"committer": {"date": f"{day}T08:00:00Z"}}})
+
+
+def content(text: str) -> Answer:
+    return ok({"content": base64.encodebytes(text.encode()).decode()})
 
 
 class Api:
@@ -57,6 +69,9 @@ class Api:
             "/repos/NixOS/nixpkgs/commits/nixos-unstable": ok(
                 {"sha": NEW_PIN, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}}
             ),
+            "/repos/pytorch/pytorch/commits/nightly": commit(NIGHTLY, "2026-10-31"),
+            f"/repos/pytorch/pytorch/contents/version.txt?ref={NIGHTLY}": content("2.12.0a0\n"),
+            f"/repos/pytorch/pytorch/contents/{TRITON}?ref={NIGHTLY}": content(f"{NEW_PIN}\n"),
         }
         api = self
 

@@ -50,6 +50,7 @@ VARYING: Final = (
     (r"[0-9a-z]{32}-(?=[a-z])", "<hash>-"),
     (r"\b\d+ checks: \d+ passed(, \d+ skipped)?", "<checks>"),
     (r"\d{8}T\d{6}[\d.-]*\d", "<stamp>"),
+    (r"\b[\d,]+ days? old\b", "<age>"),
     (r"\n\S+: checked on [\d-]+, more than a year ago; check it again", ""),  # from next year on
 )
 """Parts of outputs that differ between two runs or two machines, and what they are compared as."""

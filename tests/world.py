@@ -52,6 +52,8 @@ class Site:
         self.store = folder / "nix/store"
         given = arguments or (self.scenarios,)
         self.archive = _nixpkgs(script, given, checks_hashes=checks_hashes)
+        self.others: dict[str, bytes] = {}
+        """Further tarballs by the path of their address."""
         self.requests: list[str] = []
         self.refused = 0
         """So many connections are closed without an answer first."""
@@ -297,9 +299,9 @@ def _answer(site: Site, connection: socket.socket, context: ssl.SSLContext) -> N
             request = secure.recv(65536)
             path = request.split(b" ")[1].decode()
             site.requests.append(path)
-            found = "/NixOS/nixpkgs/archive/" in path
-            body = site.archive if found else b"not here"
-            status = b"200 OK" if found else b"404 Not Found"
+            body = site.archive if "/NixOS/nixpkgs/archive/" in path else site.others.get(path)
+            status = b"404 Not Found" if body is None else b"200 OK"
+            body = b"not here" if body is None else body
             head = b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n" % len(body)
             secure.sendall(head + b"Connection: close\r\n\r\n" + body)
 

@@ -34,6 +34,9 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
+NEWEST: Final = "newest"
+"""In place of a version or a revision: the newest one."""
+
 _ENDING: Final = re.compile(r"[0-9.]*[0-9](?:\.dev([0-9]{1,9})|rc([0-9]{1,9}))?")
 
 

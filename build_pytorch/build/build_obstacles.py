@@ -16,11 +16,18 @@ import psutil
 
 from build_pytorch.base import files
 from build_pytorch.base.file_plan import Tree, plan_text
-from build_pytorch.build.backends.base_backend import BuildBackend, Step
+from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.model import Build, Matrix, Package, Variant
-from build_pytorch.nix import store
+from build_pytorch.matrix.model import (
+    CUDA_PACKAGES_SOURCE,
+    CUDA_PACKAGES_VARIABLE,
+    Build,
+    Matrix,
+    Package,
+    Variant,
+)
+from build_pytorch.nix import cuda_checkout, store
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
@@ -30,16 +37,18 @@ _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: versi
 
 
 def before_evaluation(
-    matrix: Matrix, root: Path, packages: Sequence[Package], *, force: bool
+    matrix: Matrix, packages: Sequence[Package], settings: BuildSettings
 ) -> Iterator[str]:
     """Yield taken names of result links, sources without hash, recipes with errors."""
+    root = settings.root
     for package in packages:
         link = artefacts.link(root, package)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
-    if force or not packages:
+    yield from cuda_checkout.obstacles([package.variant for package in packages])
+    if settings.force or not packages:
         return
-    untaken = [source for package in packages for source in package.untaken_hashes]
+    untaken = [source for package in packages for source in missing_hashes(package, settings)]
     for name, place in dict.fromkeys(untaken):
         fix = f"`invoke prefetch --only {name}` takes it"
         yield f"matrix.toml: {place} has no hash yet; {fix}"
@@ -60,6 +69,27 @@ def before_evaluation(
             f"{name}: verification finds {', '.join(dict.fromkeys(ids))}; "
             f"`invoke verify {name.partition('+')[0]}` shows where, --force builds it anyway"
         )
+
+
+def missing_hashes(package: Package, settings: BuildSettings) -> Iterator[tuple[str, str]]:
+    """Yield the names and places of the sources without a hash for which no build begins.
+
+    Nix takes a local checkout without one. With --fix-hashes the failed build tells those of
+    sources that Nix fetches while it builds; it fetches CUDA packages before that.
+    """
+    is_local = bool(cuda_checkout.path_for(package.variant))
+    for name, place in package.untaken_hashes:
+        is_early = name == CUDA_PACKAGES_SOURCE
+        if not (is_local if is_early else settings.fix_hashes):
+            yield name, place
+
+
+def local_packages(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield the local checkout that CUDA packages of builds come from."""
+    for path in dict.fromkeys(step.local_packages for step in steps if step.local_packages):
+        ids = some([step.variant.id for step in steps if step.local_packages == path])
+        variable = f"{CUDA_PACKAGES_VARIABLE}={path}"
+        yield f"{ids}: CUDA packages of {variable}; the result is not for publishing"
 
 
 def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:

@@ -92,7 +92,9 @@ def sentence(outcome: BuildOutcome) -> str:
     took = clock(outcome.seconds)
     if outcome.state == "built":
         at = f" on {outcome.where}" if outcome.where else ""
-        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}"
+        local = outcome.step.local_packages
+        mark = f"; not for publishing: CUDA packages of {local}" if local else ""
+        return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"
     if outcome.state in {"not started", "interrupted"}:
         return f"{name}: {outcome.state}: {outcome.message}"
     if rule is None:
@@ -175,6 +177,7 @@ class BuildRecord:
             shared=attempt.step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
+            local_packages=attempt.step.local_packages,
         )
         self._append(event)
 

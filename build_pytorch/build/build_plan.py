@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from build_pytorch.build.backends.base_backend import BuildBackend, BuildSetting
 from build_pytorch.build.build_obstacles import wrong_cpu
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
-from build_pytorch.nix import derivations, store
+from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import evidence
@@ -78,8 +78,9 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         backend = likely(settings, matrix, host)
     wanted = with_companions(packages)
     results = evidence.look(root, wanted)
-    rest = [p for p in wanted if not (results[p.package].output or _is_out(p, settings))]
-    obstacles = [*missing, *build_obstacles.before_evaluation(matrix, root, rest, force=force)]
+    skipped = _skipped(wanted, results, settings)
+    rest = [p for p in wanted if not (_is_built(results[p.package]) or p.id in skipped)]
+    obstacles = [*missing, *build_obstacles.before_evaluation(matrix, rest, settings)]
     evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
         write = backend.shares_process and not settings.dry_run
@@ -94,7 +95,10 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
     in_order = [results[package.package] for package in wanted]
-    steps = [_step(r, found.get(r.package.package), there, backend) for r in in_order]
+    steps = [
+        _step(r, found.get(r.package.package), there, backend, skipped.get(r.package.id, ""))
+        for r in in_order
+    ]
     if settings.share:
         seeds, of_seeds = _seeds(matrix, steps, there, backend)
         steps, results = seed_steps.with_needs(matrix, steps, seeds), results | of_seeds
@@ -115,6 +119,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         warnings=(
             *notes,
             *(seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()),
+            *build_obstacles.local_packages(building),
             *build_obstacles.few_cores(local, settings.jobs, cores),
             *backend.warnings(building),
             *cache_folder.notes(building, backend),
@@ -125,9 +130,36 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     )
 
 
-def _is_out(package: Package, settings: BuildSettings) -> bool:
-    """Whether no machine can run the package, and it is not built nevertheless."""
-    return bool(package.impossible) and not settings.force
+def _is_built(result: VariantResult) -> bool:
+    """Whether the result is that of the current recipe and reads no local checkout.
+
+    Files of a local checkout change without a trace in the recipe: Nix decides then.
+    """
+    is_local = result.local_packages or cuda_checkout.path_for(result.variant)
+    return bool(result.output and not is_local)
+
+
+def _skipped(
+    packages: Sequence[Package], results: Mapping[str, VariantResult], settings: BuildSettings
+) -> dict[str, str]:
+    """Return why packages are not built, by id: no machine, or a nightly without its hashes.
+
+    If nothing else would be built, the missing hashes are an obstacle instead.
+    """
+    if settings.force:
+        return {}
+    found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
+    left = [p for p in packages if p.id not in found and not _is_built(results[p.package])]
+    waiting = [
+        package
+        for package in left
+        if package.variant.release.torch.is_nightly
+        and any(build_obstacles.missing_hashes(package, settings))
+    ]
+    if len(waiting) < len(left):
+        reason = "its sources have no hash yet; `invoke prefetch` takes them"
+        found |= {package.id: reason for package in waiting}
+    return found
 
 
 def _with_variants(steps: Sequence[Step]) -> list[Step]:
@@ -155,22 +187,35 @@ def _seeds(
     return found, known
 
 
+def _why_built(result: VariantResult) -> str:
+    """Return why a variant without an up-to-date result is built."""
+    if result.local_packages:
+        return f"built with the CUDA packages of {result.local_packages}"
+    return "the result is of another recipe" if result.stale else "not built yet"
+
+
 def _step(
-    result: VariantResult, derivation: Derivation | None, there: set[str], backend: BuildBackend
+    result: VariantResult,
+    derivation: Derivation | None,
+    there: set[str],
+    backend: BuildBackend,
+    skipped: str = "",
 ) -> Step:
-    """Return what becomes of a package; `there`: the outputs that the store has."""
+    """Return what becomes of a package; `there`: the outputs that the store has.
+
+    `skipped`: why it is not built.
+    """
     variant = result.variant
     system = derivation.system if derivation else variant.cpu.platform
     action: Literal["build", "up to date", "skipped"] = "build"
-    reason = "the result is of another recipe" if result.stale else "not built yet"
-    where = ""
-    if _is_out(variant, backend.settings):
-        action, reason = "skipped", f"impossible-host: {variant.impossible}"
-    elif result.output:
+    reason, where = _why_built(result), ""
+    if skipped:
+        action, reason = "skipped", skipped
+    elif _is_built(result):
         action, reason = "up to date", "the store has the current recipe's result"
         if result.reads_seeds:
             reason += ", built with --share"
-    elif derivation and derivation.output in there:
+    elif derivation and derivation.output in there and not result.local_packages:
         reason = "in the store already, only the link is missing"
     elif system not in backend.host.systems:
         where = backend.builder(variant, derivation)
@@ -186,6 +231,7 @@ def _step(
     return Step(
         variant=variant,
         companion=result.package if isinstance(result.package, CompanionPackage) else None,
+        local_packages=cuda_checkout.path_for(variant) if action == "build" else "",
         action=action,
         reason=reason,
         digest=result.digest,

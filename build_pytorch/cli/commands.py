@@ -122,11 +122,27 @@ class BumpOptions(CommandOptions, frozen=True):
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
     python: Annotated[str, "VERSION", "Python version to move to, such as 3.12"] = ""
+    nightly: Annotated[
+        str, "[DAY|REV]", "commit of a day (20251222) or a revision (default: the newest)"
+    ] = ""
     release: Annotated[str, "NAME", "the release, if matrix.toml has several"] = ""
     as_: Annotated[str, "NAME", "make a new release of this name beside the old one"] = ""
     pre: Annotated[bool, "accept a pre-release"] = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
+    root: _OwnRoot = paths.PROJECT
+
+
+class VendorOptions(CommandOptions, frozen=True):
+    """Options of `vendor`."""
+
+    own_matrix: ClassVar[bool] = True
+    what: Annotated[_Words, "WHAT", "cuda-packages: files with CUDA packages, for wrappers"] = ()
+    from_: Annotated[Path | None, "DIR", "root of a checkout of the repository with the files"] = (
+        None
+    )
+    release: Annotated[str, "NAME", "the release, if several take CUDA packages"] = ""
+    dry_run: Annotated[bool, "do everything except writing"] = False
     root: _OwnRoot = paths.PROJECT
 
 
@@ -315,6 +331,7 @@ COMMANDS: Final = {
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("add", "Add a GPU, an ISA, a variant or a release to matrix.toml.", AddOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
+        Command("vendor", "Copy files of another repository into this one.", VendorOptions),
         Command(
             "outdated",
             "List newer PyTorch and nixpkgs, and old facts.",

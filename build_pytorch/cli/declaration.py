@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import WIDTH
 from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.versions import NEWEST
 
 Given = Mapping[str, str | bool | Sequence[str] | None]
 """Arguments by field name, as a parser leaves them: None, False or empty if not given."""
@@ -77,6 +78,11 @@ class OptionSpec(Struct, frozen=True):
     limits: Meta
     metavar: str
     help: str
+
+    @property
+    def may_be_bare(self) -> bool:
+        """Whether its value may be left out: the name of the value is in brackets then."""
+        return self.metavar.startswith("[")
 
     @property
     def is_positional(self) -> bool:
@@ -215,15 +221,22 @@ def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list
             given[spec.field] = True
         else:
             if not found:
-                if not rest or _is_option(rest[0]):
-                    example = f"{name} {spec.metavar}"
-                    raise BuildPytorchError(f"{name}: the value is missing; write {example}")
-                value = rest.pop(0)
+                value = _value_after(spec, rest)
             if spec.kind == "values":
                 given.setdefault(spec.field, []).append(value)
             else:
                 given[spec.field] = value
     return given, rest
+
+
+def _value_after(spec: OptionSpec, rest: list[str]) -> str:
+    """Remove the value of an option from the words after it. Raises BuildPytorchError for none."""
+    if rest and not _is_option(rest[0]):
+        return rest.pop(0)
+    if spec.may_be_bare:
+        return NEWEST
+    name = f"--{spec.name}"
+    raise BuildPytorchError(f"{name}: the value is missing; write {name} {spec.metavar}")
 
 
 def _is_option(word: str) -> bool:

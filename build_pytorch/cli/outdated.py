@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Callable
 
 import msgspec
 
 from build_pytorch.base import paths
-from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
 from build_pytorch.matrix import matrix_reader
@@ -17,14 +18,19 @@ from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import BRANCH, upstream_versions
 
 
-def run(options: OutdatedOptions) -> int:
+def today() -> dt.date:
+    """Return the date in UTC."""
+    return dt.datetime.now(dt.UTC).date()
+
+
+def run(options: OutdatedOptions, clock: Callable[[], dt.date] = today) -> int:
     """List what is newer than the matrix; exit 1 with --check if something is. Raises ToolError."""
     matrix = matrix_reader.load(options.root / paths.MATRIX.name)
-    name = options.release
+    name, now = options.release, clock()
     if name:
         require_release(matrix, name)
-    rows = list(upstream_versions(matrix, [name] if name else matrix.releases))
-    old = list(old_facts(matrix, dt.datetime.now(dt.UTC).date(), name))
+    rows = list(upstream_versions(matrix, [name] if name else matrix.releases, now))
+    old = list(old_facts(matrix, now, name))
     is_newer = any(row.newer for row in rows)
     code = EXIT_FINDINGS if options.check and is_newer else EXIT_OK
     if options.json:
@@ -34,8 +40,10 @@ def run(options: OutdatedOptions) -> int:
     screen = Screen(sys.stdout)
     for row in rows:
         state = f"{row.newest} is newer" if row.newer else "is the newest"
-        date = f" ({BRANCH} of {row.date})" if row.date and row.newer else ""
-        screen.line(f"{row.release}  {row.name} {row.ours}: {state}{date}")
+        branch = row.name if row.days is not None else BRANCH
+        date = f" ({branch} of {row.date})" if row.date and row.newer else ""
+        age = "" if row.days is None else f", {counted(row.days, 'day')} old"
+        screen.line(f"{row.release}  {row.name} {row.ours}{age}: {state}{date}")
     for place, checked in old:
         screen.line(f"{place}: checked on {checked}, more than a year ago; check it again")
     return code

@@ -94,6 +94,16 @@ def with_table(
     return f"{text[:end]}\n{gap}{block}{text[end:].removeprefix(chr(10))}"
 
 
+def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
+    """Return the text with a table that has these values only; it is added where it is missing."""
+    found = TomlLines(text).span(header)
+    if found is None:
+        return with_table(text, header, values, header[:-1])
+    names = ".".join(_key(str(step)) for step in header)
+    block = "\n".join((f"[{names}]", *_lines(values)))
+    return f"{text[: found[0]]}{block}{text[found[1] :]}"
+
+
 def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the lines of a table; the keys of tables in it are dotted."""
     for key, value in values.items():

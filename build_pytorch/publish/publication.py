@@ -17,8 +17,8 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.build.build_obstacles import some
-from build_pytorch.matrix.model import Package, environment_of
-from build_pytorch.nix import derivations, store
+from build_pytorch.matrix.model import CUDA_PACKAGES_VARIABLE, Package, environment_of
+from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.evidence import VariantResult
 
@@ -157,11 +157,8 @@ def decide(
         reason = f"no record of the recipe it was built from; `invoke build {package.id}`"
     elif not result.output:
         reason = f"not built for this recipe; `invoke build {package.id}`"
-    elif result.reads_seeds:
-        reason = (
-            "built with --share, and Flox publishes a build of the recipe alone, which is another "
-            f"store path; remove result-{package.package}, then `invoke build {package.id}`"
-        )
+    elif why := _not_repeatable(result):
+        reason = why
     elif wanted not in {this_system(), system}:
         here = f"Flox here publishes for {this_system()}"
         reason = f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"
@@ -203,6 +200,20 @@ def _torch_obstacle(result: VariantResult, torch: Publication) -> str:
         return f"its closure is unknown: {str(error).partition(chr(10))[0]}"
     fix = f"`invoke build {result.package.id}`"
     return "" if is_held else f"its closure lacks {torch.output} of {torch.variant}; {fix}"
+
+
+def _not_repeatable(result: VariantResult) -> str:
+    """Return why Flox would publish another build than this one; empty if it would not."""
+    package = result.package
+    if result.reads_seeds:
+        return (
+            "built with --share, and Flox publishes a build of the recipe alone, which is another "
+            f"store path; remove result-{package.package}, then `invoke build {package.id}`"
+        )
+    if local := result.local_packages or cuda_checkout.path_for(package.variant):
+        fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
+        return f"its CUDA packages come from {local}, which nobody else has; {fix}"
+    return ""
 
 
 def carry_out(

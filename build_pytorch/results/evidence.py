@@ -29,6 +29,8 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """Store path of the current recipe's result, if the result link leads to it."""
     stale: str = ""
     """Store path behind the link, if it was built from another recipe."""
+    local_packages: str = ""
+    """The local checkout that its CUDA packages came from; such a result is not published."""
     unknown: str = ""
     """Store path behind the link, if the ledger has no recipe for it."""
     last: Ended | None = None
@@ -199,6 +201,12 @@ def _builds(events: Sequence[AnyEvent], output: str) -> list[Ended]:
     return [it for it in ended if output in it.outputs]
 
 
+def _local_packages(builds: Sequence[Ended]) -> str:
+    """Return the local checkout of the last build; empty if one of the builds read none."""
+    found = [build.local_packages for build in builds]
+    return found[-1] if found and all(found) else ""
+
+
 def _result(
     variant: Package, current: str, events: Sequence[AnyEvent], target: str
 ) -> VariantResult:
@@ -219,6 +227,7 @@ def _result(
         output=target if is_current else "",
         stale=target if origin is not None and not is_current else "",
         reads_seeds=is_current and all(it.shared for it in _builds(events, target)),
+        local_packages=_local_packages(_builds(events, target)) if is_current else "",
         unknown=target if origin is None else "",
         last=_last(events, Ended),
         stopped_by=stopped_by,

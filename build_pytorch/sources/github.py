@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import os
 import re
@@ -20,7 +21,7 @@ from urllib3.util.retry import Retry
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.companion_versions import version_for
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, TorchSource
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
@@ -31,6 +32,8 @@ TOKEN_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 NIXPKGS: Final = ("NixOS", "nixpkgs")
 PYTORCH: Final = ("pytorch", "pytorch")
 BRANCH: Final = "nixos-unstable"
+NIGHTLY_BRANCH: Final = "nightly"
+"""PyTorch's branch with one commit for each day."""
 
 _CONNECT_SECONDS: Final = 10
 _ANSWER_SECONDS: Final = 30
@@ -69,14 +72,43 @@ class GitHub:
 
     def head(self, owner: str, repo: str, branch: str) -> tuple[str, str]:
         """Return the last commit of a branch and its date."""
-        path = f"/repos/{owner}/{repo}/commits/{branch}"
-        found = self._get(path, lambda a: (a["sha"], a["commit"]["committer"]["date"][:10]))
+        found = self.commit(owner, repo, branch)
         if found is None:
             raise ToolError(f"{owner}/{repo} has no branch {branch}")
+        return found
+
+    def commit(self, owner: str, repo: str, name: str) -> tuple[str, str] | None:
+        """Return the commit of a branch or a revision and its date, or None without one."""
+        return self._commit(f"/repos/{owner}/{repo}/commits/{name}", lambda answer: answer)
+
+    def last_commit(
+        self, owner: str, repo: str, branch: str, day: dt.date
+    ) -> tuple[str, str] | None:
+        """Return the last commit of a branch on a day (UTC) and its date, or None without one."""
+        times = f"since={day}T00:00:00Z&until={day}T23:59:59Z"
+        path = f"/repos/{owner}/{repo}/commits?sha={branch}&{times}&per_page=1"
+        return self._commit(path, lambda answer: answer[0] if answer else None)
+
+    def _commit(self, path: str, pick: Callable[[Any], Any]) -> tuple[str, str] | None:
+        def fields(answer: Any) -> tuple[str, str] | None:  # noqa: ANN401 - JSON
+            one = pick(answer)
+            return one and (one["sha"], one["commit"]["committer"]["date"][:10])
+
+        found = self._get(path, fields)
+        if found is None:
+            return None
         rev, date = found
-        if not (re.fullmatch(r"[0-9a-f]{40}", rev) and re.fullmatch(r"[0-9-]{10}", date)):
+        if not (re.fullmatch(r"[0-9a-f]{40}", rev) and re.fullmatch(r"[0-9]{4}-[0-9-]{5}", date)):
             raise ToolError(f"{self.base} gave an unexpected answer: {path}")
         return rev, date
+
+    def text(self, owner: str, repo: str, path: str, rev: str) -> str:
+        """Return the text of a file at a revision."""
+        address = f"/repos/{owner}/{repo}/contents/{path}?ref={rev}"
+        found = self._get(address, lambda a: base64.b64decode(a["content"]).decode())
+        if found is None:
+            raise ToolError(f"{owner}/{repo} {rev} has no file {path}")
+        return str(found)
 
     def releases(self, owner: str, repo: str) -> dict[str, bool]:
         """Return the tags of the latest releases, and whether GitHub marks each a pre-release."""
@@ -149,10 +181,16 @@ class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
     newest: str
     newer: bool
     date: str = ""
+    days: int | None = None
+    """Age of our nightly."""
 
 
-def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[UpstreamVersion]:
+def upstream_versions(
+    matrix: Matrix, names: Iterable[str], today: dt.date
+) -> Iterator[UpstreamVersion]:
     """Compare releases with GitHub. Raises ToolError if GitHub does not answer.
+
+    `today` decides how old nightlies are.
 
     The newest version of a companion is the one that belongs to the newest PyTorch, if it is known.
     """
@@ -166,6 +204,8 @@ def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[Upstream
         yield UpstreamVersion(
             release=name, name="torch", ours=ours, newest=newest or "?", newer=is_newer
         )
+        if release.torch.is_nightly:
+            yield _nightly(github, name, release.torch, today)
         for place, source in release.sources.items():
             if source is not release.torch and (wanted := version_for(newest or "", place[-1])):
                 yield UpstreamVersion(
@@ -180,6 +220,20 @@ def upstream_versions(matrix: Matrix, names: Iterable[str]) -> Iterator[Upstream
         yield UpstreamVersion(
             release=name, name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date
         )
+
+
+def _nightly(github: GitHub, name: str, torch: TorchSource, today: dt.date) -> UpstreamVersion:
+    """Compare a nightly with its branch."""
+    rev, date = github.head(torch.owner, torch.repo, NIGHTLY_BRANCH)
+    return UpstreamVersion(
+        release=name,
+        name=NIGHTLY_BRANCH,
+        ours=torch.rev,
+        newest=rev,
+        newer=rev != torch.rev,
+        date=date,
+        days=(today - dt.date.fromisoformat(torch.nightly_day)).days,
+    )
 
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:

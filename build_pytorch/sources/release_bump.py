@@ -130,6 +130,14 @@ def values(matrix: Matrix, name: str, target: BumpTarget) -> Iterator[tuple[Trai
         yield from _cuda_values(matrix, name, target.cuda)
     if target.python:
         yield (*at, "python", "version"), target.python
+    yield from following_values(name, release, target)
+
+
+def following_values(
+    name: str, release: Release, target: BumpTarget
+) -> Iterator[tuple[Trail, Value]]:
+    """Yield the names and files of a release that contain the versions that change. Pure."""
+    at: Trail = ("release", name)
     for field, value in _names(release, target):
         yield (*at, "names", field), value
     for index, file in _cleanup(release, target):
@@ -345,6 +353,10 @@ def verified(matrix: Matrix, planned: list[Change]) -> VerificationResult:
 
 def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
     """Yield what a person has to decide after the move."""
+    if target.torch and release.torch.is_nightly:
+        yield "build one variant: texts that nixpkgs replaces and this source lacks stop it at once"
+        yield f"compare the Triton of the pin with {release.torch.triton_rev}, for torch.compile"
+        return
     if target.torch:
         yield "check whether the new PyTorch still needs each fix of the build notes"
         yield "update the prose of the build notes, which names the old version"

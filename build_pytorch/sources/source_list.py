@@ -66,7 +66,7 @@ class Source(Struct, frozen=True, kw_only=True):
     @property
     def specified(self) -> str:
         """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
-        return self.hash or ("" if self.name == "nixpkgs" else FAKE)
+        return self.hash or ("" if self.function == "fetchTarball" else FAKE)
 
     @property
     def shape(self) -> str:

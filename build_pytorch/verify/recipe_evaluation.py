@@ -18,7 +18,7 @@ import msgspec
 from build_pytorch.base import digest, paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.companion_versions import version_for
-from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.matrix.model import CUDA_PACKAGES, CompanionPackage, Package
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
 from build_pytorch.verify.check import Context, Finding, RecipeFile, Subjects
@@ -79,6 +79,14 @@ class CompanionFacts(NamedTuple):
     companion: CompanionPackage
     facts: Facts
     torch: str
+
+
+def without_packages(text: str, package: Package) -> str:
+    """Return a text without the versions of CUDA packages that a variant takes from elsewhere."""
+    if package.variant.packages_from is None:
+        return text
+    names = "|".join(CUDA_PACKAGES)
+    return re.sub(rf"/[^/\s]*\b({names})-[^/\s]*?(-lib|-dev|-include)?(?=[/\s]|$)", r"/\1\2", text)
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):

@@ -32,7 +32,8 @@ case $name in
 esac
 
 variant=${name#*pytorch210-python313-}
-variant=${variant%-2.10.0}
+version=${name##*-}
+variant=${variant%-"$version"}
 variant=${variant#cuda13_0-}
 case $variant in
 cpu-*) cuda=OFF ;;
@@ -50,8 +51,8 @@ phases() {
     echo "Running phase: patchPhase"
     echo "Running phase: configurePhase"
     echo "Running phase: buildPhase"
-    echo "Building wheel torch-2.10.0"
-    echo "-- Building version 2.10.0"
+    echo "Building wheel torch-$version"
+    echo "-- Building version $version"
 }
 
 # The command line of CMake, as setup.py prints it.

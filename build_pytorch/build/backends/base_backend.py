@@ -34,6 +34,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     share: bool = False
     dry_run: bool = False
     fail_fast: bool = False
+    fix_hashes: bool = False
     force: bool = False
 
 
@@ -43,6 +44,7 @@ class Step(Struct, frozen=True, kw_only=True):
     `companion`: what is built for the variant in place of the variant itself.
     `part`: what is built of the variant, if that is not its recipe: an attribute of release.nix.
     `needs`: names of steps that must be built before this one begins.
+    `local_packages`: the local checkout that its CUDA packages come from.
     """
 
     variant: Variant
@@ -54,6 +56,7 @@ class Step(Struct, frozen=True, kw_only=True):
     companion: CompanionPackage | None = None
     part: str = ""
     needs: tuple[str, ...] = ()
+    local_packages: str = ""
 
     @property
     def package(self) -> Package:

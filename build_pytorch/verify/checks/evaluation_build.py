@@ -8,7 +8,13 @@ from typing import Final
 
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.recipe_evaluation import FACTS, PACKAGE_FACTS, Facts, equal
+from build_pytorch.verify.recipe_evaluation import (
+    FACTS,
+    PACKAGE_FACTS,
+    Facts,
+    equal,
+    without_packages,
+)
 
 CHECKS: Final = CheckList(FACTS)
 
@@ -186,7 +192,8 @@ def _nixpkgs_hooks(package: Package, facts: Facts) -> Iterator[Finding]:
         yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
     for hook in ("postPatch", "preConfigure", "preBuild"):
         # The line with the architectures depends on gpuTargets.
-        lines = [_HASHES.sub("", facts.shell(f"{of}{hook}")).splitlines() for of in ("pin.", "")]
+        texts = (_HASHES.sub("", facts.shell(f"{of}{hook}")) for of in ("pin.", ""))
+        lines = [without_packages(text, package).splitlines() for text in texts]
         missing = [line for line in lines[0] if "_ARCH_LIST=" not in line and line not in lines[1]]
         if missing:
             yield Finding(f"{hook} without: {missing[0].strip()}", f"oldAttrs.{hook} + ...")

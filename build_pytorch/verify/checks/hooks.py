@@ -19,7 +19,7 @@ from build_pytorch.matrix.model import GpuArchitecture, Variant
 from build_pytorch.verify import hook_runs, recipe_evaluation
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.hook_runs import FLAG, BuilderCores, HookJob, HookRun
-from build_pytorch.verify.recipe_evaluation import Facts
+from build_pytorch.verify.recipe_evaluation import Facts, without_packages
 
 _MACHINES: Final = (
     BuilderCores(4, 48),
@@ -189,7 +189,8 @@ def _environment(report: HookReport) -> Iterator[Finding]:
             # The previous value comes last, so that a user's flags win.
             same = sorted(found.split()) == sorted(value.split()) and found.split()[-1] == FLAG
         else:
-            same = _without_hashes(found) == _without_hashes(value)
+            both = (without_packages(text or "", report.variant) for text in (found, value))
+            same = len({_without_hashes(text) for text in both}) == 1 and bool(found) == bool(value)
         if not same:
             yield Finding(_assignment(name, found), _assignment(name, value))
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import structs
 
+from build_pytorch.base import digest, files
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, Matrix
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
@@ -132,6 +133,28 @@ def _recorded_hashes(matrix: Matrix) -> Iterator[tuple[str, str, str, str, str, 
         yield "nixpkgs", f"pin.{key}", "sha256_of", pin.sha256, pin.sha256_of, pin.rev
     for key, patch in matrix.patches.items():
         yield "patch", f"patch.{key}", "hash_of", patch.hash, patch.hash_of, patch.url
+
+
+@CHECKS.add(
+    id="copied-packages",
+    title="Copied files with CUDA packages are those that matrix.toml records",
+    why="A copy that changed since then builds with packages that nobody chose.",
+    fix="restore the file from Git, or run `invoke vendor cuda-packages --from DIR`",
+)
+def _copies(context: Context) -> Iterator[Finding]:
+    for release in context.matrix.releases.values():
+        packages = release.cuda.packages_from if release.cuda else None
+        for name, wanted in packages.digests.items() if packages else ():
+            path = f"{packages.folder}/{name}" if packages else ""
+            try:
+                data = files.read_below(context.root, path, files.LARGEST_TEXT)
+            except OSError as error:
+                yield Finding(
+                    f"cannot be read: {error.strerror}", f"a file with {wanted}", path=path
+                )
+                continue
+            if (found := digest.of_bytes(data)) != wanted:
+                yield Finding(found, wanted, path=path)
 
 
 def _no_suffix(suffix: str, why: str) -> None:

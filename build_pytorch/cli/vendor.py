@@ -1,0 +1,37 @@
+"""`invoke vendor`: copy the files with CUDA packages of another repository into this one."""
+
+from __future__ import annotations
+
+import sys
+
+from build_pytorch.base import paths
+from build_pytorch.base.console import Screen
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.file_plan import Tree
+from build_pytorch.cli.commands import VendorOptions
+from build_pytorch.cli.matrix_change import carry_out
+from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, Trail
+from build_pytorch.sources import cuda_copies, release_bump
+
+
+def run(options: VendorOptions) -> int:
+    """Read the files, edit the matrix, render and verify in memory; then write everything at once.
+
+    Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
+    """
+    if options.what != (CUDA_PACKAGES_SOURCE,) or options.from_ is None:
+        raise BuildPytorchError(f"write `invoke vendor {CUDA_PACKAGES_SOURCE} --from DIR`")
+    path = options.root / paths.MATRIX.name
+    old = matrix_reader.load(path)
+    name = cuda_copies.chosen_release(old, options.release)
+    release = old.releases[name]
+    copies = cuda_copies.read_checkout(options.from_, release)
+    values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
+    trail: Trail = ("release", name, "cuda", "packages_from")
+    new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values))
+    planned = release_bump.plan(old, new, options.root, name)
+    planned += cuda_copies.plan(release, values["folder"], copies, Tree(options.root))
+    todo = [f"git add {values['folder']}: Flox sees only files that Git tracks"]
+    screen = Screen(sys.stdout)
+    return carry_out(screen, options.root, old, new, planned, dry_run=options.dry_run, todo=todo)

@@ -1,0 +1,97 @@
+"""Copies of the files with CUDA packages that `-wrapper` recipes call. Nothing is written here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from build_pytorch.base import digest, files, git
+from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.file_plan import Action, Change, Tree
+from build_pytorch.matrix.model import CUDA_PACKAGES, Matrix, Release
+from build_pytorch.nix import cuda_checkout
+from build_pytorch.nix.syntax_tree import parse
+
+
+def chosen_release(matrix: Matrix, name: str) -> str:
+    """Return the release that gets the copies: the named one, or the only one that takes some.
+
+    Raises BuildPytorchError for an unknown release and for one without CUDA.
+    """
+    with_source = [k for k, it in matrix.releases.items() if it.cuda and it.cuda.packages_from]
+    if not name and len(with_source) == 1:
+        return with_source[0]
+    release = matrix.releases.get(name)
+    if release is None:
+        known = ", ".join(matrix.releases)
+        what = f'--release "{name}": no such release' if name else "name the release"
+        raise BuildPytorchError(f"{what}; there are {known}")
+    if release.cuda is None:
+        raise BuildPytorchError(f"--release {name}: it has no CUDA")
+    return name
+
+
+def read_checkout(checkout: Path, release: Release) -> dict[str, bytes]:
+    """Return the files of a checkout by name. Raises BuildPytorchError if one is not usable."""
+    found = {}
+    for package in CUDA_PACKAGES if release.cuda else ():
+        name = release.cuda.package_file(package) if release.cuda else ""
+        path = checkout / cuda_checkout.FOLDER / name
+        try:
+            found[name] = files.read_named(path, files.LARGEST_TEXT)
+        except OSError as error:
+            fix = "--from takes the root of a checkout of build-cudatoolkit"
+            raise BuildPytorchError(f"{path}: cannot be read: {error.strerror}; {fix}") from None
+        text = found[name].decode(errors="replace")
+        if "\ufffd" in text or parse(text).root_node.has_error:
+            raise BuildPytorchError(f"{path}: not valid Nix; nothing was copied")
+    return found
+
+
+def origin(checkout: Path) -> str:
+    """Return where the files of a checkout are from: its address and revision, if it has them."""
+    try:
+        rev = git.run(checkout, "rev-parse", "HEAD").stdout.strip()
+        if git.top(checkout) is None or not re.fullmatch("[0-9a-f]{40}", rev):
+            return "a folder without Git"
+        url = urlsplit(git.run(checkout, "remote", "get-url", "origin").stdout.strip())
+        changed = " with changes" if git.uncommitted(checkout) else ""
+    except (ToolError, ValueError):
+        return "a folder without Git"
+    # Without a user name or a token; the path of a local repository says nothing elsewhere.
+    place = f"{url.hostname}{url.path}" if url.scheme in {"https", "ssh"} and url.hostname else ""
+    place = re.sub(r"[^A-Za-z0-9._/~-]", "", place) or "a local repository"
+    return f"{place} {rev}{changed}"
+
+
+def table(release: Release, copies: dict[str, bytes], place: str) -> dict[str, Any]:
+    """Return the values of `packages_from` for copies."""
+    old = release.cuda.packages_from if release.cuda else None
+    above = "" if release.environment == "." else f"{release.environment}/"
+    return {
+        "folder": (old.folder if old else "") or f"{above}cuda-packages",
+        "origin": place,
+        "digests": {name: digest.of_bytes(data) for name, data in copies.items()},
+    }
+
+
+def plan(old: Release, folder: str, copies: dict[str, bytes], tree: Tree) -> Iterator[Change]:
+    """Plan the copies. A file that somebody edited is refused. Raises LinkError and OSError."""
+    before = old.cuda.packages_from if old.cuda else None
+    for name, data in copies.items():
+        path = f"{folder}/{name}"
+        present = tree.read(path)
+        known = before.digests.get(name) if before else None
+        if present == data:
+            yield Change(path=path, action=Action.UNCHANGED, reason="as it is", old=data)
+        elif present is None:
+            yield Change(path=path, action=Action.CREATE, reason="a copy", new=data)
+        elif digest.of_bytes(present) != known:
+            reason = "not the copy that matrix.toml records; move it away"
+            yield Change(path=path, action=Action.REFUSED, reason=reason, old=present)
+        else:
+            reason = "another copy"
+            yield Change(path=path, action=Action.REWRITE, reason=reason, old=present, new=data)

@@ -1,0 +1,272 @@
+"""CUDA packages from elsewhere, with real builds: a repository, a local checkout, copies."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import WHOLE, copied_project
+from one_release import first_release
+from world import Site, World, programs, served
+
+pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
+
+REV = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"
+ADDRESS = f"/barstoolbluz/build-cudatoolkit/archive/{REV}.tar.gz"
+HASH = "sha256-BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA="
+PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
+VARIABLE = "CUDA_TOOLKIT_REPO"
+PLAIN, WRAPPER = "sm120-avx2", "sm120-avx2-wrapper"
+
+
+def sibling(folder: Path, mark: str = "") -> Path:
+    """A checkout of a repository with the four files; `mark` makes its packages others."""
+    pkgs = folder / ".flox/pkgs"
+    pkgs.mkdir(parents=True)
+    for name in PACKAGES:
+        package = f"cudaPackages_13.{name}"
+        if mark:
+            package = f'{package}.overrideAttrs {{ name = "{name}-{mark}"; }}'
+        (pkgs / f"{name}-13_0.nix").write_text(f"{{ cudaPackages_13 }}: {package}\n")
+    return folder
+
+
+def tarball(folder: Path) -> bytes:
+    """A folder as GitHub's archive of it, the same bytes each time."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for path in sorted(folder.rglob("*.nix")):
+            entry = tarfile.TarInfo(f"build-cudatoolkit-{REV}/{path.relative_to(folder)}")
+            entry.size = path.stat().st_size
+            archive.addfile(entry, io.BytesIO(path.read_bytes()))
+    return data.getvalue()
+
+
+def nightly_alone() -> str:
+    """The matrix with release nightly only, for a platform that tests can build."""
+    before, mark, rest = WHOLE.partition("[release.cuda13_0]")
+    found = re.search(r"(?ms)^\[release\.nightly\].*?(?=\n\n\n)", rest)
+    assert found
+    here = found[0]
+    for old, new in (
+        ("aarch64-linux", "x86_64-linux"),
+        ('gpu = ["sm121"]', 'gpu = ["sm120"]'),
+        ('cpu = ["armv9"]', 'cpu = ["avx2"]'),
+    ):
+        assert here.count(old) == 1
+        here = here.replace(old, new)
+    return first_release(f"{before}{here}\n\n\n{mark}{rest.replace(found[0], '')}")
+
+
+@pytest.fixture(scope="module")
+def github(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A store, and a site with the tarball of the repository."""
+    folder = tmp_path_factory.mktemp("site")
+    with served(Site(folder)) as site:
+        site.others[ADDRESS] = tarball(sibling(folder / "origin", "9.9"))
+        yield site
+
+
+@pytest.fixture
+def world(github: Site, tmp_path: Path) -> World:
+    """A checkout with the nightly alone, whose hashes are taken."""
+    project = copied_project(tmp_path / "project")
+    text = nightly_alone()
+    rev = re.findall(r'(?m)^rev = "([0-9a-f]{40})"', text.partition("[release.nightly.torch]")[2])[
+        0
+    ]
+    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{rev}"', 1)
+    unpacked = tmp_path / "unpacked"
+    sibling(unpacked, "9.9")
+    found = github.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)).strip()
+    sri = github.nix(
+        "nix",
+        "--extra-experimental-features",
+        "nix-command",
+        "hash",
+        "to-sri",
+        "--type",
+        "sha256",
+        found,
+    ).strip()
+    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{sri}"\nhash_of = "{REV}"', 1)
+    (project.root / "matrix.toml").write_text(text)
+    shutil.rmtree(project.pkgs)
+    world = World(project, github, tmp_path)
+    regenerate(world)
+    return world
+
+
+def regenerate(world: World) -> None:
+    """Run `invoke all`; pages of other releases have no place here."""
+    for phase in ("phase2", "phase5"):
+        done = world.project.invoke(phase)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def inputs_of(world: World, variant: str, env: dict[str, str] | None = None) -> str:
+    """The names of the derivations that a variant is built from."""
+    package = f"pytorch-python313-cuda13_0-{variant.replace('avx2', 'avx2-nightly', 1)}"
+    recipe = world.root / f"releases/nightly/.flox/pkgs/{package}.nix"
+    drv = world.site.nix("nix-instantiate", str(recipe), env=env or {VARIABLE: ""}).strip()
+    return world.site.nix("nix-store", "--query", "--requisites", drv)
+
+
+def test_a_the_plain_variant_takes_the_packages_of_its_pin(world: World) -> None:
+    assert world.built(PLAIN)["by_id"][PLAIN]["outcome"] == "built"
+    assert "9.9" not in inputs_of(world, PLAIN)
+
+
+def test_b_the_wrapper_takes_those_of_a_repository_at_a_revision(world: World) -> None:
+    row = world.built(WRAPPER)
+    assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
+    assert ADDRESS in world.site.requests or "cached" in row
+    assert "cudnn-9.9" in inputs_of(world, WRAPPER)
+    assert "local_packages" not in world.ledger()[-1]
+
+
+def test_b_a_tarball_with_another_hash_is_refused(world: World) -> None:
+    path = world.root / "matrix.toml"
+    text = path.read_text()
+    wrong = re.sub(r'(packages_from\].*?hash = ")[^"]*', rf"\g<1>{HASH}", text, flags=re.DOTALL)
+    path.write_text(wrong)
+    regenerate(world)
+    done = world.build(WRAPPER)
+    assert done.returncode == 2
+    assert "hash mismatch" in done.stderr
+
+
+def test_c_a_local_checkout_replaces_it_and_the_result_is_not_published(
+    world: World, tmp_path: Path
+) -> None:
+    local = sibling(tmp_path / "local", "7.7")
+    world.env[VARIABLE] = str(local)
+    done = world.build(WRAPPER)
+    assert done.returncode == 0, done.stderr
+    assert f"{VARIABLE}={local}; the result is not for publishing" in " ".join(done.stdout.split())
+    assert world.ledger()[-1]["local_packages"] == str(local)
+    assert "cudnn-7.7" in inputs_of(world, WRAPPER, {VARIABLE: str(local)})
+
+    for env in ({}, {VARIABLE: str(local)}):
+        said = publish(world, env)
+        assert "which nobody else has" in said
+        assert f"refused {WRAPPER}" in said
+
+    del world.env[VARIABLE]  # without it, the result is not up to date
+    row = world.built(WRAPPER)["by_id"][WRAPPER]
+    assert (row["action"], row["outcome"]) == ("build", "built")
+    assert "local_packages" not in world.ledger()[-1]
+    assert "which nobody else has" not in publish(world, {})
+
+
+def publish(world: World, env: dict[str, str]) -> str:
+    """What `invoke publish --dry-run` says of the wrapper."""
+    clean = {key: value for key, value in world.env.items() if key != VARIABLE}
+    argv = ("invoke", "publish", WRAPPER, "--dry-run")
+    done = world.project.run(*argv, env={VARIABLE: "", **clean, **env})
+    assert "Traceback" not in done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("../build-cudatoolkit", 'found "../build-cudatoolkit"; allowed: an absolute path'),
+        ("/nowhere", "/nowhere/.flox/pkgs has no cudatoolkit-13_0.nix, cudnn-13_0.nix"),
+    ],
+)
+def test_c_a_wrong_path_is_an_obstacle(world: World, path: str, says: str) -> None:
+    world.env[VARIABLE] = path
+    done = world.build(WRAPPER)
+    assert done.returncode == 2
+    assert f"{VARIABLE}: {says}" in " ".join(done.stderr.split())
+
+
+def test_c_the_variable_does_not_concern_the_plain_variant(world: World) -> None:
+    world.env[VARIABLE] = "/nowhere"
+    assert world.built(PLAIN)["by_id"][PLAIN]["outcome"] == "built"
+    assert "local_packages" not in world.ledger()[-1]
+
+
+def vendor(world: World, *argv: str) -> subprocess.CompletedProcess[str]:
+    return world.project.invoke("vendor", *argv)
+
+
+def test_d_copies_are_built_and_their_changes_found(world: World, tmp_path: Path) -> None:
+    checkout = sibling(tmp_path / "checkout", "8.8")
+    done = vendor(world, "cuda-packages", "--from", str(checkout))
+    assert done.returncode == 0, done.stdout + done.stderr
+    copies = world.root / "releases/nightly/cuda-packages"
+    assert {path.name for path in copies.iterdir()} == {f"{name}-13_0.nix" for name in PACKAGES}
+    row = world.built(WRAPPER)
+    assert row["by_id"][WRAPPER]["outcome"] == "built", row["stderr"]
+    assert "cudnn-8.8" in inputs_of(world, WRAPPER, {VARIABLE: "/nowhere"})
+
+    copy = copies / "cudnn-13_0.nix"
+    copy.write_text(copy.read_text().replace("8.8", "8.9"))
+    said = world.project.invoke("verify", "--only", "copied-packages")
+    assert said.returncode == 1
+    assert "cudnn-13_0.nix" in said.stdout
+    again = vendor(world, "cuda-packages", "--from", str(checkout))
+    assert again.returncode == 1
+    assert "not the copy that matrix.toml records" in again.stdout
+    copy.unlink()
+    assert world.project.invoke("verify", "--only", "copied-packages").returncode == 1
+    assert vendor(world, "cuda-packages", "--from", str(checkout)).returncode == 0
+    assert world.project.invoke("verify", "--only", "copied-packages").returncode == 0
+
+
+def test_d_the_origin_of_copies_is_the_revision_without_secrets(
+    world: World, tmp_path: Path
+) -> None:
+    checkout = sibling(tmp_path / "checkout")
+    git = ["git", "-C", str(checkout), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for argv in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["commit", "-q", "-m", "one"],
+        ["remote", "add", "origin", "https://me:secret@example.org/build-cudatoolkit"],
+    ):
+        subprocess.run([*git, *argv], check=True)
+    rev = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert vendor(world, "cuda-packages", "--from", str(checkout)).returncode == 0
+    text = (world.root / "matrix.toml").read_text()
+    assert f'origin = "example.org/build-cudatoolkit {rev.stdout.strip()}"' in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["cuda-packages"], "write `invoke vendor cuda-packages --from DIR`"),
+        (["other", "--from", "."], "write `invoke vendor cuda-packages --from DIR`"),
+        (["cuda-packages", "--from", "/nowhere"], "cudatoolkit-13_0.nix: cannot be read"),
+        (
+            ["cuda-packages", "--from", "CHECKOUT", "--release", "other"],
+            '--release "other": no such release; there are nightly',
+        ),
+    ],
+)
+def test_d_bad_input_is_refused_before_anything_is_written(
+    world: World, tmp_path: Path, argv: list[str], says: str
+) -> None:
+    checkout = sibling(tmp_path / "checkout")
+    before = world.project.snapshot()
+    done = vendor(world, *(str(checkout) if word == "CHECKOUT" else word for word in argv))
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert world.project.snapshot() == before
+
+
+def test_d_a_file_that_is_not_nix_is_refused(world: World, tmp_path: Path) -> None:
+    checkout = sibling(tmp_path / "checkout")
+    (checkout / ".flox/pkgs/nccl-13_0.nix").write_text("{ cudaPackages_13 }: (\n")
+    done = vendor(world, "cuda-packages", "--from", str(checkout))
+    assert done.returncode == 2
+    assert "nccl-13_0.nix: not valid Nix" in " ".join(done.stderr.split())

@@ -1,0 +1,184 @@
+"""Moving a nightly: a day or a revision, everything or nothing; and how old it is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+
+import pytest
+from conftest import Project, needs_nix
+from test_bump import NEW_PIN, NIGHTLY, TRITON, Answer, Api, api, bump, commit, content, ok
+from test_prefetch import OTHER
+
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.versions import NEWEST
+from build_pytorch.cli import outdated
+from build_pytorch.cli.commands import COMMANDS, OutdatedOptions
+from build_pytorch.cli.declaration import parsed
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.sources import nightly
+
+__all__ = ["api"]  # a fixture
+
+DAY = (
+    "/repos/pytorch/pytorch/commits?sha={branch}"
+    "&since={day}T00:00:00Z&until={day}T23:59:59Z&per_page=1"
+)
+OTHER_REV = "4123456789abcdef0123456789abcdef01234567"
+
+
+def on_day(branch: str, day: str) -> str:
+    return DAY.format(branch=branch, day=day)
+
+
+def listed(answer: Answer) -> Answer:
+    return ok([json.loads(answer[2])])
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--nightly"], NEWEST),
+        (["--nightly", "--dry-run"], NEWEST),
+        (["--nightly", "20251222"], "20251222"),
+        ([f"--nightly={OTHER_REV}"], OTHER_REV),
+    ],
+)
+def test_the_value_of_the_option_may_be_left_out(words: list[str], value: str) -> None:
+    assert parsed(COMMANDS["bump"], words)[0]["nightly"] == value
+
+
+@pytest.mark.parametrize("word", ["20251222", OTHER_REV, NEWEST])
+def test_eight_digits_are_a_day_and_forty_hex_digits_a_revision(word: str) -> None:
+    assert nightly.checked(word) == word
+
+
+@pytest.mark.parametrize(
+    "word", ["main", "2025122", "20251399", "20250229", OTHER_REV[:12], "v2.11.0", "2025-12-22"]
+)
+def test_anything_else_is_refused(word: str) -> None:
+    with pytest.raises(BuildPytorchError, match="allowed: a day such as 20251222, 40 hex digits"):
+        nightly.checked(word)
+
+
+@needs_nix
+def test_the_newest_commit_changes_every_place_that_follows(api: Api, whole: Project) -> None:
+    old = (whole.root / "matrix.toml").read_text().splitlines()
+    done = bump(whole, "--nightly")
+    assert done.returncode == 0, done.stdout + done.stderr
+    new = (whole.root / "matrix.toml").read_text().splitlines()
+    changed = [line.split("   #")[0] for line, was in zip(new, old, strict=True) if line != was]
+    assert changed == [
+        'version = "2.12.0.dev20261031"',
+        f'rev = "{NIGHTLY}"',
+        f'hash = "{OTHER}"',
+        f'hash_of = "{NIGHTLY}"',
+        f'triton_rev = "{NEW_PIN}"',
+        'pname = "pytorch212"',
+    ]
+    recipe = next((whole.root / "releases/nightly/.flox/pkgs").glob("*-nightly.nix")).read_text()
+    for part in (f'rev = "{NIGHTLY}"', "PYTORCH_BUILD_VERSION=2.12.0.dev20261031", OTHER):
+        assert part in recipe
+    assert f"compare the Triton of the pin with {NEW_PIN}" in " ".join(done.stdout.split())
+    again = bump(whole, "--nightly", NIGHTLY)  # GitHub knows it under both names
+    assert again.returncode == 2
+    api.answers[f"/repos/pytorch/pytorch/commits/{NIGHTLY}"] = commit(NIGHTLY, "2026-10-31")
+    assert "nothing to do: release.nightly has" in bump(whole, "--nightly", NIGHTLY).stdout
+
+
+@pytest.mark.parametrize("branch", ["nightly", "main"])
+def test_the_commit_of_a_day_is_asked_of_one_branch_after_the_other(api: Api, branch: str) -> None:
+    matrix = matrix_reader.load()
+    torch = matrix.releases["nightly"].torch
+    api.answers[on_day("nightly", "2025-12-22")] = ok([])
+    api.answers[on_day(branch, "2025-12-22")] = listed(commit(NIGHTLY, "2025-12-22"))
+    found = nightly.known_commit(torch, "20251222")
+    assert (found.rev, found.version) == (NIGHTLY, "2.12.0.dev20251222")
+    assert found.triton_rev == NEW_PIN
+
+
+def no_version(api: Api) -> None:
+    del api.answers[f"/repos/pytorch/pytorch/contents/version.txt?ref={NIGHTLY}"]
+
+
+def odd_version(api: Api) -> None:
+    api.answers[f"/repos/pytorch/pytorch/contents/version.txt?ref={NIGHTLY}"] = content("x\\x1b[2J")
+
+
+def odd_triton(api: Api) -> None:
+    api.answers[f"/repos/pytorch/pytorch/contents/{TRITON}?ref={NIGHTLY}"] = content("main")
+
+
+def odd_content(api: Api) -> None:
+    api.answers[f"/repos/pytorch/pytorch/contents/{TRITON}?ref={NIGHTLY}"] = ok({"content": 3})
+
+
+def no_commit(api: Api) -> None:
+    del api.answers["/repos/pytorch/pytorch/commits/nightly"]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (no_version, "has no file version.txt"),
+        (odd_version, "version.txt has another form than expected"),
+        (odd_triton, "triton.txt has another form than expected"),
+        (odd_content, "gave an unexpected answer"),
+        (no_commit, "pytorch/pytorch has no commit in nightly or main"),
+    ],
+)
+def test_a_failure_leaves_the_tree_as_it_was(
+    api: Api, whole: Project, break_it: Callable[[Api], None], says: str
+) -> None:
+    break_it(api)
+    before = whole.snapshot()
+    done = bump(whole, "--nightly")
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert whole.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (
+            ["--nightly", "--torch", "2.11.0"],
+            "--nightly: moves the source alone; leave --torch out",
+        ),
+        (["--nightly", "--as", "x"], "--nightly: moves the source alone; leave --as out"),
+        (["--nightly", "--release", "cuda13_0"], "release cuda13_0 builds version 2.10.0"),
+        (["--nightly", "--release", "other"], "no such release; nightlies: nightly"),
+        (["--nightly", "main"], 'found "main"; allowed: a day'),
+        (
+            ["--torch", "2.11.0", "--release", "nightly"],
+            "--torch: release nightly builds a commit of a moving branch; --nightly moves it",
+        ),
+        (
+            ["--torch", "2.11.0", "--release", "nightly", "--as", "x"],
+            "--torch: release nightly builds a commit of a moving branch; --nightly moves it",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("api")
+def test_a_wrong_target_is_one_line(whole: Project, argv: list[str], says: str) -> None:
+    before = whole.snapshot()
+    done = bump(whole, *argv)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "matrix.toml:" not in done.stderr  # no line of a text that nobody sees
+    assert whole.snapshot() == before
+
+
+def test_outdated_says_how_old_a_nightly_is_on_a_given_day(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert api.base
+    assert outdated.run(OutdatedOptions(), clock=lambda: dt.date(2025, 11, 14)) == 0
+    (line,) = [it for it in capsys.readouterr().out.splitlines() if "days old" in it]
+    assert line.startswith("nightly  nightly ")
+    assert line.endswith(f", 30 days old: {NIGHTLY} is newer (nightly of 2026-10-31)")
+    outdated.run(OutdatedOptions(json=True), clock=lambda: dt.date(2025, 10, 16))
+    (row,) = [it for it in json.loads(capsys.readouterr().out) if "days" in it]
+    assert row["days"] == 1
