@@ -15,6 +15,8 @@ GPU = "cuda13_0-sm120-avx512"
 CPU = "cpu-avx512"
 ARM = "cuda13_0-sm110-armv9"
 SPARK = "cuda13_0-sm121-armv9"
+NIGHTLY = "cuda13_0-sm121-armv9-nightly"
+WRAPPER = f"{NIGHTLY}-wrapper"
 VISION = "torchvision-python313-cuda13_0-sm120-avx512"
 AUDIO = "torchaudio-python313-cuda13_0-sm120-avx512"
 
@@ -246,7 +248,20 @@ MUTATIONS = (
     Mutation("Codegen condition that leaves the base out", SPARK, swap("compute_(120|121)/", "compute_121/")),
     Mutation("Codegen conditions of all codes", SPARK, swap('/"121a"/,/endif()/s', "s")),
     Mutation("no message for another Codegen", SPARK, gone("has no condition for 121a")),
-    Mutation("the build stops for another Codegen", SPARK, swap("if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then", "grep -q 'compute_(120|121)' cmake/Codegen.cmake\n    if false; then")),
+    Mutation("the build goes on for another Codegen", SPARK, gone("      exit 1")),
+    Mutation("a sed that may change nothing", GPU, swap("    substituteInPlace cmake/Dep", "    sed -i s/one/other/ cmake/Dependencies.cmake\n    substituteInPlace cmake/Dep")),
+    Mutation("a substitution that may find nothing", GPU, swap("--replace-fail 'extras/CUPTI/lib64'", "--replace-quiet 'extras/CUPTI/lib64'")),
+    Mutation("CUDA packages of the pin in a wrapper", WRAPPER, gone("cudnn = call")),
+    Mutation("the file of another CUDA package", WRAPPER, swap("/nccl-13_0.nix", "/cudnn-13_0.nix")),
+    Mutation("CUDA packages of another revision", WRAPPER, swap("archive/0696b3db", "archive/1696b3db")),
+    Mutation("CUDA packages of a branch", WRAPPER, cut(r"archive/0696b3db[0-9a-f]{32}", "archive/main")),
+    Mutation("a local path in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "/home/me/build-cudatoolkit;")),
+    Mutation("a result link in place of the repository", WRAPPER, cut(r"builtins\.fetchTarball \{\s+url = \"https://github.com/barst.*?\};", "../build-cudatoolkit/result-cudatoolkit-13_0;")),
+    Mutation("CUDA packages as an argument of torch", WRAPPER, swap("  cudaSupport = true;\n  gpuTargets", "  cudaSupport = true;\n  cudaPackages = nixpkgs_pinned.cudaPackages_13;\n  gpuTargets")),
+    Mutation("a nightly of a branch", NIGHTLY, cut(r'rev = "6fc0ad22[0-9a-f]{32}"', 'rev = "nightly"')),
+    Mutation("a nightly of another day", NIGHTLY, swap("PYTORCH_BUILD_VERSION=2.10.0.dev20251015", "PYTORCH_BUILD_VERSION=2.10.0.dev20251016")),
+    Mutation("a nightly with the version of a release", NIGHTLY, swap("PYTORCH_BUILD_VERSION=2.10.0.dev20251015", "PYTORCH_BUILD_VERSION=2.10.0")),
+    Mutation("a version that is not in scope", NIGHTLY, swap('echo "PyTorch 2.10.0.dev20251015', 'echo "PyTorch ${version}')),
     Mutation("postFixup with addDriverRunpath", GPU,
              wrap_attrs("postFixup = ''${nixpkgs_pinned.hello or \"\"}/bin/x'';")),
     Mutation("addDriverRunpath called", GPU, swap("export MAX_JOBS", '${lib.addDriverRunpath or ""}/bin/addDriverRunpath\n    addDriverRunpath/bin\n    export MAX_JOBS')),

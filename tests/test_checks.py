@@ -57,6 +57,12 @@ def damage(path: str) -> Callable[[Project], None]:
     return mutate
 
 
+def foreign_cudnn(project: Project) -> None:
+    write(".flox/pkgs/cudnn.nix", "{ cudaPackages_13 }: cudaPackages_13.cudnn\n")(project)
+    new = "cudaPackages_13.overrideScope (_: _: { cudnn = final.callPackage ./cudnn.nix { }; });"
+    replace(GPU, "cudaPackages_13;", new)(project)
+
+
 MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("gpu-count", remove(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
     ("gpu-count", write(".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", "{ }\n")),
@@ -68,6 +74,12 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("no-magma-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", "")),
     ("no-nightly-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", "")),
     ("no-avx-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", "")),
+    ("substitution-fails", replace(GPU, "--replace-fail", "--replace-warn")),
+    (
+        "substitution-fails",
+        replace(GPU, "    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s"),
+    ),
+    ("eval-cuda-packages", foreign_cudnn),
     ("gpu-pattern-lines", replace(GPU, 'version = "2.10.0";', 'version = "2.9.1";')),
     ("gpu-pattern-lines", replace(GPU, "let\n", "let\n  # not cudaPackages_13 here\n")),
     ("gpu-pattern-lines", replace(GPU, "final.cudaPackages_13;", "final.cudaPackages_12;")),
@@ -228,7 +240,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert states["missing-recipe"] == "failed"
     assert states["pname"] == states["two-stage-override"] == "skipped"
     of_the_matrix = {"compiler-flags", "nvcc-architectures", "stale-hash"}
-    of_the_matrix |= {"rules-needed", "rules-agree"}
+    of_the_matrix |= {"rules-needed", "rules-agree", "copied-packages"}
     assert {check for check, state in states.items() if state == "passed"} <= of_the_matrix
 
 

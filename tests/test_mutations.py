@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, needs_nix
-from mutations import AUDIO, GPU, MUTATIONS, VISION, Mutation
+from conftest import PROJECT, WHOLE, needs_nix
+from mutations import AUDIO, GPU, MUTATIONS, NIGHTLY, VISION, Mutation
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
@@ -25,6 +26,12 @@ WRITE = "WRITE_MUTATIONS"
 def lines() -> Matrix:
     """The matrix of all lines."""
     return matrix_reader.load(PROJECT / "examples/all-lines/matrix.toml")
+
+
+@pytest.fixture(scope="module")
+def everything() -> Matrix:
+    """The project's own matrix with all releases."""
+    return matrix_reader.parse(WHOLE)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pkgs.mkdir(parents=True)
     for recipe in (PROJECT / ".flox/pkgs").glob("*.nix"):
         (pkgs / recipe.name).write_bytes(recipe.read_bytes())
+    nightly = "releases/nightly/.flox/pkgs"
+    shutil.copytree(PROJECT / nightly, root / nightly)
     companions = root / "companions/.flox/pkgs"
     companions.mkdir(parents=True)
     for name in (VISION, AUDIO):
@@ -134,10 +143,13 @@ def test_a_mistake_is_caught(
     tree: Path,
     lines: Matrix,
     line_tree: Path,
+    everything: Matrix,
     caught: dict[str, set[str]],
     mutation: Mutation,
 ) -> None:
     here = (lines, line_tree) if "/" in mutation.recipe else (fleet, tree)
+    if NIGHTLY in mutation.recipe:
+        here = everything, tree
     categories = caught_by(*here, mutation.recipe, mutation.edit)
     caught[mutation.name] = categories
     assert categories, "only comparing with the rendered text notices it"

@@ -139,6 +139,26 @@ def _fake_hash(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
             yield recipe.finding(match.start(), match[0], "the hash of the real source")
 
 
+_SED: Final = re.compile(r"(?m)^[ \t]*(?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+)[ \t]*$")
+_LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
+
+
+@CHECKS.add(
+    id="substitution-fails",
+    title="Every substitution of a text fails if the text is not there",
+    why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
+    fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result, or `exit 1`",
+)
+def _substitutions(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from recipe.matches(_LENIENT, "--replace-fail")
+    for match in _SED.finditer(recipe.code):
+        after = recipe.code[match.end() :].split("\n", 5)[:5]
+        looks = any("grep -q" in line and match[1] in line for line in after)
+        if not (looks and any("exit 1" in line for line in after)):
+            found = " ".join(match[0].split())
+            yield recipe.finding(match.start(), found, "a substitution that fails")
+
+
 @CHECKS.add(
     id="dotted-capability",
     title="The capability is written with a dot",
