@@ -57,14 +57,15 @@
   const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
 
   /* Packages that are compiled against this PyTorch, such as torchvision. */
-  function companionsOf({ id, companions }) {
+  function companionsOf(variant) {
+    const { id, companions } = variant;
     if (!companions.length) return [];
     const title = companions.map(({ name, version }) => `${name} ${version}`).join(" and ");
     const environments = [...new Set(companions.map((it) => it.environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
       companions.filter((it) => it.environment === each).map((it) => it.package).join(" ")}`);
     return [folded(`With ${title}`, false, el("dl", { class: "commands" },
-      command("Install with Flox", `flox install ${companions.map((it) => `ORG/${it.package}`).join(" ")}`),
+      command("Install with Flox", `flox install ${[variant, ...companions].map((it) => `ORG/${it.package}`).join(" ")}`),
       command("Build with Flox", build.join(" && ")),
       command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it.attribute}`).join(" ")}`),
       command("Build and check", `invoke build ${companions.map((it) => `${id}+${it.name}`).join(" ")}`)))];
@@ -145,10 +146,18 @@
     return parts;
   }
 
-  function showAnswer(found, forWhat) {
+  /* GPUs that share a package with their CPU, named with another CPU. */
+  function strangers({ gpus, platform }) {
+    const hosts = (gpu) => Object.values(facts.gpus).find((it) => it.capabilities[0] === gpu.capability)?.hosts;
+    const wrong = gpus.filter((gpu) => hosts(gpu) && !(platform in hosts(gpu)) && !("x86_64-linux" in hosts(gpu)));
+    return [...new Set(wrong.map((gpu) => `${gpu.name} exists on ${Object.keys(hosts(gpu)).join(" and ")} only, `
+      + `and this CPU is of ${platform}: check the CPU.`))];
+  }
+
+  function showAnswer(found, forWhat, strange) {
     const { best, ideal, answers, forAll, remarks } = found;
     const waits = answers.map((it) => it.waitsForDriver).filter(Boolean);
-    const notes = [...new Set(waits.map((it) => `${it.variant.id} needs a newer driver: ${it.obstacles[0].text}.`))];
+    const notes = [...strange, ...new Set(waits.map((it) => `${it.variant.id} needs a newer driver: ${it.obstacles[0].text}.`))];
     if (ideal && ideal.afterDriverUpdate && !waits.some((it) => it.variant.id === ideal.afterDriverUpdate)) {
       notes.push(`With a newer driver the best would be ${ideal.afterDriverUpdate}.`);
     }
@@ -253,7 +262,7 @@
       showByIsa(machine);
     } else {
       const found = rules.recommend(machine);
-      showAnswer(found, understood(machine, says));
+      showAnswer(found, understood(machine, says), strangers(machine));
       if (found.best) document.title = `${found.best.variant.id}: which PyTorch build is mine?`;
     }
   }

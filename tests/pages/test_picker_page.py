@@ -267,6 +267,25 @@ def test_without_a_cpu_the_page_asks_for_it_and_offers_each(opened: Opened) -> N
     assert page.locator("#answer tbody tr").count() == 2
 
 
+def test_a_gpu_of_arm_machines_with_another_cpu_is_noted(opened: Opened) -> None:
+    page = opened.page
+    page.fill("#gpu", "GB10")
+    page.fill("#cpu", "zen4")
+    assert "GB10 exists on aarch64-linux only" in shown(page, "notes")
+    page.fill("#cpu", "armv9")
+    assert "GB10 exists" not in shown(page, "notes")
+
+
+def test_companions_are_installed_with_their_build(opened: Opened) -> None:
+    page = opened.page
+    page.fill("#gpu", "L40S")
+    page.fill("#cpu", "avx2")
+    commands = page.locator("#answer .more code").all_text_contents()
+    assert commands[0].startswith("flox install ORG/pytorch-python313-cuda13_0-sm89-avx2 ORG/")
+    assert "-A torchvision-python313-cuda13_0-sm89-avx2" in commands[2]
+    assert commands[3].startswith("invoke build cuda13_0/sm89-avx2+torchvision")
+
+
 def test_the_address_carries_the_state_and_back_returns(browser: Browser, site: Path) -> None:
     opened = Opened(browser, site)
     page = opened.page
