@@ -24,6 +24,10 @@ from build_pytorch.matrix.model import Matrix
 # A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if not os.access(Path("~").expanduser(), os.W_OK):  # Nix and Git need a home
+    os.environ["HOME"] = tempfile.mkdtemp(prefix="build-pytorch-home-")
+    atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
+
 collect_ignore = [] if "BROWSER" in os.environ else ["pages"]  # `nox -s pages` runs them
 
 pytest_plugins = ["world"]  # the fixtures of real builds
@@ -168,6 +172,11 @@ def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store rendered texts in a folder of the test, also if a source was edited just now."""
     monkeypatch.setattr(rendering, "CHECKOUT", tmp_path)
     monkeypatch.setattr(rendering, "STARTED", time.time() + 60)
+
+
+def unfolded(text: str) -> str:
+    """Output without the line breaks that keep it within 80 columns."""
+    return " ".join(text.split())
 
 
 def error_line(done: subprocess.CompletedProcess[str]) -> str:

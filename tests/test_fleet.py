@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import unfolded
 from msgspec.structs import replace
 from world import Site, World, programs
 
@@ -309,7 +311,9 @@ def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path)
     # Each is reported when it is done, with its own seconds.
     ended = [event for event in world.ledger() if event["event"] == "ended"]
     assert len({event["at"] for event in ended}) == 4
-    assert all(event["seconds"] < 3 for event in ended)
+    began = min(event["at"] for event in world.ledger() if event["event"] == "started")
+    whole = dt.datetime.fromisoformat(ended[-1]["at"]) - dt.datetime.fromisoformat(began)
+    assert sum(event["seconds"] for event in ended) < 1.5 * whole.total_seconds()
 
 
 def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
@@ -323,8 +327,8 @@ def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
     cache = tmp_path / "cache"
     again = world.build("cpu-avx2", "--copy-to", f"file://{cache}")
     assert again.returncode == 2
-    assert "its build was stopped (cuda-on), but the store has the result" in again.stderr
-    assert f"nix-store --delete {built['outputs'][0]}" in again.stderr
+    assert "its build was stopped (cuda-on), but the store has the result" in unfolded(again.stderr)
+    assert f"nix-store --delete {built['outputs'][0]}" in unfolded(again.stderr)
     assert not cache.exists()
 
 

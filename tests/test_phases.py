@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, PROJECT, Project, error_line, needs_nix
+from conftest import LEGACY, PROJECT, Project, error_line, needs_nix, unfolded
 
 from build_pytorch.base import digest
 
@@ -19,7 +19,7 @@ PREFIX = "pytorch-python313-cuda13_0-"
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
     """The output without the line breaks that keep it within 80 columns."""
-    return " ".join(done.stdout.split())
+    return unfolded(done.stdout)
 
 
 def names(root: Path) -> set[str]:

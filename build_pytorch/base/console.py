@@ -58,25 +58,10 @@ class Screen:
 
         Later lines are indented. Only a word that is longer, such as a path, is not broken.
         """
-        head, text = visible(head), visible(text)  # before the columns are counted
-        if len(head) + len(text) <= WIDTH and "\n" not in text:
-            self.line(f"{self.paint(head, colour)}{text}".rstrip())
-            return
-        import textwrap  # here, as most output fits
-
-        longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
-        if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
-            self.line(self.paint(head, colour).rstrip())
-            head = " " * indent
-        first, *rest = textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=" " * len(head),
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-        self.line(f"{self.paint(head, colour)}{first[len(head) :]}".rstrip())
+        head = visible(head)
+        first, *rest = folded(head, text, indent)
+        start = min(len(head), len(first))
+        self.line(f"{self.paint(head[:start], colour)}{first[start:]}".rstrip())
         for line in rest:
             self.line(line)
 
@@ -85,6 +70,31 @@ class Screen:
         for line in text.removesuffix("\n").split("\n") if text else ():
             colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
             self.line(self.paint(line, colour))
+
+
+def folded(head: str, text: str, indent: int = 4) -> list[str]:
+    """Return a text after a head as lines of at most 80 columns; later lines are indented.
+
+    Only a word that is longer, such as a path, is not broken.
+    """
+    head, text = visible(head), visible(text)  # before the columns are counted
+    if len(head) + len(text) <= WIDTH and "\n" not in text:
+        return [head + text]
+    import textwrap  # here, as most output fits
+
+    above = []
+    longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
+    if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
+        above, head = [head.rstrip()], " " * indent
+    first, *rest = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=" " * len(head),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+    return [*above, head + first[len(head) :], *rest]
 
 
 class ProgressLine:

@@ -39,8 +39,10 @@ _CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: versi
 def before_evaluation(
     matrix: Matrix, packages: Sequence[Package], settings: BuildSettings
 ) -> Iterator[str]:
-    """Yield taken names of result links, sources without hash, recipes with errors."""
+    """Yield a missing TMPDIR, taken names of links, sources without hash, recipes with errors."""
     root = settings.root
+    if packages and not (folder := _temporary()).is_dir():
+        yield f"TMPDIR: {folder} is no folder; create it, or unset TMPDIR"
     for package in packages:
         link = artefacts.link(root, package)
         if link.exists() and not link.is_symlink():
@@ -52,6 +54,10 @@ def before_evaluation(
     for name, place in dict.fromkeys(untaken):
         fix = f"`invoke prefetch --only {name}` takes it"
         yield f"matrix.toml: {place} has no hash yet; {fix}"
+    yield from _wrong_recipes(matrix, root, packages)
+
+
+def _wrong_recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Iterator[str]:
     variants = {package.variant.path: package.variant for package in packages}
     found = verification.verify(matrix, root, variants=list(variants.values())).findings
     wrong: dict[str, list[str]] = {}
@@ -110,6 +116,15 @@ def stopped_results(
                 f"{step.id}: its build was stopped ({cause}), but the store has the "
                 f"result: {store.delete_command(output)}"
             )
+
+
+def not_evaluated(failures: Mapping[str, str]) -> Iterator[str]:
+    """Yield why recipes do not evaluate; those with the same reason together."""
+    names: dict[str, list[str]] = {}
+    for name, why in failures.items():
+        names.setdefault(why, []).append(name)
+    for why, same in names.items():
+        yield f"{some(same)}: {why}"
 
 
 def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
@@ -181,7 +196,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
                 "or --cores, a larger machine with --builders, or --force"
             )
-        for place in dict.fromkeys((store.folder(), Path(os.environ.get("TMPDIR", "/tmp")))):  # noqa: S108 - where Nix builds
+        for place in dict.fromkeys((store.folder(), _temporary())):
             existing = next(path for path in (place, *place.absolute().parents) if path.exists())
             free = shutil.disk_usage(existing).free / _GIB
             if free < build.disk * jobs:
@@ -224,6 +239,11 @@ def some(names: Sequence[str], most: int = 3) -> str:
 def _needs(steps: Sequence[Step]) -> list[Build]:
     """Return what builds need, once for each release that differs."""
     return list(dict.fromkeys(step.variant.release.build for step in steps))
+
+
+def _temporary() -> Path:
+    """Return the folder in which Nix builds and writes temporary files."""
+    return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - Nix's own default
 
 
 def _memory() -> float:

@@ -90,7 +90,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
             if not settings.dry_run:
                 raise
             notes.append("derivations not evaluated: the pin cannot be reached from here")
-        obstacles += [f"{package}: {why}" for package, why in evaluated.failures.items()]
+        obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.console import Screen, counted, print_json, visible
+from build_pytorch.base.console import Screen, counted, folded, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.build.backends import backend_registry
 from build_pytorch.build.backends.base_backend import BuildSettings, Step
@@ -150,7 +150,7 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ..
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
     """Return why no build of a plan can begin, or None."""
     if plan.obstacles:
-        lines = "\n".join(f"  {visible(obstacle)}" for obstacle in plan.obstacles)
+        lines = "\n".join(line for it in plan.obstacles for line in folded("  ", it))
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"nothing was started: {number}:\n{lines}")
     if all(step.action == "skipped" for step in plan.steps):

@@ -75,7 +75,7 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
 
     screen.line(f"{screen.paint(package.id, 'bold')}  {paint(result.outcome)}")
     if result.outcome == "not run":
-        screen.line(f"  {result.reasons[0]}")
+        screen.fold("  ", result.reasons[0])
         return
     screen.line(f"  {result.folder}")
     width = max(len(part.id) for part in result.parts)

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 from msgspec.structs import asdict, replace
 
-from build_pytorch.base.console import Screen, print_json, visible
+from build_pytorch.base.console import Screen, folded, print_json
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.cli.commands import PublishCommandOptions
@@ -50,13 +50,13 @@ def run(options: PublishCommandOptions) -> int:
     facts = package_facts(root, ready)
     width = max(len(row.variant) for row in rows)
     for row in rows:
-        action = screen.paint(f"{row.action:<9}", _COLOURS.get(row.action, "dim"))
-        screen.line(f"  {action}  {row.variant:<{width}}  {row.reason}")
+        head, colour = f"  {row.action:<9}  ", _COLOURS.get(row.action, "dim")
+        screen.fold(head, f"{row.variant:<{width}}  {row.reason}", colour, 13)
         if row.package in facts:
             screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.package].text}")
 
     obstacles = list(unmet_preconditions(root, packages))
-    lines = "\n".join(f"  {visible(obstacle)}" for obstacle in obstacles)
+    lines = "\n".join(line for it in obstacles for line in folded("  ", it))
     if options.dry_run:
         would = f"dry run: {len(ready)} would be published"
         screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)

@@ -6,13 +6,13 @@ by the checks of category evaluation, and must leave the structure of all pages 
 
 from __future__ import annotations
 
-import copy
+import functools
 import random
 import re
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from build_pytorch.base import digest
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, MatrixFile, Variant
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import registry, verification
+from fuzz.fields import Trail, at, replaced, schema_fields, string_places, with_place
 
 COUNT = 3000
 """Values of one run, unless another number is given."""
@@ -56,41 +57,61 @@ PIECES = [
 VISIBLE = [piece for piece in PIECES if piece.isprintable()]
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 INLINE_TEXT = {"text", "text_special", "softbreak"}
+NIXPKGS_SETTINGS = {".release.*.nixpkgs.config[]", ".rule[].effect.config[]"}
+"""Names of settings of nixpkgs: with another name in place of allowUnfree, nixpkgs refuses torch."""
+
 CHECKS = [c.id for c in registry.checks_of("evaluation") if c.id != "eval-distinct"]
 
 
 def run(seed: int, count: int) -> Counter[str]:
     """Try so many values. Raises AssertionError with the value and the field that show a fault."""
     draw = random.Random(seed)
-    document = complete(tomllib.loads(MATRIX.read_text() + MORE))
-    fields = sorted({field for field, _ in string_places(document)})
-    assert set(fields) == set(schema_fields()), "a field of the schema has no place in the document"
-    places: dict[str, list[tuple[str | int, ...]]] = {}
-    for field, trail in string_places(document):
-        places.setdefault(field, []).append(trail)
+    known = complete(tomllib.loads(MATRIX.read_text() + MORE))
+    originals = {"": Original(known)}
+    places: dict[str, list[tuple[Original, Trail]]] = {}
+    for field, trail in string_places(known):
+        places.setdefault(field, []).append((originals[""], trail))
+    fields = list(dict.fromkeys(schema_fields()))
+    for field in fields:
+        if field not in places:
+            document, trail = with_place(known, field)
+            places[field] = [(Original(document), trail)]
     counts: Counter[str] = Counter({"fields": len(fields)})
-    original = matrix_reader.parse(tomlkit.dumps(document))
-    structure = {page: shape(text) for page, text in pages(original).items()}
     accepted: list[tuple[str, Matrix]] = []
     open_fields: list[str] = []  # in which a value was accepted: they are tried more often
     for number in range(count):
         field = fields[number % len(fields)]
         if open_fields and draw.random() < 0.5:
             field = draw.choice(open_fields)
-        trail = draw.choice(places[field])
-        value = hostile(draw, at(document, trail))
-        changed = replaced(document, trail, value)
+        original, trail = draw.choice(places[field])
+        value = hostile(draw, at(original.document, trail))
+        changed = replaced(original.document, trail, value)
         if changed is None:
             continue
         what = f"{field} = {value!r}"
         if fleet := parsed(tomlkit.dumps(changed), what):
-            check_pages(fleet, structure, what)
-            accepted.append((what, fleet))
+            check_pages(fleet, original.structure, what)
+            if field not in NIXPKGS_SETTINGS:
+                accepted.append((what, fleet))
             open_fields.append(field)
         counts[f"values {'accepted' if fleet else 'refused'}"] += 1
+    counts["fields with accepted values"] = len(set(open_fields))
     for start in range(0, len(accepted), _TOGETHER):
         counts["recipes evaluated"] += evaluate(accepted[start : start + _TOGETHER])
     return counts
+
+
+class Original:
+    """A matrix in which values are replaced, and the elements of its pages."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    @functools.cached_property
+    def structure(self) -> dict[str, Counter[str]]:
+        """The elements of each page; nothing if the matrix is refused as it is."""
+        fleet = parsed(tomlkit.dumps(self.document), "no value")
+        return {page: shape(text) for page, text in pages(fleet).items()} if fleet else {}
 
 
 def parsed(text: str, what: str) -> Matrix | None:
@@ -157,106 +178,25 @@ def evaluate(accepted: list[tuple[str, Matrix]]) -> int:
         releases = {f"r{number}": variant.release for number, variant in enumerate(variants)}
         many = msgspec.structs.replace(accepted[0][1], variants=tuple(variants), releases=releases)
         result = verification.verify(many, Path(name), only=CHECKS)
-    # Another name in place of allowBroken is what it is, and then nixpkgs refuses the package.
-    findings = [f for f in result.findings if "refusing to evaluate" not in f.found]
-    wrong = [(described.get(f.path), f.check, f.found, f.expected) for f in findings]
+    wrong = [(described.get(f.path), f.check, f.found, f.expected) for f in result.findings]
     assert not wrong, wrong[:3]
     not_run = [outcome.check.id for outcome in result.outcomes if outcome.state == "skipped"]
     assert set(not_run) <= {"eval-release-nix"}, not_run
     return len(variants)
 
 
-# --- the fields ---
-
-
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a matrix that has every optional field."""
+    """Return a matrix that has more of the optional fields; the rest is made from the schema."""
     next(iter(document["gpu"].values()))["last_cuda"] = "13.9"
+    first = next(iter(document["release"].values()))
+    waive = {"no-fake-hash": "ours"}
+    file = "pytorch-python313-cuda13_0-sm90-avx2.nix"
+    first["manual"] = [{"file": file, "reason": "ours", "waive": waive}]
+    without = [{"rule": "magma-clock-rate", "reason": "ours"}]
+    setting = {"environment": {"USE_X": "1"}, "cmake_flags": ["-DX=1"], "without": without}
+    first["setting"] = [{"variants": ["sm90-*"], **setting}]
     for release in document["release"].values():
-        waive = {"no-fake-hash": "ours"}
-        file = "pytorch-python313-cuda13_0-sm90-avx2.nix"
-        release["manual"] = [{"file": file, "reason": "ours", "waive": waive}]
-        release["nixpkgs"]["sha256"] = release["torch"]["hash"]
-        release["nixpkgs"]["sha256_of"] = release["nixpkgs"]["rev"]
+        if "rev" in release.get("nixpkgs", {}):
+            release["nixpkgs"]["sha256"] = release["torch"]["hash"]
+            release["nixpkgs"]["sha256_of"] = release["nixpkgs"]["rev"]
     return document
-
-
-def schema_fields() -> Iterator[str]:
-    """Yield every field of the schema that holds a string, a key of a table included."""
-    schema = msgspec.json.schema(MatrixFile)
-    yield from _fields(schema, {"$ref": schema["$ref"]}, "")
-
-
-def _fields(schema: dict[str, Any], node: dict[str, Any], path: str) -> Iterator[str]:
-    for choice in node.get("anyOf", ()):
-        yield from _fields(schema, choice, path)
-    if "$ref" in node:
-        yield from _fields(schema, schema["$defs"][node["$ref"].rpartition("/")[2]], path)
-    for key, value in node.get("properties", {}).items():
-        yield from _fields(schema, value, f"{path}.{key}")
-    if isinstance(values := node.get("additionalProperties"), dict):
-        yield f"{path}.*key"
-        yield from _fields(schema, values, f"{path}.*")
-    if "items" in node:
-        yield from _fields(schema, node["items"], f"{path}[]")
-    if node.get("type") == "string" or isinstance((node.get("enum") or [0])[0], str):
-        yield path
-
-
-def string_places(document: dict[str, Any]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-    """Yield every string of a matrix, with the name of its field; keys of maps as well."""
-    known = set(schema_fields())
-
-    def walk(
-        node: Any, path: str, trail: tuple[str | int, ...]
-    ) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-        if isinstance(node, str):
-            yield path, trail
-        elif isinstance(node, list):
-            for index, value in enumerate(node):
-                yield from walk(value, f"{path}[]", (*trail, index))
-        elif isinstance(node, dict):
-            is_map = f"{path}.*key" in known
-            for key, value in node.items():
-                if is_map:
-                    yield f"{path}.*key", (*trail, key, "*key")
-                yield from walk(value, f"{path}.{'*' if is_map else key}", (*trail, key))
-
-    yield from walk(document, "", ())
-
-
-def at(document: dict[str, Any], trail: tuple[str | int, ...]) -> str:
-    """Return the text at a place."""
-    node: Any = document
-    for step in trail[: -2 if trail[-1] == "*key" else None]:
-        node = node[step]
-    return str(trail[-2]) if trail[-1] == "*key" else str(node)
-
-
-def replaced(
-    document: dict[str, Any], trail: tuple[str | int, ...], value: str
-) -> dict[str, Any] | None:
-    """Return the document with another value, or key, at a place. A text occurs once or often:
-    what refers to a key is changed with it, so that the key itself is judged.
-    """
-    changed = copy.deepcopy(document)
-    if trail[-1] == "*key":
-        *way, key, _ = trail
-        table = changed
-        for step in way:
-            table = table[step]  # type: ignore[index]
-        if value in table:
-            return None
-        for old in list(table):  # in the same order
-            table[value if old == key else old] = table.pop(old)
-        for release in changed["release"].values():
-            for group in release["group"]:
-                for kind in ("gpu", "cpu") if way and way[-1] in {"gpu", "cpu"} else ():
-                    if kind == way[-1] and kind in group:
-                        group[kind] = [value if each == key else each for each in group[kind]]
-        return changed
-    node: Any = changed
-    for step in trail[:-1]:
-        node = node[step]
-    node[trail[-1]] = value
-    return changed
