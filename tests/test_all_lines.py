@@ -247,3 +247,35 @@ def test_nixpkgs_is_imported_once_for_each_pin_system_config_and_overlays(
         for variant in lines.variants
     }
     assert bindings.count("builtins.fetchTarball") == len(distinct)
+
+
+def deviations(lines: Matrix, line: str) -> set[str]:
+    """The numbers of the deviations of a line, from the facts and the rules of the example."""
+    fact, variants = LINES[line], lines.of_release(line.lower())
+    rules = {rule.id for variant in variants for rule in variant.effects.rules}
+    is_native, is_12 = fact["source"] == "native", fact["cuda"].startswith("12")
+    sets = [each for each in FACTS["cpu_sets"].values() if each["beside"] == line]
+    found = {
+        "1": "allowBroken" in fact["config"],
+        "2": any(each["source"] == "native" for each in sets),
+        "3": is_native and "cccl-headers" in rules,
+        "4": is_12 and "find-cuda-toolkit" in rules,
+        "5": bool({"arch-specific-kernels", "libraries-for-jetson"} & rules),
+        "6": "cupti-paths" in rules,
+    }
+    return {number for number, holds in found.items() if holds}
+
+
+def test_the_table_of_the_page_has_the_facts_and_the_deviations(lines: Matrix) -> None:
+    page = (PROJECT / "docs/explanation/release-lines.md").read_text()
+    rows = re.findall(r"(?m)^\| (L\d+) \| (.*) \|$", page)
+    assert [line for line, _ in rows] == list(LINES)
+    sets = {each["beside"]: each["variants"] for each in FACTS["cpu_sets"].values()}
+    for line, cells in rows:
+        fact = LINES[line]
+        source = "nixpkgs" if fact["source"] == "native" else FACTS["source"]["rev"]
+        *found, equal = [cell.strip() for cell in cells.split("|")]
+        pin = FACTS["pins"][fact["pin"]]["rev"][:7]
+        wanted = [fact["torch"], fact["python"], fact["cuda"], pin, source, str(fact["variants"])]
+        assert found == [*wanted, str(sets.get(line, ""))], line
+        assert set(re.findall(r"\d", equal)) == deviations(lines, line), line
