@@ -162,13 +162,15 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(name="bench-sharing")
 def bench_sharing(session: nox.Session) -> None:
-    """Build a test project with and without sharing; needs root, Nix, nvcc, ccache 4.10."""
+    """Build a test project and PyTorch with and without sharing; needs root, Nix, nvcc, ccache."""
     _install(session, "test")
     env = {}
     if found := shutil.which("ccache"):
         env["BUILD_PYTORCH_CCACHE"] = str(Path(found).resolve().parents[1])
-    env |= {k: v for k, v in os.environ.items() if k == "BUILD_PYTORCH_CCACHE"}
-    session.run("pytest", "-n0", "-rP", "tests/test_shared_builds.py", *session.posargs, env=env)
+    names = ("BUILD_PYTORCH_CCACHE", "BUILD_PYTORCH_DEBIAN", "BUILD_PYTORCH_OBJECTS")
+    env |= {k: v for k, v in os.environ.items() if k in names}
+    tests = ("tests/test_shared_builds.py", "tests/test_shared_pytorch.py")
+    session.run("pytest", "-n0", "-s", "-rs", *tests, *session.posargs, env=env)
 
 
 @nox.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,45 @@ def test_builders_get_seeds_before_any_variant(world: World, tmp_path: Path) -> 
     assert [call.count("-seed-") for call in calls] == [3, 0]
     assert {event["outcome"] for event in ended(world).values()} == {"built"}
     assert ended(world)["sm90-avx2"]["shared"]
+
+
+def test_seeds_and_variants_get_what_the_recipe_gets(world: World) -> None:
+    """Everything that reaches a compiler is the same; only the store of the cache differs."""
+    expression = """
+      let
+        plain = import ./release.nix { };
+        shared = import ./release.nix { share = true; };
+        names = a: b: builtins.filter (n: !(a ? ${n} && b ? ${n} && a.${n} == b.${n}))
+          (builtins.attrNames (a // b));
+        differing = package: d: names plain.${package}.drvAttrs d.drvAttrs;
+        readers = builtins.filter (n: shared.${n} ? seeds) (builtins.attrNames plain);
+        seeds = builtins.filter (n: !(plain ? ${n})) (builtins.attrNames shared);
+        made = seed: builtins.head (builtins.filter
+          (n: builtins.match ".* ${n} .*" " ${shared.${seed}.meta.description} " != null) readers);
+      in {
+        variants = map (n: differing n shared.${n}) readers;
+        seeds = map (n: differing (made n) shared.${n}) seeds;
+        hooks = map (n: [ shared.${n}.preBuild shared.${made n}.preBuild ]) seeds;
+      }
+    """
+    argv = ("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
+    found = json.loads(world.site.nix(*argv, env={"PWD": str(world.root)}, cwd=world.root))
+    assert len(found["variants"]) == 44
+    assert len(found["seeds"]) == 4 + 9 + 2 + 2
+    random = "NIX_OUTPATH_USED_AS_RANDOM_SEED"
+    for names in found["variants"]:
+        assert set(names) == {"preBuild", "postBuild", random}
+    for names in found["seeds"]:
+        assert set(names) <= {
+            "name",
+            "pname",
+            "outputs",
+            "preBuild",
+            "buildPhase",
+            "phases",
+            random,
+        }
+    for of_seed, of_variant in found["hooks"]:
+        storage = re.compile(r'CCACHE_REMOTE_STORAGE="[^"]*"')
+        assert storage.sub("", of_seed) == storage.sub("", of_variant)
+        assert storage.search(of_seed) != storage.search(of_variant)

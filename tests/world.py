@@ -72,10 +72,17 @@ class Site:
             "BUILD_PYTORCH_RETRY_SECONDS": "0.05",
         }
 
-    def nix(self, *argv: str, check: bool = True, env: dict[str, str] | None = None) -> str:
+    def nix(
+        self,
+        *argv: str,
+        check: bool = True,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> str:
         """Run one of Nix's programs on this store."""
         done = subprocess.run(
             argv,
+            cwd=cwd,
             check=check,
             capture_output=True,
             text=True,

@@ -114,7 +114,7 @@ def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, A
     rest = [step for step in plan.steps if step.action != "up to date" and step.is_variant]
     wanted = [step.variant for step in rest if force or not step.variant.impossible]
     there = {step.part for step in plan.steps if step.action == "up to date"}
-    return shared_plan.show(screen, matrix, wanted, plan.cores, there)
+    return shared_plan.show(screen, matrix, wanted, plan, there)
 
 
 def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ...]:
@@ -175,7 +175,9 @@ def _print_plan(screen: Screen, plan: BuildPlan) -> None:
     if plan.backend.summary:
         how += f", {plan.backend.summary}"
     elif plan.cores:
-        how += f", {counted(plan.cores, 'core')} each, about {plan.hours:.0f} hours in all"
+        how += f", {counted(plan.cores, 'core')} each"
+        if not plan.backend.settings.share:  # the table of shared work has the hours
+            how += f", about {plan.hours:.0f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
     width = max(len(step.id) for step in plan.steps)

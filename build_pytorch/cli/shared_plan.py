@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build import shared_work
+from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.shared_work import SharedWork
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.model import Matrix, Variant, Work
@@ -21,12 +22,16 @@ _KINDS = {"cxx": "C++", "cuda": "CUDA"}
 
 
 def show(
-    screen: Screen, matrix: Matrix, variants: Sequence[Variant], cores: int, there: Collection[str]
+    screen: Screen,
+    matrix: Matrix,
+    variants: Sequence[Variant],
+    plan: BuildPlan,
+    there: Collection[str],
 ) -> dict[str, Any]:
     """Print the seeds and the work on variants, and return them for --json.
 
-    `cores`: of each builder; 0 if it is unknown. `there`: names of seeds that are built already.
-    Raises BuildPytorchError without `work` in the matrix.
+    `there`: names of seeds that are built already. Raises BuildPytorchError without `work` in the
+    matrix.
     """
     if not matrix.work:
         tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
@@ -35,7 +40,7 @@ def show(
     imports = {v.attribute: shared_import(texts[v.path]) or "" for v in matrix.variants if v.gpu}
     seeds = seeds_of(matrix.variants)
     work = shared_work.shared_work(variants, matrix.work, seeds, imports, there)
-    cores = cores or 1
+    cores = plan.cores or 1
     rows = [
         {
             "builders": builders,
@@ -46,6 +51,7 @@ def show(
     ]
     _print(screen, work, matrix.work, rows, cores)
     return {
+        "hours": round(work.hours(plan.jobs, cores, is_shared=True), 1),
         "units": round(work.units, 4),
         "units_unshared": round(work.units_unshared, 4),
         "units_dependencies": round(work.units_dependencies, 4),
