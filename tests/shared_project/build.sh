@@ -26,7 +26,10 @@ esac
 
 set -e -o pipefail
 shopt -s inherit_errexit
-runHook() { eval "${!1-}"; }
+runHook() {
+    eval "${!1-}"
+    [ "$1" != preBuild ] || seconds configured
+}
 
 # Set $1 to the CPU seconds of all programs so far; wall time depends on what else is running
 seconds() {
@@ -58,13 +61,11 @@ if [ -n "${buildPhase-}" ]; then
     eval "$buildPhase"
 else
     runHook preBuild
-    seconds configured
     ninja -C build -j "$NIX_BUILD_CORES"
-    seconds ended
-    echo "compiled in $(echo "$ended $configured" | awk '{ print $1 - $2 }') s of CPU time"
     runHook postBuild
 fi
 seconds ended
+echo "compiled in $(echo "$ended $configured" | awk '{ print $1 - $2 }') s of CPU time"
 echo "built in $(echo "$ended $began" | awk '{ print $1 - $2 }') s of CPU time"
 [ -n "${phases-}" ] && exit
 for output in $outputs; do mkdir -p "${!output}"; done
