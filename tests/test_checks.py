@@ -240,7 +240,7 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert states["missing-recipe"] == "failed"
     assert states["pname"] == states["two-stage-override"] == "skipped"
     of_the_matrix = {"compiler-flags", "nvcc-architectures", "stale-hash"}
-    of_the_matrix |= {"rules-needed", "rules-agree", "copied-packages"}
+    of_the_matrix |= {"rules-needed", "rules-agree", "copied-packages", "companion-version"}
     assert {check for check, state in states.items() if state == "passed"} <= of_the_matrix
 
 

@@ -278,9 +278,10 @@ def test_the_builder_feature_is_that_of_the_isa() -> None:
 def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
     """Run the hooks of a recipe and return what is left."""
     matrix = matrix_reader.parse(ONE)
-    context = Context(matrix, PROJECT, [v for v in matrix.variants if v.id == variant])
+    (chosen,) = (v for v in matrix.variants if v.id == variant)
+    context = Context(matrix, PROJECT, [chosen])
     recipe_evaluation.prepare(context)
-    (result,) = recipe_evaluation.evaluated(context).results.values()
+    result = recipe_evaluation.evaluated(context).results[chosen.path]
     assert result.facts
     texts = {name: result.facts[name] for name in hook_runs.NAMES}
     return run(texts.pop("preConfigure"), source, **texts)
