@@ -49,6 +49,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "status": [(), ("--json",)],
     "board": [()],
     "pages": [()],
+    "vendor": [(), ("cuda-packages", "--from", "lib")],
     "show": [("sm90-avx2",), ("sm90-avx2", "--json")],
     "ci-matrix": [()],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
