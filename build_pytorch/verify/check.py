@@ -292,7 +292,8 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
 
     def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
         package = context.by_path.get(subject)
-        manual = context.matrix.manual.get(subject if package else finding.path)
+        # A companion has what the recipe of its variant makes of it.
+        manual = context.matrix.manual.get(package.variant.path if package else finding.path)
         if manual and (reason := manual.waive.get(self.id)):
             found = f"{finding.found} (waived: {reason})"
             finding = structs.replace(finding, found=found, severity="note")
