@@ -1,0 +1,112 @@
+"""`invoke smoke` for companions: what the script is told, and whose evidence it is."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Project
+from smoke_reports import Raw, change, raw, report, right, variant
+from test_smoke_command import needs_avx2, printing, result, smoke
+
+from build_pytorch.base.console import Screen
+from build_pytorch.cli.smoke import SmokeCase, _judged, show
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.results.artefacts import Artefact
+from build_pytorch.smoke import script
+from build_pytorch.smoke.smoke_report import SmokeRun
+
+ID = "cpu-avx2+torchvision"
+
+
+def companion(fleet: Matrix, id_: str = ID) -> CompanionPackage:
+    return next(package for package in fleet.companions if package.id == id_)
+
+
+def reported(fleet: Matrix, id_: str = ID, file: str = "/torchvision/__init__.py") -> Raw:
+    """What a correct companion reports."""
+    package = companion(fleet, id_)
+    document = right(package.variant)
+    version = package.version
+    facts = {"expected": version, "version": version, "file": file}
+    return {**document, "companions": {package.name: facts}}
+
+
+@needs_avx2
+def test_the_script_is_told_which_companion_must_be_there(
+    project: Project, tmp_path: Path, fleet: Matrix
+) -> None:
+    python = printing(tmp_path, reported(fleet))
+    code = python.read_text() + f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv))\n"
+    python.write_text(code)
+    done = smoke(project, ID, "--python", str(python), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "argv").read_text().endswith("--companion=torchvision=0.25.0")
+    found = result(done)
+    package = "torchvision-python313-cpu-avx2"
+    assert (found["variant"], found["package"], found["outcome"]) == (ID, package, "passed")
+    assert f"smoke-{package}-" in found["report"]
+    assert "torchvision version: 0.25.0" in done.stderr
+    assert "cpu torchvision nms" in done.stderr
+    assert "torchaudio" not in done.stderr
+
+
+@needs_avx2
+def test_a_report_that_was_not_asked_for_the_companion_fails(
+    project: Project, tmp_path: Path, fleet: Matrix
+) -> None:
+    python = printing(tmp_path, right(variant(fleet, "cpu-avx2")))
+    done = smoke(project, ID, "--python", str(python))
+    assert done.returncode == 1
+    assert "the script was not told to test torchvision 0.25.0" in " ".join(done.stdout.split())
+
+
+def test_the_companion_of_a_result_is_imported_from_it(fleet: Matrix, tmp_path: Path) -> None:
+    package = companion(fleet)
+    built = Artefact(link=tmp_path / "result", output=tmp_path / "store")
+    for file, outcome in (
+        (tmp_path / "store/lib/torchvision/__init__.py", "passed"),
+        (tmp_path / "elsewhere/torchvision/__init__.py", "failed"),
+    ):
+        document = reported(fleet, file=str(file))
+        judgement = _judged(SmokeRun(report=report(document)), package, built)
+        assert judgement.outcome == outcome
+    assert judgement.reasons[0].startswith("imports another torchvision, ")
+
+
+def test_tests_of_companions_are_shown_only_where_they_were_asked_for(fleet: Matrix) -> None:
+    def shown(document: Raw) -> str:
+        screen = Screen(io.StringIO())
+        ran = SmokeRun(report=report(document))
+        package = companion(fleet) if document.get("companions") else variant(fleet, "cpu-avx2")
+        case = SmokeCase(package=package, judgement=_judged(ran, package, None), ran=ran)
+        show(screen, case)
+        assert isinstance(screen.stream, io.StringIO)
+        return screen.stream.getvalue()
+
+    assert "cpu torchvision nms" in shown(reported(fleet))
+    assert "torchaudio" not in shown(reported(fleet))
+    assert "torchvision" not in shown(right(variant(fleet, "cpu-avx2")))
+
+
+@pytest.mark.parametrize("id_", ["sm90-avx512+torchvision", "sm90-avx512+torchaudio"])
+def test_no_kernel_image_in_a_companion_fails_it_on_its_gpu(fleet: Matrix, id_: str) -> None:
+    package = companion(fleet, id_)
+    document = reported(fleet, id_)
+    text = "CUDA error: no kernel image is available for execution on the device"
+    (name, *_) = [
+        test.name
+        for test in script.tests()
+        if test.companion == package.name and test.device == "cuda"
+    ]
+    change(document, name, outcome="failed", error=None, tolerance=None, message=text)
+    judgement = _judged(SmokeRun(report=report(document)), package, None)
+    assert (judgement.outcome, judgement.gpu, judgement.cpu) == ("failed", "failed", "passed")
+    assert judgement.reasons[0].startswith(f"{name}: {text}")
+
+
+def test_a_recorded_report_without_companions_is_still_read() -> None:
+    assert report(raw("h200-all-tests")).companions == {}
+    assert json.dumps(raw("h200-all-tests")).count("torchvision") == 0
