@@ -98,7 +98,7 @@ class Reader:
             "GIT_COMMITTER_NAME": "you",
             "GIT_COMMITTER_EMAIL": "you@example.org",
         }
-        recorded = PROJECT / "tests/fixtures/smoke/h200-all-tests.json"
+        recorded = PROJECT / "tests/fixtures/smoke/h200-companions.json"
         tool(world.project, "replay-h200", f"cat '{recorded}'")
         folders = [env["PATH"].split(":")[0] for env in tools]
         self.env["PATH"] = ":".join([*dict.fromkeys(folders), self.env["PATH"]])

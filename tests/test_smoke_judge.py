@@ -628,6 +628,17 @@ def test_the_recorded_h200_passed_all_tests_fp8_and_magma_included(name: str) ->
     assert errors["cuda matmul tf32"] > 1e-5 > errors["cuda matmul fp32"]
 
 
+def test_the_recorded_h200_ran_torchvision_and_torchaudio_on_cpu_and_gpu() -> None:
+    document = report(raw("h200-companions"))
+    tests = {test.name: test for test in document.tests}
+    assert tests.keys() == {test.name for test in document.declared}
+    skipped = [name for name, test in tests.items() if test.outcome != "passed"]
+    assert skipped == ["cpu torchaudio pairing"]  # the public wheel states no PyTorch
+    for companion in ("torchvision", "torchaudio"):
+        devices = {test.device for test in document.declared if test.companion == companion}
+        assert devices == {"cpu", "cuda"}
+
+
 def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: Matrix) -> None:
     judgement = judged(raw("h200"), fleet, "sm90-avx512")
     assert judgement.outcome == "failed"
@@ -640,7 +651,7 @@ def test_the_wheel_on_the_h200_is_not_a_variant_though_its_tests_passed(fleet: M
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "avx512", "avx512bf16", "avx512vnni"])
-@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests"])
+@pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests", "h200-companions"])
 def test_a_correct_sm90_variant_would_pass_on_the_h200(fleet: Matrix, name: str, cpu: str) -> None:
     id_ = f"sm90-{cpu}"
     assert judged(as_variant(raw(name), fleet, id_), fleet, id_).outcome == "passed"
