@@ -540,7 +540,7 @@ def test_an_answer_of_a_fetcher_without_one_hash_is_one_line(
 # --- a hash that is not taken yet ---
 
 UNTAKEN = TEXT.replace(f'hash = "{TORCH}"', 'hash = ""').replace(
-    'hash_of = "v2.10.0"', 'hash_of = ""'
+    'hash_of = "v2.10.0"', 'hash_of = ""', 1
 )
 
 
