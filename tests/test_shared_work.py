@@ -168,7 +168,8 @@ def test_a_shared_build_makes_its_seeds_first_and_is_recorded(world: World) -> N
     found = world.built("sm120-avx2", "--share", "--backend", "nix")
     assert found["returncode"] == 0, found["stderr"]
     assert [seed["key"] for seed in found["seeds"]] == ["avx2", "sm120"]
-    started, ended = world.ledger()
+    *of_seeds, started, ended = world.ledger()
+    assert [event["event"] for event in of_seeds] == ["started", "ended"] * 2
     assert started["shared"]
     assert (ended["cache_hits"], ended["cache_misses"]) == (42, 1)
     (output,) = ended["outputs"]
