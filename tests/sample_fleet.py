@@ -127,8 +127,8 @@ def grown(root: Path, releases: int) -> None:
     table: Any = document["release"]
     name, first = next(iter(table.items()))
     document = tomlkit.parse(document.as_string())
-    first.pop("cleanup", None)
-    first.pop("manual", None)
+    for key in ("cleanup", "manual", "companion"):
+        first.pop(key, None)
     text = tomlkit.dumps({"release": {name: first}})
     package, folder, pname = first["names"]["package"], first["folder"], first["names"]["pname"]
     added = [
