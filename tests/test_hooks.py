@@ -422,10 +422,10 @@ def test_cmake_adds_the_specific_code_of_the_variant(
 
 
 @needs_nix
-def test_a_pytorch_without_the_condition_stops_the_build_and_says_so() -> None:
+def test_a_pytorch_without_the_condition_builds_and_says_so() -> None:
     other = {**hook_runs.SOURCE, hook_runs.CODEGEN: "# rewritten\n"}
     ran = source_of("sm121-armv9", other)
-    assert not ran.is_complete
+    assert ran.is_complete
     assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran.output
     assert ran.files.get(hook_runs.CODEGEN, "# rewritten\n") == "# rewritten\n"
 

@@ -128,7 +128,9 @@ def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     for place, source in release.sources.items():
         for trail, what in _source(source, place[-1]):
             yield (*place, *trail), what
-        if source.is_of_pin and pin and torch.version != pin.torch and source is not torch:
+        if torch.is_of_pin or not source.is_of_pin:
+            continue
+        if pin and torch.version != pin.torch:
             found = f'found "nixpkgs", which belongs to the torch {pin.torch} of the pin'
             yield (*place, "source"), f'{found}; allowed for {torch.version}: "github"'
 

@@ -142,8 +142,6 @@ class HookJob(NamedTuple):
     """The files that the hooks find."""
     keeps_files: bool = True
     """If not, commands that change files do nothing: faster, where only variables matter."""
-    may_stop: bool = False
-    """Whether the hooks may end before their end: the source lacks something."""
 
 
 class HookRun(Struct, frozen=True):
@@ -173,7 +171,7 @@ def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
         if stored.key == key:
             return stored.runs
     runs = _run_now(jobs) if jobs else []
-    if runs and all(run.is_complete or job.may_stop for run, job in zip(runs, jobs, strict=True)):
+    if runs and all(run.is_complete for run in runs):
         with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
             files.make_state(paths.PROJECT)
             data = msgspec.json.encode(_StoredRuns(key, runs))

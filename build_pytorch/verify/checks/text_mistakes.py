@@ -145,18 +145,20 @@ _LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 @CHECKS.add(
     id="substitution-fails",
-    title="Every substitution of a text fails if the text is not there",
+    title="Every substitution of a text fails or says so if the text is not there",
     why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
-    fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result, or `exit 1`",
+    fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result and, without "
+    "it, `exit 1` or a line for the log that begins with `build-pytorch: `",
 )
 def _substitutions(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
     yield from recipe.matches(_LENIENT, "--replace-fail")
     for match in _SED.finditer(recipe.code):
         after = recipe.code[match.end() :].split("\n", 5)[:5]
         looks = any("grep -q" in line and match[1] in line for line in after)
-        if not (looks and any("exit 1" in line for line in after)):
+        reports = any("exit 1" in line or 'echo "build-pytorch: ' in line for line in after)
+        if not (looks and reports):
             found = " ".join(match[0].split())
-            yield recipe.finding(match.start(), found, "a substitution that fails")
+            yield recipe.finding(match.start(), found, "a substitution that fails or says so")
 
 
 @CHECKS.add(
