@@ -27,6 +27,7 @@ WORDS = {
     "inspect": ["sm90-avx512"],
     "publish": ["sm90-avx512"],
     "show": ["sm90-avx512"],
+    "vendor": ["cuda-packages", "--from", "."],
 }
 """What a command needs beside --release."""
 
@@ -40,7 +41,9 @@ def test_every_command_that_knows_variants_takes_a_release() -> None:
     assert without == ["pages", "describe-machine"]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "describe-machine"])
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if name not in {"pages", "describe-machine"}]
+)
 def test_an_unknown_release_is_refused_before_anything_is_written(
     project: Project, name: str
 ) -> None:
@@ -103,7 +106,9 @@ def test_the_clean_up_of_one_release_leaves_the_folder_of_the_other_alone(whole:
 def test_the_sources_of_one_release() -> None:
     names = {name: sources(ALL, (), name) for name in ALL.releases}
     assert [s.name for s in names["cuda12_8"]] == ["nixpkgs"]
-    assert [s.name for s in names["cuda13_0"]] == ["torch", "nixpkgs", "patch"]
+    assert [s.name for s in names["cuda13_0"]] == [
+        *("torch", "torchvision", "torchaudio", "nixpkgs", "patch")
+    ]
     for name, found in names.items():
         pins = [source.trail[1] for source in found if source.name == "nixpkgs"]
         assert pins == [ALL.releases[name].nixpkgs.pin]

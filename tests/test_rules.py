@@ -268,6 +268,8 @@ def test_an_inherited_source_is_one_source() -> None:
     found = [(s.name, s.trail) for s in sources(matrix_reader.parse(WHOLE + like))]
     assert found == [
         ("torch", ("release", "cuda13_0", "torch", "hash")),
+        ("torchvision", ("release", "cuda13_0", "companion", "torchvision", "hash")),
+        ("torchaudio", ("release", "cuda13_0", "companion", "torchaudio", "hash")),
         ("nixpkgs", ("pin", "early_2026", "sha256")),
         ("nixpkgs", ("pin", "autumn_2025", "sha256")),
         ("torch", ("release", "nightly", "torch", "hash")),

@@ -7,6 +7,8 @@ from typing import Final
 
 from build_pytorch.base import files, paths
 
+ADDED: Final = ("NIX_OUTPATH_USED_AS_RANDOM_SEED", "preBuild", "postBuild")
+"""The attributes that the option changes."""
 _FUNCTIONS: Final = "build_pytorch/nix/compiler_cache.sh"
 _SEED: Final = "/build-pytorch"
 

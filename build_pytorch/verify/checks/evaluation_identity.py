@@ -13,7 +13,7 @@ from msgspec import Struct
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types
 from build_pytorch.matrix.model import CUDA_PACKAGES, CompanionPackage, Package, Variant
-from build_pytorch.verify.cache_option import without_cache
+from build_pytorch.verify.cache_option import ADDED, without_cache
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (
     FACTS,
@@ -383,7 +383,12 @@ def _cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def _unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
     cache = package.release.build.cache if isinstance(package, Variant) else ""
     differing = facts.value("pin.differing")
-    for name, values in (differing if isinstance(differing, dict) else {}).items():
+    if not isinstance(differing, dict):
+        return
+    for name in cache and ADDED:
+        if name not in differing:
+            yield Finding(f"{name} of the pin", f"{name} with the compiler cache in {cache}")
+    for name, values in differing.items():
         found, pinned = (_without_hashes(values[side]) for side in ("recipe", "pin"))
         if cache:
             found = without_cache(name, found, cache)
