@@ -12,6 +12,7 @@ from build_pytorch.base import digest, files, git
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.matrix.model import CUDA_PACKAGES, Matrix, Release
+from build_pytorch.matrix.selection import require_release
 from build_pytorch.nix import cuda_checkout
 from build_pytorch.nix.syntax_tree import parse
 
@@ -24,12 +25,11 @@ def chosen_release(matrix: Matrix, name: str) -> str:
     with_source = [k for k, it in matrix.releases.items() if it.cuda and it.cuda.packages_from]
     if not name and len(with_source) == 1:
         return with_source[0]
-    release = matrix.releases.get(name)
-    if release is None:
+    if not name:
         known = ", ".join(matrix.releases)
-        what = f'--release "{name}": no such release' if name else "name the release"
-        raise BuildPytorchError(f"{what}; there are {known}")
-    if release.cuda is None:
+        raise BuildPytorchError(f"name the release with --release; there are {known}")
+    require_release(matrix, name)
+    if matrix.releases[name].cuda is None:
         raise BuildPytorchError(f"--release {name}: it has no CUDA")
     return name
 
