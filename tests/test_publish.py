@@ -259,7 +259,8 @@ def test_a_result_of_unknown_origin_is_not_published(hub: Hub) -> None:
     (hub.world.root / ".build-pytorch/ledger.jsonl").unlink()
     code, said = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 1
-    assert "no record of the recipe it was built from; `invoke build cpu-avx2`" in said
+    wanted = "no record of the recipe it was built from; `invoke build cpu-avx2`"
+    assert wanted in " ".join(said.split())
     assert hub.world.build("cpu-avx2", "--backend", "nix").returncode == 0
     assert hub.publish("cpu-avx2", "--without-evidence")[0] == 0
 
@@ -307,7 +308,7 @@ def test_system_broken_closure_and_evidence_are_shown_before_anything_is_sent(hu
     assert (refused["action"], refused["system"]) == ("refused", None)
     shown = f"{this_system()}, closure {sum(map(int, sizes)) / 2**30:.2f} GiB, not broken"
     assert shown in done.stderr
-    assert "passed smoke test and inspection" in done.stderr
+    assert "passed smoke test and inspection" in " ".join(done.stderr.split())
     code, said = hub.publish("cpu-avx2")
     assert code == 0
     assert said.index(shown) < said.index("$ flox publish")

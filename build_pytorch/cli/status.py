@@ -139,11 +139,11 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
         "recipe": recipe,
         "verified": "-" if recipe == "missing" else verified,
         "built": built,
-        "shared": "yes" if result.reads_seeds else "no",
         "smoke": result.smoke.outcome if result.smoke else "-",
         "inspect": result.inspect.outcome if result.inspect else "-",
         "published": published,
         "output": result.output,
+        "shared": "yes" if result.reads_seeds else "no",
         "log": f"{package.package}/{last.attempt}.log" if last else "",
     }
 

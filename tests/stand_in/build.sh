@@ -19,12 +19,7 @@ make_outputs() {
 
 case $name in
 *-pytorch210-*) ;;
-*seed-cuda*)
-    seed=seed-cuda${name#*seed-cuda}
-    [ -e "$control/${seed%-2.10.0}.sh" ] && . "$control/${seed%-2.10.0}.sh"
-    make_outputs
-    exit
-    ;;
+*seed-cuda*) ;;
 *)
     make_outputs
     exit
@@ -128,6 +123,15 @@ good() {
     ninja
     finish
 }
+
+case $name in
+*seed-cuda*)
+    seed=seed-cuda${name#*seed-cuda}
+    [ -e "$control/${seed%-2.10.0}.sh" ] && . "$control/${seed%-2.10.0}.sh"
+    make_outputs
+    exit
+    ;;
+esac
 
 if [ -e "$control/$variant.sh" ]; then
     . "$control/$variant.sh"
