@@ -23,7 +23,8 @@ from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.matrix_errors import dotted, explain
-from build_pytorch.matrix.model import Matrix, Trail
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
 TEXT = ONE

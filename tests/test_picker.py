@@ -18,7 +18,8 @@ from build_pytorch.base import paths
 from build_pytorch.generate import pages, picker, picker_tables
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.model import Matrix, environment_of
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import environment_of
 
 KNOWN = known_hardware.load()
 FLEET = matrix_reader.parse(WHOLE)

@@ -238,7 +238,7 @@ def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
         ).stdout
 
     inputs = {path.name for path in rendering._inputs()}  # noqa: SLF001
-    assert {"gpu.nix.j2", "release.md.j2", "model.py", "quoting.py"} <= inputs
+    assert {"gpu.nix.j2", "release.md.j2", "tables.py", "quoting.py"} <= inputs
     libraries = {path.name for path in rendering._libraries()}  # noqa: SLF001
     assert {"environment.py", "filters.py", "_json_schema.py"} <= libraries  # jinja2, msgspec
     assert any(name.startswith("_core") for name in libraries)  # msgspec's compiled part

@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.matrix.model import Variant, Work
+from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.seeds import Seed
+from build_pytorch.matrix.tables import Work
 
 BUILDERS: Final = (1, 2, 4, 8, 13)
 """Numbers of builders that a plan shows."""

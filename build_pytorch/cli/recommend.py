@@ -19,7 +19,8 @@ from build_pytorch.hardware.ideal import MachineChoice
 from build_pytorch.hardware.resolver import Answer, Candidate
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Matrix
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 

@@ -14,8 +14,9 @@ from build_pytorch.build import shared_work
 from build_pytorch.build.build_plan import BuildPlan
 from build_pytorch.build.shared_work import SharedWork
 from build_pytorch.generate import rendering
-from build_pytorch.matrix.model import Matrix, Variant, Work
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.seeds import seeds_of
+from build_pytorch.matrix.tables import Work
 from build_pytorch.nix.nix_evaluation import shared_import
 
 _KINDS = {"cxx": "C++", "cuda": "CUDA"}

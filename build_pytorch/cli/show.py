@@ -18,8 +18,9 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.hardware import explain
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Rule
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.tables import Rule
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.results.ledger import Tested

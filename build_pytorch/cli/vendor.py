@@ -11,7 +11,7 @@ from build_pytorch.base.file_plan import Tree
 from build_pytorch.cli.commands import VendorOptions
 from build_pytorch.cli.matrix_change import carry_out
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, Trail
+from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, Trail
 from build_pytorch.sources import cuda_copies, release_bump
 
 

@@ -20,7 +20,8 @@ from build_pytorch.generate import matrix_reference
 from build_pytorch.generate.recipes import release_nix, render_file, render_template
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Matrix, Release, Rule, Variant
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import Release, Rule
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(

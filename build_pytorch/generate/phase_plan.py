@@ -17,7 +17,8 @@ from build_pytorch.base.file_plan import (
     plan_text,
 )
 from build_pytorch.generate import docs, rendering
-from build_pytorch.matrix.model import Cleanup, Matrix, Package, Phase
+from build_pytorch.matrix.model import Matrix, Package, Phase
+from build_pytorch.matrix.tables import Cleanup
 
 
 def plan(

@@ -16,15 +16,8 @@ from build_pytorch.generate import pages, picker_tables
 from build_pytorch.hardware import ideal, remarks, resolver
 from build_pytorch.matrix import known_hardware, rules
 from build_pytorch.matrix.compatibility import TEGRA
-from build_pytorch.matrix.model import (
-    CpuIsa,
-    GpuArchitecture,
-    Group,
-    Matrix,
-    Release,
-    Variant,
-    environment_of,
-)
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Group, Release, environment_of
 
 
 def page(matrix: Matrix) -> str:

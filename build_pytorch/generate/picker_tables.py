@@ -9,7 +9,8 @@ from msgspec import Struct
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Matrix
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
 
 STATES: Final = {
     "listed": "in the matrix, with a recipe",

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from build_pytorch.hardware.resolver import Candidate
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Package, Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.tables import CpuIsa
 
 
 def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:

@@ -24,15 +24,8 @@ from build_pytorch.matrix.compatibility import (
     missing_cpu_flags,
     runs_on,
 )
-from build_pytorch.matrix.model import (
-    CpuIsa,
-    CudaToolkit,
-    GpuArchitecture,
-    Group,
-    Matrix,
-    Release,
-    Variant,
-)
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Group, Release
 
 
 class MachineChoice(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, allowed_feature
 from build_pytorch.inspect.elf_file import open_regular
 from build_pytorch.inspect.part import Findings, PartFinding, PartRun, Target, error, warning
 from build_pytorch.matrix.compatibility import built_codes
-from build_pytorch.matrix.model import CompanionPackage, CpuIsa, Variant
+from build_pytorch.matrix.model import CompanionPackage, Variant
+from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.results.artefacts import interpreter
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import cpu_mismatch

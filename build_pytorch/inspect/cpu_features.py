@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.matrix.tables import CpuIsa
 
 try:
     from iced_x86 import Code, CpuidFeature, EncodingKind, Instruction, OpCodeOperandKind

@@ -23,7 +23,8 @@ from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
 from build_pytorch.inspect.part import Findings, PartRun, Target, error, warning
 from build_pytorch.matrix.compatibility import runs_on, sm_code
-from build_pytorch.matrix.model import GpuArchitecture, Variant
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import GpuArchitecture
 
 
 class CodeOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -27,7 +27,7 @@ from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
 from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
 from build_pytorch.inspect.part import Findings, PartRun, Product, Progress, error, warning
-from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.matrix.tables import CpuIsa
 
 _ONE_IN: Final = 10_000
 """Code compiled for an ISA uses it in more than one of so many functions. The official x86-64

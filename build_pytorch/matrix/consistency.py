@@ -12,18 +12,9 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import pins_and_rules
-from build_pytorch.matrix.model import (
-    CompanionPackage,
-    CudaToolkit,
-    Group,
-    MatrixFile,
-    Package,
-    Release,
-    Trail,
-    Variant,
-    Work,
-)
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.pins_and_rules import Contradiction, unknown
+from build_pytorch.matrix.tables import CudaToolkit, Group, MatrixFile, Release, Trail, Work
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""

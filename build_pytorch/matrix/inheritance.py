@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, underscored
-from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.tables import Trail
 
 PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
 """The key of the release, or digits of one of its versions, in a folder or a name."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.model import CpuIsa, GpuArchitecture, Pin, Rule
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Pin, Rule
 
 _OURS: Final = {
     "gpu": frozenset({"names", "products", "isas", "unsupported", "unconfirmed"}),

@@ -15,9 +15,10 @@ from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.compatibility import combined, compiles
-from build_pytorch.matrix.model import GpuArchitecture, Group, Matrix, Trail, Variant
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.release_addition import ReleaseAddition, ReleaseWish
 from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.tables import GpuArchitecture, Group, Trail
 
 _SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")
 _GUIDE: Final = "docs/how-to/add-a-gpu.md describes the table"

@@ -12,7 +12,7 @@ import tomlkit
 from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.tables import Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
 Value = str | list[str]

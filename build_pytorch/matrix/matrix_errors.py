@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.base.errors import near_miss
-from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.tables import Trail
 
 _SHOWN: Final = 80
 """Maximum length of a quoted value, in characters."""

@@ -15,14 +15,8 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
-from build_pytorch.matrix.model import (
-    CUDA_PACKAGES_SOURCE,
-    CompanionPackage,
-    Matrix,
-    MatrixFile,
-    Trail,
-    Variant,
-)
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
+from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, MatrixFile, Trail
 from build_pytorch.matrix.toml_lines import TomlLines, excess
 
 _LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand

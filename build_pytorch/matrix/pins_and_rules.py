@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import (
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import (
     CUDA_PACKAGES,
     CompanionSource,
     Condition,
@@ -18,7 +19,6 @@ from build_pytorch.matrix.model import (
     Rule,
     TorchSource,
     Trail,
-    Variant,
 )
 
 Contradiction = tuple[Trail, str]

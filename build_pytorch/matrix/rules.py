@@ -11,17 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.versions import order
-from build_pytorch.matrix.model import (
-    Condition,
-    Effect,
-    Effects,
-    Patch,
-    Pin,
-    Release,
-    Rule,
-    Variant,
-    VariantSetting,
-)
+from build_pytorch.matrix.model import Effects, Variant
+from build_pytorch.matrix.tables import Condition, Effect, Patch, Pin, Release, Rule, VariantSetting
 
 _Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 _COMPARISONS: Final[dict[str, _Comparison]] = {

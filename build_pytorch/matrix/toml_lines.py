@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.tables import Trail
 
 _TOKEN: Final = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\.)*"'

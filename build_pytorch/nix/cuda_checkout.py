@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from build_pytorch.matrix.model import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE, Variant
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 
 FOLDER = ".flox/pkgs"
 """The folder of the files in the repository and in a checkout of it."""

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Package, environment_of
+from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import store
 
 

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from build_pytorch.base import digest, files, git
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree
-from build_pytorch.matrix.model import CUDA_PACKAGES, Matrix, Release
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.tables import CUDA_PACKAGES, Release
 from build_pytorch.nix import cuda_checkout
 from build_pytorch.nix.syntax_tree import parse
 

@@ -17,7 +17,7 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.model import Trail
+from build_pytorch.matrix.tables import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches

@@ -13,7 +13,8 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import NEWEST
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.model import Matrix, Release, TorchSource, Trail
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import Release, TorchSource, Trail
 from build_pytorch.sources.github import NIGHTLY_BRANCH, GitHub
 
 BRANCHES: Final = (NIGHTLY_BRANCH, "main")

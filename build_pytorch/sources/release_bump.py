@@ -22,8 +22,9 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_errors
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.model import Matrix, Release, Trail
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.tables import Release, Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version

@@ -12,8 +12,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, near_miss
-from build_pytorch.matrix.model import CUDA_PACKAGES_SOURCE, CudaPackages, Matrix, Pin, Trail
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CudaPackages, Pin, Trail
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"

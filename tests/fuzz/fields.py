@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from build_pytorch.matrix.model import MatrixFile
+from build_pytorch.matrix.tables import MatrixFile
 
 Trail = tuple[str | int, ...]
 """The way to a value; to a key of a table if `*key` is the last step."""

@@ -34,7 +34,7 @@ import os, signal, sys, time
 from build_pytorch.base import file_plan
 from build_pytorch.cli import phases
 from build_pytorch.cli.entry import guarded
-from build_pytorch.matrix.model import Phase
+from build_pytorch.matrix.model import (Phase)
 
 def run(wanted, marker):
     seen = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from build_pytorch.base import git
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_obstacles import some
-from build_pytorch.matrix.model import environment_of
+from build_pytorch.matrix.tables import environment_of
 
 
 class FloxBackend(BuildBackend):

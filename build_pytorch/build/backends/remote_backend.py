@@ -14,7 +14,8 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build.backends.base_backend import BuildCommand, BuildSettings, Step
 from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.build.build_obstacles import missing_flags, some
-from build_pytorch.matrix.model import CpuIsa, Matrix, Variant
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import with_json_log

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from build_pytorch.base import process
 from build_pytorch.matrix.compatibility import sm_code
-from build_pytorch.matrix.model import CpuIsa
+from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 
 _SECONDS: Final = 60.0

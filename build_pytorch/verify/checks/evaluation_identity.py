@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from build_pytorch.base import paths
 from build_pytorch.matrix import field_types
-from build_pytorch.matrix.model import CUDA_PACKAGES, CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.tables import CUDA_PACKAGES
 from build_pytorch.verify.cache_option import ADDED, without_cache
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import (

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.versions import digits
-from build_pytorch.matrix.model import GpuArchitecture, Variant
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import GpuArchitecture
 from build_pytorch.verify import hook_runs, recipe_evaluation
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.hook_runs import FLAG, BuilderCores, HookJob, HookRun

@@ -1,0 +1,505 @@
+"""The tables of matrix.toml as types.
+
+docs/reference/matrix.schema.json and docs/reference/matrix.md are generated from the structs: the
+meaning of a table is its docstring, the meaning of a key is the `#:` comment beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import digits, underscored
+from build_pytorch.matrix import field_types as ft
+
+_FLOX_FOLDER = ".flox/pkgs"
+
+CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
+"""The CUDA packages that `packages_from` of a release replaces."""
+
+CUDA_PACKAGES_SOURCE = "cuda-packages"
+"""The name of `packages_from` among the sources of `invoke prefetch`."""
+
+CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
+"""Environment variable with a local checkout in place of the repository of `packages_from`."""
+
+Trail = tuple[str | int, ...]
+"""The path of a value in matrix.toml: keys of tables and indices of arrays."""
+
+
+class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table; an unknown key is an error."""
+
+
+class PackageSource(_TomlTable, frozen=True, kw_only=True):
+    """A package of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.Version  #: version of the package
+    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
+    owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
+    repo: ft.GithubName = ""  #: GitHub repository
+    rev: ft.Rev = ""  #: tag of the version, or a commit
+    fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
+    submodules: bool = False  #: whether the hash covers the submodules
+    hash: ft.NoSri = ""  #: hash of the source tree
+    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
+
+    @property
+    def is_of_pin(self) -> bool:
+        """Whether the recipes keep the package of the pin, with its source and its patches."""
+        return self.source == "nixpkgs"
+
+    @property
+    def lacks_hash(self) -> bool:
+        """Whether it has a source of its own whose hash is not taken yet."""
+        return not (self.is_of_pin or self.hash)
+
+
+class TorchSource(PackageSource, frozen=True, kw_only=True):
+    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
+    triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
+
+    @property
+    def is_nightly(self) -> bool:
+        """Whether it is a revision of a moving branch, not a release."""
+        return ".dev" in self.version
+
+    @property
+    def nightly_day(self) -> str:
+        """The day of a nightly, such as 20251222; empty for a release."""
+        return self.version.partition(".dev")[2]
+
+
+class CompanionSource(PackageSource, frozen=True, kw_only=True):
+    """A package beside PyTorch, which has to fit its version."""
+
+    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class Companion(CompanionSource, frozen=True, kw_only=True):
+    """A package that is compiled against the PyTorch of each variant of the release.
+
+    In folder, placeholders have the meaning that they have in the folder of the release.
+    """
+
+    folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
+
+
+class Companions(_TomlTable, frozen=True, kw_only=True):
+    """Packages beside the PyTorch of the release; triton replaces that of the pin."""
+
+    torchvision: Companion | None = None
+    torchaudio: Companion | None = None
+    triton: CompanionSource | None = None
+
+    @property
+    def packages(self) -> dict[str, Companion]:
+        """The companions that have recipes, by name."""
+        found = {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
+        return {name: companion for name, companion in found.items() if companion}
+
+
+class Pin(_TomlTable, frozen=True, kw_only=True):
+    """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
+
+    rev: ft.Rev40  #: the revision
+    fetcher: Literal["fetchTarball"]  #: Nix fetcher
+    sha256: ft.NoSri  #: hash of the unpacked tarball
+    sha256_of: ft.NoRev40  #: revision of the hash
+    date: ft.Text  #: date of the revision, as exactly as it is known
+    torch: ft.Version  #: version of python3Packages.torch
+    python: ft.Version  #: version of python3Packages
+    cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
+    has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
+    source: ft.Origin  #: where these facts are from
+    checked: ft.Date  #: date of the last comparison with the source
+    unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
+
+    def python_set(self, version: str) -> str:
+        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
+        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
+
+
+class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
+    """The nixpkgs that all recipes of a release import."""
+
+    pin: ft.Key  #: key of the pin
+    retired: tuple[ft.Rev40, ...] = ()  #: earlier revisions that no recipe may contain
+    config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
+
+
+class CudaPackages(_TomlTable, frozen=True, kw_only=True):
+    """The source of some CUDA packages of the variants that end in `-wrapper`.
+
+    It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
+    cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
+    a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    """
+
+    owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
+    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.NoRev40 = ""  #: its revision; never a branch
+    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: determines what the hash covers
+    hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
+    hash_of: ft.NoRev40 = ""  #: revision of the hash
+    folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
+    origin: ft.NoText = ""  #: where the copies are from
+    digests: dict[ft.FileName, ft.Digest] = {}  #: digest of each copy
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the files are in this repository."""
+        return bool(self.folder)
+
+
+class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
+    """The CUDA of a release; absent in a release without GPU recipes."""
+
+    version: ft.CudaVersion  #: version of CUDA
+    package_set: ft.NixName  #: nixpkgs package set that provides it
+    driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
+    packages_from: CudaPackages | None = None  #: other source of some of its packages
+
+    def package_file(self, package: str) -> str:
+        """Return the name of the file with a package of another source: cudnn-13_0.nix."""
+        return f"{package}-{underscored(self.version)}.nix"
+
+
+class Patch(_TomlTable, frozen=True, kw_only=True):
+    """A patch that rules apply to a package of nixpkgs."""
+
+    package: Literal["magma"]  #: the patched package
+    reason: ft.Text  #: why the patch is needed; a comment in the recipes
+    name: ft.PatchName  #: file name of the patch
+    url: ft.Url  #: address of the patch
+    fetcher: Literal["fetchpatch"]  #: Nix fetcher
+    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.NoUrl  #: address of the hashed patch
+
+
+class Condition(_TomlTable, frozen=True, kw_only=True):
+    """Properties of a variant. All keys that are present must hold; one of each list must."""
+
+    kind: tuple[ft.Kind, ...] = ()  #: kinds of variants
+    platform: tuple[ft.Platform, ...] = ()  #: platforms
+    gpu: tuple[ft.Key, ...] = ()  #: GPU architectures
+    capability: ft.Range = ""  #: compute capabilities, of which the variant has one
+    cpu: tuple[ft.Key, ...] = ()  #: CPU ISAs
+    cuda: ft.Range = ""  #: versions of the release's CUDA
+    torch: ft.Range = ""  #: versions of PyTorch
+    torch_source: Literal["nixpkgs", "github"] | None = None  #: source of PyTorch
+    pin: tuple[ft.Key, ...] = ()  #: pins
+    pin_has: tuple[ft.Word, ...] = ()  #: fixes of pin.*.has
+
+
+class Effect(_TomlTable, frozen=True, kw_only=True):
+    """What a rule changes in a recipe."""
+
+    environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
+    cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
+    patches: tuple[ft.Key, ...] = ()  #: keys of patches
+    fixes: tuple[ft.Fix, ...] = ()  #: changes that the templates know by name
+    config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
+
+
+class Rule(_TomlTable, frozen=True, kw_only=True):
+    """A condition, and what it changes in the recipes of the variants for which it holds."""
+
+    id: ft.Word  #: name of the rule
+    when: Condition
+    effect: Effect
+    reason: ft.Text  #: why; a comment in the recipes
+    source: ft.Url  #: evidence for the reason
+    checked: ft.Date  #: date of the last comparison with the source
+    until: Condition | None = None
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class PythonVersion(_TomlTable, frozen=True, kw_only=True):
+    """The Python of the release."""
+
+    version: ft.Version  #: version; python3Packages if it is that of the pin
+
+
+class Names(_TomlTable, frozen=True, kw_only=True):
+    """Parts of the names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix.
+
+    The suffix comes after the ID.
+    """
+
+    package: ft.Name  #: first part of the package name
+    pname: ft.Name  #: first part of the derivation's pname
+    gpu: ft.Name  #: second part of both names for GPU variants
+    cpu: ft.Name  #: second part of both names for CPU-only variants
+    mps: ft.Name = "darwin-mps"  #: second part of both names for variants of kind mps
+    suffix: ft.NameEnd = ""  #: end of both names, such as -nightly
+
+
+class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
+    """Maximum size in GiB of a built variant with everything that it needs at run time."""
+
+    gpu: ft.Gib  #: limit for GPU variants
+    cpu: ft.Gib  #: limit for CPU-only variants
+
+
+class Build(_TomlTable, frozen=True, kw_only=True):
+    """Limits and requirements of one build."""
+
+    max_jobs: ft.Jobs  #: maximum number of parallel compile jobs
+    system_features: ft.NonEmptyWords  #: requiredSystemFeatures of the derivation
+    job_memory: ft.Size  #: peak memory of one compile job in GiB
+    reserved_memory: ft.Size  #: memory in GiB that is left to the system
+    disk: ft.Size  #: disk space in GiB for sources, objects and the result
+    core_hours: ft.Hours  #: CPU core hours of one build
+    cuda_host_flags: bool = False  #: compile the CPU code in .cu files with the flags of the ISA
+    cache: ft.CacheFolder = ""  #: folder of a compiler cache that builds use where they see it
+    require_builder_feature: bool = False  #: add builder_feature of the ISA to system_features
+    closure_gib: ClosureBudget | None = None
+
+    def memory(self, jobs: int, cores: int) -> float:
+        """Return the memory in GiB of so many builds at once, with so many compile jobs each."""
+        return (self.reserved_memory + self.job_memory * cores) * jobs
+
+    def cores(self, memory: float, cpus: int) -> int:
+        """Return the number of compile jobs for this memory in GiB and CPUs; at least 1."""
+        fitting = int((memory - self.reserved_memory) // self.job_memory)
+        return max(1, min(fitting, cpus, self.max_jobs))
+
+
+class Builder(_TomlTable, frozen=True, kw_only=True):
+    """A remote build machine: a line of Nix's machines file (Nix manual, "Remote builds")."""
+
+    uri: ft.BuilderUri  #: SSH address of the machine
+    platforms: ft.NonEmptyPlatforms  #: platforms that it builds for
+    key: ft.KeyFile | None = None  #: SSH private key on this machine
+    jobs: ft.Jobs = 1  #: number of builds that it runs at once
+    speed: ft.Jobs = 1  #: speed relative to other builders
+    features: tuple[ft.SystemFeature, ...] = ()  #: system features that it offers
+    host_key: ft.Base64 | None = None  #: public SSH host key in base64
+
+    @property
+    def line(self) -> str:
+        """The machine as a line of Nix's machines file."""
+        limits = f"{self.jobs} {self.speed} {','.join(self.features) or '-'} -"
+        words = (self.uri, ",".join(self.platforms), self.key or "-", limits, self.host_key or "")
+        return " ".join(words).rstrip()
+
+
+class Group(_TomlTable, frozen=True, kw_only=True):
+    """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
+
+    title: ft.Text  #: title of the group in the docs
+    kind: ft.Kind  #: GPU code, none, or Apple's Metal (mps)
+    platform: ft.Platform  #: platform of the variants
+    gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
+    cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
+
+
+class WithoutRule(_TomlTable, frozen=True, kw_only=True):
+    """A rule that some variants do not follow."""
+
+    rule: ft.Word  #: id of the rule
+    reason: ft.Text  #: why it is switched off
+
+
+class VariantSetting(_TomlTable, frozen=True, kw_only=True):
+    """Settings of some variants of a release. Of two that set the same, the later one counts."""
+
+    variants: ft.NonEmptyTexts  #: patterns of ids such as sm90-*, or titles of groups
+    max_jobs: ft.Jobs | None = None  #: maximum number of parallel compile jobs
+    environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
+    cmake_flags: tuple[ft.CmakeFlag, ...] = ()  #: further flags for CMake
+    without: tuple[WithoutRule, ...] = ()
+
+
+class Cleanup(_TomlTable, frozen=True, kw_only=True):
+    """A hand-written recipe that was in the folder before recipes were generated."""
+
+    file: ft.FileName  #: file name in the release's folder
+    action: Literal["delete", "rewrite", "keep"]  #: what phase 1 or the generator does with it
+    reason: ft.Text  #: why; printed with the action
+
+
+class Manual(_TomlTable, frozen=True, kw_only=True):
+    """A file or folder in the release's folder that is written by hand and never overwritten.
+
+    The recipe of a variant is verified, and its differences from the template are notes. Anything
+    else is a package of its own: no check looks at it.
+    """
+
+    file: ft.PlaceInFolder  #: its path below the release's folder
+    reason: ft.Text  #: why it is written by hand; printed with it
+    waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
+
+
+class Release(_TomlTable, frozen=True, kw_only=True):
+    """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants.
+
+    In folder and names, {release}, {torch}, {python} and {cuda} stand for the key of the release
+    and for its versions.
+    """
+
+    like: ft.Key | None = None  #: release whose values it has where it has none; not notes, cleanup
+    folder: ft.Folder  #: folder of the recipes; Flox takes every .nix file below it
+    catalog: ft.Key = "main"  #: package names are unique among the releases with one value
+    notes: ft.DocPath | None = None  #: build notes, with a generated table of its variants
+    purpose: ft.Text = "no purpose given"  #: for which machines or programs it exists
+    support: ft.Text = "no support level given"  #: what is known about its builds
+    torch: TorchSource
+    companion: Companions = Companions()
+    nixpkgs: Nixpkgs
+    cuda: CudaToolkit | None = None
+    python: PythonVersion
+    names: Names
+    build: Build
+    group: Annotated[tuple[Group, ...], ft.filled("group")]
+    setting: tuple[VariantSetting, ...] = ()
+    cleanup: tuple[Cleanup, ...] = ()
+    manual: tuple[Manual, ...] = ()
+
+    @property
+    def environment(self) -> str:
+        """The folder of the Flox environment with the recipes, below the root; "." is the root."""
+        return environment_of(self.folder)
+
+    @property
+    def sources(self) -> dict[tuple[str, ...], PackageSource]:
+        """The sources of PyTorch and of the packages beside it, by the path of their table."""
+        found: dict[tuple[str, ...], PackageSource] = {("torch",): self.torch}
+        found |= {("companion", name): each for name, each in self.companion.packages.items()}
+        if self.companion.triton:
+            found["companion", "triton"] = self.companion.triton
+        return found
+
+    @property
+    def changes_python_set(self) -> bool:
+        """Whether an overlay replaces a package of the pin's Python: torch or triton."""
+        triton = self.companion.triton
+        return not (self.torch.is_of_pin and (triton is None or triton.is_of_pin))
+
+    @property
+    def companion_folder(self) -> str:
+        """The folder of the companions' recipes unless the matrix names another one."""
+        before, ours, _ = self.folder.partition(_FLOX_FOLDER)
+        return f"{before}companions/{_FLOX_FOLDER}" if ours else f"{self.folder}-companions"
+
+    @property
+    def companion_folders(self) -> dict[str, str]:
+        """The folder of the recipes of each companion."""
+        found = self.companion.packages.items()
+        return {name: companion.folder or self.companion_folder for name, companion in found}
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All folders of recipes; also that of companions that the matrix may have had before."""
+        own = self.companion_folders.values()
+        return tuple(dict.fromkeys((self.folder, *own, self.companion_folder)))
+
+
+def environment_of(folder: str) -> str:
+    """Return the Flox environment of a folder of recipes, below the root; "." is the root."""
+    return folder.removesuffix(_FLOX_FOLDER).rstrip("/") or "."
+
+
+class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
+    """A GPU architecture, or several in one build for machines with different GPUs.
+
+    The key of a single one is sm and the digits of the capability.
+    """
+
+    capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
+    also: tuple[ft.Capability, ...] = ()  #: higher capabilities in the same build
+    ptx: bool = False  #: add PTX of the highest capability, from which newer GPUs compile code
+    family: ft.Text  #: name of the GPU family
+    hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
+    first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
+    last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
+    codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
+    driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
+
+    @property
+    def code(self) -> str:
+        """The capability as compilers write it, such as 120; several such as 86;120."""
+        return digits(";".join(self.capabilities))
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The compute capabilities that its variants have code for, in ascending order."""
+        return (self.capability, *self.also)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its variants have code for one capability and no PTX."""
+        return not (self.also or self.ptx)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The capabilities as PyTorch's TORCH_CUDA_ARCH_LIST has them, such as 12.0+PTX."""
+        *lower, highest = self.capabilities
+        return (*lower, f"{highest}+PTX" if self.ptx else highest)
+
+    @property
+    def arch_list(self) -> str:
+        """The value of TORCH_CUDA_ARCH_LIST, such as 8.6;12.0+PTX."""
+        return ";".join(self.targets)
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The products of all platforms, in the order of the matrix."""
+        return tuple(dict.fromkeys(name for names in self.hosts.values() for name in names))
+
+
+class CpuIsa(_TomlTable, frozen=True, kw_only=True):
+    """A CPU instruction set. The ISA of a machine is the one of the highest level that it runs."""
+
+    title: ft.Text  #: name in docs and recipes
+    platform: ft.Platform  #: platform of the ISA
+    level: ft.Level  #: order of the ISAs of a platform
+    flags: tuple[ft.Flag, ...]  #: flags for the compilers; empty for the baseline of Darwin
+    cpuinfo: tuple[ft.Word, ...]  #: flags of /proc/cpuinfo that a CPU must have to run it
+    macros: tuple[ft.Macro, ...]  #: macros that a compiler predefines with these flags
+    cpus: ft.NonEmptyTexts  #: examples of CPUs that have it
+    lacking: tuple[ft.Text, ...] = ()  #: examples of CPUs that do not have it
+    builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
+
+
+class WorkShare(_TomlTable, frozen=True, kw_only=True):
+    """A part of the work, relative to one GPU variant that is built alone."""
+
+    share: ft.Share  #: the part; 1 is one GPU variant
+    basis: ft.Basis  #: whether the value was measured; extrapolated: from measured samples
+    source: ft.Text  #: where the value comes from
+
+
+class Work(_TomlTable, frozen=True, kw_only=True):
+    """What the work of a build consists of: the model behind `invoke build --share --dry-run`."""
+
+    cxx: WorkShare  #: C and C++ objects; they depend on the CPU ISA only
+    cuda: WorkShare  #: CUDA objects; they depend on the GPU architecture only
+    link: WorkShare  #: configure, generate code, link and install
+    replay: WorkShare  #: read the objects of a variant from the compiler caches
+    cpu_only_cxx: WorkShare  #: C and C++ objects of a CPU-only variant
+    cpu_only_miss: WorkShare  #: those of them that no GPU variant of the ISA has
+    nccl: WorkShare  #: one build of NCCL
+    magma: WorkShare  #: one build of MAGMA
+
+
+class MatrixFile(_TomlTable, frozen=True, kw_only=True):
+    """The whole of matrix.toml."""
+
+    pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]
+    patch: dict[ft.Key, Patch] = {}
+    rule: tuple[Rule, ...] = ()
+    release: Annotated[dict[ft.Key, Release], ft.filled("release", "table")]
+    work: Work | None = None
+    builder: tuple[Builder, ...] = ()
+    gpu: dict[ft.Key, GpuArchitecture]
+    cpu: Annotated[dict[ft.Key, CpuIsa], ft.filled("CPU ISA", "table")]
