@@ -293,6 +293,14 @@ def test_a_new_pytorch_changes_every_place_that_follows(api: Api, project: Proje
         'rev = "v2.11.0"',
         f'hash = "{OTHER}"',
         'hash_of = "v2.11.0"        ',
+        'version = "0.26.0"',
+        'rev = "v0.26.0"',
+        f'hash = "{OTHER}"',
+        'hash_of = "v0.26.0"',
+        'version = "2.11.0"',
+        'rev = "v2.11.0"',
+        f'hash = "{OTHER}"',
+        'hash_of = "v2.11.0"',
         'pname = "pytorch211"',
     ]
     recipe = project.recipe("cuda13_0-sm90-avx2").read_text()
@@ -626,7 +634,7 @@ def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:
     assert f"nixpkgs {PIN}: {NEW_PIN} is newer (nixos-unstable of 2026-11-01)" in done.stdout
     rows = json.loads(project.invoke("outdated", "--json").stdout)
     newer = [row["name"] for row in rows if row["newer"]]  # later than 2026, old facts follow
-    assert newer == ["torch", "nixpkgs"]
+    assert newer == ["torch", "torchvision", "torchaudio", "nixpkgs"]
     for options in (["--check"], ["--check", "--json"]):
         assert project.invoke("outdated", *options).returncode == 1
 

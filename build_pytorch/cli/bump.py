@@ -82,6 +82,8 @@ def _to_versions(options: BumpOptions, old: Matrix) -> BumpDraft:
         what = f"--torch: release {name} builds a commit of a moving branch"
         fix = "--nightly moves it; for a version, name another release with --release"
         raise BuildPytorchError(f"{what}; {fix}")
+    if not options.pre:
+        release_bump.refuse_pre_release(target)
     if not options.as_:
         text = matrix_editor.edited(old.text, dict(release_bump.values(old, name, target)))
         return BumpDraft(name=name, text=text, target=target, wanted=wanted)

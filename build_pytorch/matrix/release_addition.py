@@ -97,9 +97,7 @@ class ReleaseAddition:
                     f"{what}; add it to build_pytorch/matrix/companion_versions.toml"
                 )
             changed[name] = {"version": version}
-            if is_of_pin:
-                empty = dict.fromkeys(("owner", "repo", "rev", "hash", "hash_of"), "")
-                changed[name] |= {"source": "nixpkgs", "patches": "keep", **empty}
+            if is_of_pin and source.is_of_pin:
                 continue
             changed[name] |= {"source": "github", "rev": f"v{version}", "hash": "", "hash_of": ""}
             changed[name] |= _REPOSITORIES[name] if source.is_of_pin else {}

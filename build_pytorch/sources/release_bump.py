@@ -85,16 +85,20 @@ def chosen_release(matrix: Matrix, name: str) -> str:
     return name
 
 
+def refuse_pre_release(target: BumpTarget) -> None:
+    """Raise BuildPytorchError for a PyTorch that is not final."""
+    if target.torch and Version(target.torch).is_prerelease:
+        raise BuildPytorchError(f"v{target.torch} is a pre-release; --pre accepts it")
+
+
 def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterator[str]:
     """Yield notes on the target's versions. Raises BuildPytorchError if GitHub lacks one.
 
-    A pre-release is refused unless `pre` is set.
+    What GitHub marks as a pre-release is refused unless `pre` is set.
     """
     github, owner, repo = GitHub(), release.torch.owner, release.torch.repo
     if target.torch and not release.torch.is_of_pin:
         tag = f"v{target.torch}"
-        if Version(target.torch).is_prerelease and not pre:
-            raise BuildPytorchError(f"{tag} is a pre-release; --pre accepts it")
         if not github.has_tag(owner, repo, tag):
             raise BuildPytorchError(f"{owner}/{repo} has no tag {tag}")
         known = github.releases(owner, repo)
