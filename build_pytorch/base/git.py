@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,14 @@ def uncommitted(root: Path) -> list[str]:
     if found.code:
         raise ToolError(f"{root}: git status failed: {found.last_line}")
     return [line[3:] for line in found.stdout.splitlines()]
+
+
+def ignored(root: Path, places: Iterable[str]) -> list[str]:
+    """Return the places below `root` that the checkout's .gitignore leaves out; [] without Git."""
+    if top(root) is None or process.which("git") is None:
+        return []
+    found = run(root, "check-ignore", "--no-index", *places)
+    return found.stdout.splitlines()
 
 
 def run(root: Path, *argv: str) -> ProcessResult:

@@ -7,9 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from build_pytorch.base import file_plan, files, paths
+from build_pytorch.base import file_plan, files, git, paths
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
@@ -17,7 +18,7 @@ from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Phase
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase
 from build_pytorch.matrix.selection import select
 
 
@@ -36,6 +37,7 @@ def run(
     fleet = fleet or matrix_reader.load()
     chosen = select(fleet, (), options.release)  # first: nothing is written for a wrong name
     root = options.root
+    _refuse_ignored_folders(fleet, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
@@ -84,6 +86,18 @@ def run(
         screen.line(f"Next: cd {shlex.quote(str(root))}; git init; git add -A; git commit")
         screen.line("Flox builds only what Git tracks. docs/tutorial.md leads to the first build.")
     return code
+
+
+def _refuse_ignored_folders(fleet: Matrix, root: Path) -> None:
+    """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
+    folders = {f"{package.folder}/": package for package in fleet.packages}
+    for folder in git.ignored(root, folders):
+        package = folders[folder]
+        table = f"release.{package.release_name}"
+        if isinstance(package, CompanionPackage):
+            table += f".companion.{package.name}"
+        what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
+        raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")
 
 
 def _first_files(

@@ -286,6 +286,6 @@ def _manual(release: Release, recipes: Collection[str]) -> Iterator[Contradictio
             yield at, f"{found} twice; allowed: each file once"
         if entry.file in cleaned:
             yield at, f"{found}, which cleanup lists as well; allowed: one of the two"
-        if entry.waive and f"{release.folder}/{entry.file}" not in recipes:
+        if entry.waive and release.place_of(entry) not in recipes:
             what = f"found a waiver for {entry.file}, which no check looks at"
             yield ("manual", index, "waive"), f"{what}; allowed: the recipe of a variant"

@@ -410,7 +410,7 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     def manual(self) -> dict[str, Manual]:
         """What is written by hand, by path below the root."""
         releases = self.releases.values()
-        return {f"{release.folder}/{e.file}": e for release in releases for e in release.manual}
+        return {release.place_of(e): e for release in releases for e in release.manual}
 
     def is_foreign(self, path: str) -> bool:
         """Return whether a file is, or is in, what a person keeps beside the recipes."""

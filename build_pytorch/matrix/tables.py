@@ -333,7 +333,7 @@ class Manual(_TomlTable, frozen=True, kw_only=True):
     else is a package of its own: no check looks at it.
     """
 
-    file: ft.PlaceInFolder  #: its path below the release's folder
+    file: ft.PlaceInFolder  #: path below the folder of the release, or of the companion it names
     reason: ft.Text  #: why it is written by hand; printed with it
     waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
 
@@ -400,6 +400,15 @@ class Release(_TomlTable, frozen=True, kw_only=True):
         """All folders of recipes; also that of companions that the matrix may have had before."""
         own = self.companion_folders.values()
         return tuple(dict.fromkeys((self.folder, *own, self.companion_folder)))
+
+    def place_of(self, entry: Manual) -> str:
+        """Return the path below the root of what is written by hand.
+
+        A file named as the recipe of a companion is in the folder of that companion.
+        """
+        folders = self.companion_folders
+        name = entry.file.partition("-")[0]
+        return f"{folders.get(name, self.folder)}/{entry.file}"
 
 
 def environment_of(folder: str) -> str:

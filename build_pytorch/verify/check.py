@@ -293,7 +293,10 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
     def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
         package = context.by_path.get(subject)
         # A companion has what the recipe of its variant makes of it.
-        manual = context.matrix.manual.get(package.variant.path if package else finding.path)
+        written = context.matrix.manual
+        manual = written.get(package.path if package else finding.path)
+        if package:
+            manual = manual or written.get(package.variant.path)
         if manual and (reason := manual.waive.get(self.id)):
             found = f"{finding.found} (waived: {reason})"
             finding = structs.replace(finding, found=found, severity="note")
