@@ -115,7 +115,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
     return BuildPlan(
         steps=tuple(steps),
-        obstacles=tuple(obstacles),
+        obstacles=tuple(dict.fromkeys(obstacles)),
         warnings=(
             *notes,
             *(seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()),

@@ -134,7 +134,7 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ..
             if name not in known:
                 hint = near_miss(name, known) or f"; there are {', '.join(known)}"
                 raise BuildPytorchError(f'{option}: "{name}" is not in matrix.toml{hint}')
-    companions = [name for names in options.with_ for name in names.split(",") if name]
+    companions = [name for names in options.with_ for name in names.split(",")]
     found = tuple(
         package
         for package in select_packages(matrix, options.variants, options.release, companions)
