@@ -217,6 +217,9 @@ def _start(
         places = {r.path if r.is_set else r.path.rpartition("/")[0] for r in recipes}
         sources = [v.packages_from for v in context.variants if v.packages_from]
         places |= {f"{context.root.resolve()}/{it.folder}" for it in sources if it.is_copied}
+        # A companion imports the recipe of its variant.
+        root, releases = context.root.resolve(), context.matrix.releases.values()
+        places |= {f"{root}/{release.folder}" for release in releases if release.companion_folders}
         folders = sorted(places)
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
