@@ -171,7 +171,10 @@ def evaluated(context: Context) -> Evaluation:
 
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
-    present = context.present_packages()
+    present = list(context.present_packages())
+    # Nix would wait for a FIFO in the place of a recipe that a companion imports.
+    readable = {package.path for package, _ in present}
+    present = [each for each in present if each[0].variant.path in readable]
     found = [RecipeSource(r.path, f"{root}/{r.path}", r.text) for _, r in present]
     # Nix would wait for a FIFO in the place of a recipe that release.nix imports.
     is_complete = len(found) == len(context.matrix.packages)
@@ -335,7 +338,9 @@ def _warnings(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:
 def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
     for _, recipe in context.present_packages():
-        yield recipe.path, evaluation.reason or (evaluation, evaluation.results[recipe.path])
+        result = evaluation.results.get(recipe.path)
+        reason = evaluation.reason or "its variant has no recipe that can be read"
+        yield recipe.path, (evaluation, result) if result else reason
 
 
 def _facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
