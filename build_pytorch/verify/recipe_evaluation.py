@@ -221,8 +221,9 @@ def _start(
         sources = [v.packages_from for v in context.variants if v.packages_from]
         places |= {f"{context.root.resolve()}/{it.folder}" for it in sources if it.is_copied}
         # A companion imports the recipe of its variant.
-        root, releases = context.root.resolve(), context.matrix.releases.values()
-        places |= {f"{root}/{release.folder}" for release in releases if release.companion_folders}
+        with_companions = [it for it in context.matrix.releases.values() if it.companion_folders]
+        variant_folders = [context.root.resolve() / it.folder for it in with_companions]
+        places |= {str(folder) for folder in variant_folders if folder.is_dir()}
         folders = sorted(places)
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
