@@ -411,13 +411,54 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
     gone = before - names(project.root)
     assert len(gone) == 9
     assert all(name.endswith("-avx512vnni.nix") for name in gone)
-    assert "generated for a variant that is no longer in matrix.toml" in said(done)
+    assert "generated, and no longer in matrix.toml" in said(done)
     assert edited.exists()
     assert copied.exists()
     edited.unlink()
     copied.unlink()
     rest = project.invoke("all")
     assert rest.returncode == 0, rest.stdout
+
+
+def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Project) -> None:
+    table = "[release.cuda13_0.companion.torchvision]\n"
+    moved = 'folder = "vision/.flox/pkgs"\n'
+    stem = "torchvision-python313-cpu-avx2"
+    place = f"vision/.flox/pkgs/{stem}.nix"
+    project.commit()
+    project.edit("matrix.toml", table, table + moved)
+    assert project.invoke("all").returncode == 0
+    assert not (project.root / f"companions/.flox/pkgs/{stem}.nix").exists()
+    project.edit(place, "MAX_JOBS=32", "MAX_JOBS=16")
+    # None of these is ours: a package of the user, a renamed copy, and another checkout.
+    recipe = (project.root / place).read_text()
+    others = ("own/.flox/pkgs/hello.nix", "own/.flox/pkgs/copy.nix", f"other/.flox/pkgs/{stem}.nix")
+    texts = ("{ hello }: hello\n", recipe, recipe)
+    for path, text in zip((*others, "other/matrix.toml"), (*texts, ""), strict=True):
+        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (project.root / path).write_text(text)
+
+    project.edit("matrix.toml", moved, "")
+    found = project.invoke("verify", "--only", "extra-recipe", "--json")
+    paths = [finding["file"] for finding in json.loads(found.stdout)["findings"]]
+    assert len(paths) == 44
+    assert place in paths
+    assert {path.partition("/")[0] for path in paths} == {"vision"}
+    assert project.invoke("phase1", "--release", "cuda13_0", "--check").returncode == 0
+    assert project.invoke("phase1", "--check").returncode == 1
+    done = project.invoke("all")
+    assert done.returncode == 1
+    assert f"{place}: generated and edited, and not in matrix.toml; left alone" in said(done)
+    assert [path.name for path in (project.root / "vision/.flox/pkgs").iterdir()] == [f"{stem}.nix"]
+    assert "take the line with the digest out of a recipe that is your own" in unfolded(
+        done.stdout + done.stderr
+    )
+
+    text = (project.root / place).read_text()
+    (project.root / place).write_text(re.sub(r"(?m)^# Digest .*\n", "", text))
+    assert all((project.root / path).exists() for path in others)
+    done = project.invoke("all")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nothing_is_said_about_clean_up_files_that_nobody_has(project: Project) -> None:

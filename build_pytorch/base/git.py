@@ -67,6 +67,19 @@ def ignored(root: Path, places: Iterable[str]) -> list[str]:
     return found.stdout.splitlines()
 
 
+def files_named(root: Path, pattern: str) -> list[str]:
+    """Return the files below `root` that Git tracks or would add; [] without Git.
+
+    `pattern` is a pattern of Git for the path. A tracked file may be missing on the disk.
+    Raises ToolError as `run` does.
+    """
+    if top(root) is None or process.which("git") is None:
+        return []
+    options = ("-z", "--cached", "--others", "--exclude-standard")
+    found = run(root, "ls-files", *options, "--", pattern)
+    return sorted(set(found.stdout.split("\0")[:-1]))
+
+
 def run(root: Path, *argv: str) -> ProcessResult:
     """Run a Git command that reads in a checkout. Raises ToolError if Git is missing or too old."""
     return _run(root, *_without_drivers(root), *argv)

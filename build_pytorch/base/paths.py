@@ -14,6 +14,9 @@ TEMPLATES: Final = PROJECT / "templates"
 STATE: Final = ".build-pytorch"
 """Folder below the root for locks, ledger, logs and reports; Git ignores it."""
 
+OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", STATE})
+"""Folders below the root in which no recipe is."""
+
 README: Final = "README.md"
 ARCHITECTURE_DOC: Final = "docs/explanation/architecture.md"
 BOARD_DOC: Final = "docs/reference/board.md"

@@ -16,6 +16,7 @@ from build_pytorch.base.file_plan import (
     plan_kept,
     plan_text,
 )
+from build_pytorch.base.former_recipes import recipes_elsewhere
 from build_pytorch.generate import docs, rendering
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Cleanup
@@ -35,7 +36,8 @@ def plan(
     """
     if phase is Phase.CLEAN_UP:
         names = [release] if release else list(fleet.releases)
-        return [*_clean_up(fleet, tree, names), *_other_files(fleet, tree, names)]
+        former = [] if release else _former_recipes(fleet, tree)
+        return [*_clean_up(fleet, tree, names), *_other_files(fleet, tree, names), *former]
     if phase is not Phase.DOCS:
         return list(_recipes(phase, fleet, tree, release))
     planned = docs.plan(fleet, rendering.texts(fleet), tree)
@@ -82,6 +84,14 @@ def _other_files(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Ch
             )
 
 
+def _former_recipes(fleet: Matrix, tree: Tree) -> Iterator[Change]:
+    """Plan recipes in folders that matrix.toml named before: those that nobody edited go."""
+    for path in recipes_elsewhere(tree.root, fleet.folders):
+        yield _leftover(tree, path) or Change(
+            path=path, action=Action.UNKNOWN, reason="generated and edited, and not in matrix.toml; left alone"
+        )
+
+
 def _leftover(tree: Tree, path: str) -> Change | None:
     """Plan to delete a recipe of a package that matrix.toml no longer has; None for other files."""
     if not path.endswith(".nix"):
@@ -92,7 +102,7 @@ def _leftover(tree: Tree, path: str) -> Change | None:
         return None
     if old is None or not is_generated_for(old, PurePath(path).stem):
         return None
-    reason = "generated for a variant that is no longer in matrix.toml"
+    reason = "generated, and no longer in matrix.toml"
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 

@@ -25,7 +25,6 @@ _ROUNDING: Final = 0.01
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 
-_OUR_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", paths.STATE})
 _WHOLE_PAGES: Final = frozenset(
     {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
 )
@@ -98,7 +97,7 @@ def _wrong_folder(spec: MatrixFile, folder: str) -> str:
 
 def _is_for_recipes(folder: str) -> bool:
     parts = folder.split("/")
-    return ".git" not in parts and parts[0] not in _OUR_FOLDERS
+    return ".git" not in parts and parts[0] not in paths.OWN_FOLDERS
 
 
 def _shared_names(packages: Sequence[Package]) -> Iterator[Contradiction]:

@@ -9,9 +9,11 @@ from msgspec import structs
 
 from build_pytorch.base import digest, files
 from build_pytorch.base.console import counted
+from build_pytorch.base.former_recipes import recipes_elsewhere
+from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE
-from build_pytorch.verify.check import TREE, CheckList, Context, Finding
+from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
 
@@ -76,6 +78,12 @@ def _unreadable(context: Context) -> Iterator[Finding]:
         yield Finding(reason, "a readable UTF-8 text file", path=path)
 
 
+_FIX_ELSEWHERE: Final = (
+    "run `invoke phase1`, which deletes it unless it was edited; else delete it, or take the line "
+    "with the digest out of a recipe that is your own"
+)
+
+
 @CHECKS.add(
     id="extra-recipe",
     title="Every recipe belongs to a variant or a companion of the matrix",
@@ -85,9 +93,17 @@ def _unreadable(context: Context) -> Iterator[Finding]:
 )
 def _extra(context: Context) -> Iterator[Finding]:
     expected = {package.path for package in context.matrix.packages}
-    for path in context.recipe_paths():
+    paths = context.recipe_paths()
+    try:
+        elsewhere = list(recipes_elsewhere(context.root, context.matrix.folders))
+    except ToolError as error:
+        raise CheckSkipped(str(error)) from None
+    for path in paths:
         if path not in expected:
             yield Finding("a recipe of no variant", "only recipes of the matrix", path=path)
+    for path in elsewhere:
+        found = "a generated recipe in a folder that matrix.toml does not name"
+        yield Finding(found, "only recipes of the matrix", path=path, fix=_FIX_ELSEWHERE)
 
 
 @CHECKS.add(
