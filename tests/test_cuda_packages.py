@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import WHOLE, copied_project
+from conftest import WHOLE, copied_project, unfolded
 from one_release import first_release
 from world import Site, World, programs, served
 
@@ -213,11 +213,15 @@ def test_d_copies_are_built_and_their_changes_found(world: World, tmp_path: Path
     said = world.project.invoke("verify", "--only", "copied-packages")
     assert said.returncode == 1
     assert "cudnn-13_0.nix" in said.stdout
+    command = "invoke vendor cuda-packages --from DIR --release nightly"
+    assert f"from Git; or move it away, then run `{command}`" in unfolded(said.stdout)
     again = vendor(world, "cuda-packages", "--from", str(checkout))
     assert again.returncode == 1
     assert "not the copy that matrix.toml records" in again.stdout
-    copy.unlink()
-    assert world.project.invoke("verify", "--only", "copied-packages").returncode == 1
+    copy.rename(tmp_path / "edited.nix")
+    said = world.project.invoke("verify", "--only", "copied-packages")
+    assert said.returncode == 1
+    assert f"fix: run `{command}`" in unfolded(said.stdout)
     assert vendor(world, "cuda-packages", "--from", str(checkout)).returncode == 0
     assert world.project.invoke("verify", "--only", "copied-packages").returncode == 0
 
@@ -270,3 +274,18 @@ def test_d_a_file_that_is_not_nix_is_refused(world: World, tmp_path: Path) -> No
     done = vendor(world, "cuda-packages", "--from", str(checkout))
     assert done.returncode == 2
     assert "nccl-13_0.nix: not valid Nix" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "text", ["42\n", "{ cudaPackages_13 }: 42\n", "{ cudaPackages_99 }: cudaPackages_99.nccl\n"]
+)
+def test_d_a_file_that_is_no_package_is_refused(world: World, tmp_path: Path, text: str) -> None:
+    checkout = sibling(tmp_path / "checkout")
+    file = checkout / ".flox/pkgs/nccl-13_0.nix"
+    file.write_text(text)
+    before = world.project.snapshot()
+    done = vendor(world, "cuda-packages", "--from", str(checkout))
+    print(done.stdout, done.stderr)
+    assert done.returncode == 2
+    assert f"{file}: " in unfolded(done.stderr)
+    assert world.project.snapshot() == before

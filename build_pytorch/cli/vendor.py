@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.file_plan import Tree
+from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.cli.commands import VendorOptions
 from build_pytorch.cli.matrix_change import carry_out
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -31,6 +32,20 @@ def run(options: VendorOptions) -> int:
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values))
     planned = release_bump.plan(old, new, options.root, name)
+    wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
+    recipes = [change for change in planned if change.path in {v.path for v in wrappers}]
+
+    def tried(files: Mapping[str, bytes]) -> str:
+        """Return the first error of the recipes with these files in place of the copies."""
+        written = [
+            Change(path=f"{values['folder']}/{file}", action=Action.CREATE, reason="", new=data)
+            for file, data in files.items()
+        ]
+        result = release_bump.verified(new, [*recipes, *written], wrappers, ["evaluation"])
+        errors = (each.found for each in result.findings if each.severity == "error")
+        return next(errors, "")
+
+    cuda_copies.refuse_broken(options.from_, release, copies, tried)
     planned += cuda_copies.plan(release, values["folder"], copies, Tree(options.root))
     todo = [f"git add {values['folder']}: Flox sees only files that Git tracks"]
     screen = Screen(sys.stdout)

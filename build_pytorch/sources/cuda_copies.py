@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,6 +50,34 @@ def read_checkout(checkout: Path, release: Release) -> dict[str, bytes]:
         if "\ufffd" in text or parse(text).root_node.has_error:
             raise BuildPytorchError(f"{path}: not valid Nix; nothing was copied")
     return found
+
+
+def refuse_broken(
+    checkout: Path,
+    release: Release,
+    copies: Mapping[str, bytes],
+    tried: Callable[[Mapping[str, bytes]], str],
+) -> None:
+    """Raise BuildPytorchError that names the file of a checkout with which recipes do not evaluate.
+
+    `tried` returns the error of the recipes with the contents of the files; empty if there is none.
+    If there is one, each file is tried with the packages of nixpkgs in place of the others.
+    """
+    cuda = release.cuda
+    if cuda is None or not tried(copies):
+        return
+    own = {
+        cuda.package_file(package): f"{{ {cuda.package_set} }}: {cuda.package_set}.{package}\n"
+        for package in CUDA_PACKAGES
+    }
+    stand_ins = {name: text.encode() for name, text in own.items()}
+    if tried(stand_ins):
+        return  # the recipes are wrong, not the files
+    for name, data in copies.items():
+        if problem := tried(stand_ins | {name: data}):
+            path = checkout / cuda_checkout.FOLDER / name
+            what = f"{path}: not a package of this CUDA: {problem}"
+            raise BuildPytorchError(f"{what}; nothing was copied")
 
 
 def origin(checkout: Path) -> str:

@@ -6,7 +6,7 @@ Nothing here writes to the checkout.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_errors
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.tables import Release, Trail
 from build_pytorch.nix import quoting, store
@@ -343,8 +343,16 @@ def _with_link(change: Change, page: str, moved: str) -> Change:
     return msgspec.structs.replace(change, action=action, new=new)
 
 
-def verified(matrix: Matrix, planned: list[Change]) -> VerificationResult:
-    """Check the planned recipes in a temporary folder, by all categories but `generated`."""
+def verified(
+    matrix: Matrix,
+    planned: Iterable[Change],
+    variants: Sequence[Variant] | None = None,
+    only: Sequence[str] = (),
+) -> VerificationResult:
+    """Check the planned recipes in a temporary folder, by all categories but `generated`.
+
+    `variants` and `only` limit the recipes and the categories.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for change in planned:
             data = change.new if change.action.writes else change.old
@@ -352,8 +360,9 @@ def verified(matrix: Matrix, planned: list[Change]) -> VerificationResult:
                 path = Path(folder) / change.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        categories = [name for name in registry.CATEGORIES if name != "generated"]
-        return verification.verify(matrix, Path(folder), only=categories, trusted=True)
+        only = only or [name for name in registry.CATEGORIES if name != "generated"]
+        root = Path(folder)
+        return verification.verify(matrix, root, variants=variants, only=only, trusted=True)
 
 
 def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:

@@ -156,22 +156,26 @@ def _recorded_hashes(matrix: Matrix) -> Iterator[tuple[str, str, str, str, str, 
     id="copied-packages",
     title="Copied files with CUDA packages are those that matrix.toml records",
     why="A copy that changed since then builds with packages that nobody chose.",
-    fix="restore the file from Git, or run `invoke vendor cuda-packages --from DIR`",
+    fix="restore the file from Git; or move it away, then run `invoke vendor cuda-packages --from "
+    "DIR`, which replaces no edited copy",
 )
 def _copies(context: Context) -> Iterator[Finding]:
-    for release in context.matrix.releases.values():
+    for key, release in context.matrix.releases.items():
         packages = release.cuda.packages_from if release.cuda else None
         for name, wanted in packages.digests.items() if packages else ():
             path = f"{packages.folder}/{name}" if packages else ""
+            copy = f"run `invoke vendor cuda-packages --from DIR --release {key}`"
+            fix = f"restore the file from Git; or move it away, then {copy}"
             try:
                 data = files.read_below(context.root, path, files.LARGEST_TEXT)
+            except FileNotFoundError:
+                yield Finding("no such file", f"a file with {wanted}", path=path, fix=copy)
             except OSError as error:
-                yield Finding(
-                    f"cannot be read: {error.strerror}", f"a file with {wanted}", path=path
-                )
-                continue
-            if (found := digest.of_bytes(data)) != wanted:
-                yield Finding(found, wanted, path=path)
+                found = f"cannot be read: {error.strerror}"
+                yield Finding(found, f"a file with {wanted}", path=path, fix=fix)
+            else:
+                if (found := digest.of_bytes(data)) != wanted:
+                    yield Finding(found, wanted, path=path, fix=fix)
 
 
 def _no_suffix(suffix: str, why: str) -> None:
