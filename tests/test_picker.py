@@ -81,6 +81,37 @@ def test_each_offered_product_is_known_by_its_name() -> None:
             assert found[0] == key, name
 
 
+TYPED = {
+    "RTX4090": ("RTX 4090", "8.9"),
+    "rtx4070tisuper": ("RTX 4070 Ti SUPER", "8.9"),
+    "NvidiaGeForceRTX4090": ("RTX 4090", "8.9"),
+    "nvidia rtx-4090": ("RTX 4090", "8.9"),
+    "geforce 4090": ("RTX 4090", "8.9"),
+    "4090": ("RTX 4090", "8.9"),
+    "1080ti": ("GTX 1080 Ti", "6.1"),
+    "a4000": ("RTX A4000", "8.6"),
+    "rtxa4500": ("rtxa4500", "8.6"),
+    "dgxspark": ("DGX Spark", "12.1"),
+    "RTX 4090 Laptop GPU": ("RTX 4090 Laptop GPU", "8.9"),
+    "rtx6000ada": ("RTX 6000 Ada", "8.9"),
+    "gtx750ti": ("GTX 750 Ti", "5.0"),
+    # the ends of names of several architectures, or of none
+    **dict.fromkeys(("6000", "5000", "90", "9999", "rtx", "nvidia", "", "a 4", "ti")),
+}
+
+
+def test_short_names_mean_the_same_on_the_page_and_in_recommend(tmp_path: Path) -> None:
+    here = {name: KNOWN.gpu_typed(name) for name in TYPED}
+    found = {name: (it[0], it[1].capability) if it else None for name, it in here.items()}
+    assert found == TYPED
+    ask = """((facts, names) => names.map((name) => {
+      const found = makeRules(facts).gpuTyped(name);
+      return found && [found.name, found.capability];
+    }))"""
+    page = asked(f"{ask}({json.dumps(picker.data(FLEET))}, {json.dumps(list(TYPED))})", tmp_path)
+    assert [it and tuple(it) for it in page] == list(TYPED.values())
+
+
 @pytest.mark.parametrize("key", KNOWN.processor)
 def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
     processor = KNOWN.processor[key]

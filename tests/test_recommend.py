@@ -730,9 +730,22 @@ def test_a_description_may_come_through_a_pipe(project: Project) -> None:
     assert json.loads(done.stdout)["answers"][0]["best"]["variant"] == "sm120-avx512bf16"
 
 
+def test_a_short_name_of_a_gpu_is_understood(project: Project) -> None:
+    cpu = ("--cpu", "zen4", "--driver", "580.95.05", "--json")
+    answers = [
+        json.loads(project.invoke("recommend", "--gpu", name, *cpu).stdout)
+        for name in ("RTX 4090", "RTX4090", "4090")
+    ]
+    assert answers[0]["best"]["gpu"] == "sm89"
+    assert answers[1:] == answers[:1] * 2
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (["--gpu", "RTX 4095"], "an unknown GPU; did you mean RTX 4090?"),
+        (["--gpu", "5000"], "an unknown GPU; did you mean RTX PRO 5000 Blackwell or RTX 5000 Ada"),
+        (["--gpu", "dgxspark", "--cpu", "zen4"], "exists on aarch64-linux only"),
         (["--gpu", "one"], '--gpu: found "one", an unknown GPU; give its compute capability'),
         (["--gpu", "x" * 5000], f'--gpu: found "{"x" * 36}", an unknown GPU; give its'),
         (["--gpu", "1" * 5000], f'--gpu: found "{"1" * 36}"; allowed: a number from 0 to 1023'),

@@ -34,8 +34,8 @@ _LAST_GPU: Final = 1023
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
     fleet = matrix_reader.load()
-    numbers = [word for word in options.gpu if word.isdecimal()]
-    names = [word for word in options.gpu if not word.isdecimal()]
+    numbers = [word for word in options.gpu if _is_index(word)]
+    names = [word for word in options.gpu if not _is_index(word)]
     if numbers and (names or len(numbers) > 1):
         raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
     machine = _machine(options, fleet, names)
@@ -152,12 +152,20 @@ def _gpu(name: str, index: int) -> MachineGpu | str:
     known = known_hardware.load()
     if len(name) <= _WIDTH and re.fullmatch(r"[1-9]\d?\.\d", name):
         return MachineGpu(index=index, name=f"a GPU of capability {name}", capability=name)
-    if found := known.gpu_named(name[:_LONGEST]):
-        return MachineGpu(index=index, name=name[:_LONGEST], capability=found[1].capability)
+    if found := known.gpu_typed(name[:_LONGEST]):
+        return MachineGpu(index=index, name=found[0], capability=found[1].capability)
     if known.other_vendor(name[:_LONGEST]):
         return name[:_LONGEST]
     fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
+    if like := known.gpus_like(name[:_LONGEST]):
+        fix = f"did you mean {' or '.join(like)}?"
     raise BuildPytorchError(f'--gpu: found "{visible(name[:_WIDTH])}", an unknown GPU; {fix}')
+
+
+def _is_index(word: str) -> bool:
+    """Return whether a value is the number of a GPU. `4090` is a name, as no GPU has that number."""
+    is_product = word.isdecimal() and len(word) == len("4090") and int(word) > _LAST_GPU
+    return word.isdecimal() and not is_product
 
 
 def _index(word: str) -> int:

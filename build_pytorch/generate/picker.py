@@ -163,6 +163,8 @@ def _known(known: known_hardware.KnownHardware) -> dict[str, Any]:
         "bundled": {version: cuda.bundled for version, cuda in known.cuda.items()},
         "differs": {key: cpu.differs for key, cpu in known.cpu.items() if cpu.differs},
         "gpuVendor": known_hardware.VENDOR.pattern,
+        "gpuFiller": known_hardware.FILLER.pattern,
+        "gpuNumber": known_hardware.BARE_NUMBER.pattern,
         "cpuVendor": known_hardware.CPU_VENDOR.pattern,
         "suffix": known_hardware.SUFFIX.pattern,
     }

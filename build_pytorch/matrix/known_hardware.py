@@ -22,9 +22,16 @@ _OURS: Final = {
 VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.IGNORECASE)
 SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
+FILLER: Final = re.compile("nvidia|geforce|laptop|mobile|maxq|gpu")
+"""Beside case, spaces and punctuation, what does not count in the short name of a GPU: `rtx4090` is `NVIDIA GeForce RTX 4090`."""
+BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
+"""A short name that may be the end of a product's name, as `4090` is."""
 CPU_VENDOR: Final = re.compile(
     r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
 )
+
+
+_MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
 
 
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
@@ -106,15 +113,47 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ]
         return (key, self.gpu[key]) if found and (key := max(found)[1]) else None
 
+    def gpu_typed(self, name: str) -> tuple[str, KnownGpu] | None:
+        """Return the GPU that a person means, such as `rtx4090`, `4090` or `RTX 4090 Laptop`.
+
+        The first item is its name, with that of the product where it is short. A number that ends
+        the names of products of several architectures means none of them.
+        """
+        if found := self.gpu_named(name):
+            return name, found[1]
+        wanted = _bare(name)
+        products = [(_bare(each), each, gpu) for gpu in self.gpu.values() for each in gpu.offered]
+        for text, product, gpu in products:
+            if text == wanted:
+                return product, gpu
+        for gpu in self.gpu.values():
+            if any(re.fullmatch(pattern.replace(" ", ""), wanted) for pattern in gpu.names):
+                return name, gpu
+        if not BARE_NUMBER.fullmatch(wanted):
+            return None
+        ends = [(product, gpu) for text, product, gpu in products if _ends(text, wanted)]
+        return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
+
+    def gpus_like(self, name: str) -> list[str]:
+        """Return names of products that have a number of a name in them, or the most similar one."""
+        import difflib  # 5 ms, for errors only
+
+        offered = {_bare(each): each for gpu in self.gpu.values() for each in gpu.offered}
+        words = [_bare(word) for word in name.split() if re.search(r"\d", word)]
+        found = [each for text, each in offered.items() if any(w and w in text for w in words)]
+        close = difflib.get_close_matches(_bare(name), list(offered), n=1, cutoff=0.8)
+        return found[:_MOST_LIKE] or [offered[text] for text in close]
+
     def platforms_of(self, name: str) -> tuple[str, ...]:
         """Return the platforms of a GPU by its name or capability; none if it is unknown.
 
         Where its architecture has products on several, only those on which it is named count.
         """
         is_capability = [it for it in self.gpu.values() if it.capability == name]
-        found = self.gpu_named(name)
+        found = self.gpu_typed(name)
         if not (is_capability or found):
             return ()
+        name = found[0] if found else name
         hosts = is_capability[0].hosts if is_capability else found[1].hosts if found else {}
         plain = " ".join(VENDOR.sub(" ", name.lower()).split())
         naming = [
@@ -148,6 +187,17 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return a GPU, ISA or pin as a table of matrix.toml."""
         table = self.raw[kind][key].items()
         return {name: value for name, value in table if name not in _OURS[kind]}
+
+
+def _bare(name: str) -> str:
+    """Return a name of a GPU without what does not count in a short one."""
+    return FILLER.sub("", re.sub("[^a-z0-9]", "", name.lower()))
+
+
+def _ends(name: str, number: str) -> bool:
+    """Return whether a bare name ends with a number and not only with its last digits."""
+    start = name.removesuffix(number)
+    return start != name and not start[-1:].isdecimal()
 
 
 def _is_part(one: str, other: str) -> bool:

@@ -8,27 +8,9 @@ function makeReader(facts, rules) {
   const squashed = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
   const oneLine = (text) => words(text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, " ")).join(" ");
   const deciding = unique(Object.values(facts.cpus).flatMap((cpu) => cpu.flags));
-  const products = Object.values(facts.known.gpus).flatMap((gpu) => gpu.products);
   const system = "[a-z0-9_]+-[a-z0-9]+";
 
   /* --- GPUs --- */
-
-  /* The product that a short name means, such as "rtx4090" or "4090". */
-  function product(name) {
-    const wanted = squashed(name.replace(/\b(laptop|mobile|max-q|nvidia|geforce|gpu)\b/gi, ""));
-    if (wanted.length < 2) return "";
-    const same = products.find((each) => squashed(each) === wanted);
-    return same || products.find((each) => {
-      const text = squashed(each);
-      return text.endsWith(wanted) && /^\d{3,4}[a-z]*$|^a\d{4}$/.test(wanted) && !/\d$/.test(text.slice(0, -wanted.length));
-    }) || "";
-  }
-
-  /* Names of products that contain what was typed, to suggest. */
-  function similar(name) {
-    const typed = words(name.toLowerCase()).filter((word) => /\d/.test(word));
-    return products.filter((each) => typed.some((word) => squashed(each).includes(squashed(word)))).slice(0, 4);
-  }
 
   function readGpus(text) {
     const found = { gpus: [], otherGpus: [], problems: [] };
@@ -48,14 +30,13 @@ function makeReader(facts, rules) {
         name = `a GPU of capability ${capability}`;
       }
       if (capability === null) {
-        if (!rules.gpuNamed(name)) name = product(name) || name;
-        const known = rules.gpuNamed(name);
-        if (known) capability = known.capability;
+        const known = rules.gpuTyped(name);
+        if (known) ({ name, capability } = known);
         else if (rules.otherVendor(name)) {
           found.otherGpus.push(name);
           continue;
         } else {
-          const like = similar(name);
+          const like = rules.gpusLike(name);
           found.problems.push(`“${name}” is an unknown GPU. ${like.length ? `Did you mean ${like.join(" or ")}?`
             : "Give its compute capability, such as 8.9, or a name such as RTX 4090."}`);
           continue;

@@ -515,6 +515,36 @@ function makeRules(facts) {
     return best ? table[best[1]] : null;
   }
   const gpuNamed = (name) => named(facts.known.gpus, name, facts.known.gpuVendor);
+
+  /* A name without what does not count in a short one. */
+  const bare = (name) =>
+    name.toLowerCase().replace(/[^a-z0-9]/g, "").replace(new RegExp(facts.known.gpuFiller, "g"), "");
+  const products = Object.values(facts.known.gpus).flatMap((gpu) =>
+    gpu.products.map((product) => ({ text: bare(product), name: product, capability: gpu.capability })));
+
+  /* { name, capability } of the GPU that a person means, such as "rtx4090" or "4090"; null if none. */
+  function gpuTyped(name) {
+    const known = gpuNamed(name);
+    if (known) return { name, capability: known.capability };
+    const wanted = bare(name);
+    const same = products.find(({ text }) => text === wanted);
+    if (same) return same;
+    const like = Object.values(facts.known.gpus).find(({ names }) =>
+      names.some((pattern) => new RegExp(`^(?:${pattern.replaceAll(" ", "")})$`).test(wanted)));
+    if (like) return { name, capability: like.capability };
+    if (!new RegExp(`^(?:${facts.known.gpuNumber})$`).test(wanted)) return null;
+    const ends = products.filter(({ text }) =>
+      text.endsWith(wanted) && text !== wanted && !/\d$/.test(text.slice(0, -wanted.length)));
+    return new Set(ends.map((each) => each.capability)).size === 1 ? ends[0] : null;
+  }
+
+  /* Names of products that have a number of a name in them, to suggest. */
+  function gpusLike(name) {
+    const numbers = words(name).filter((word) => /\d/.test(word)).map(bare).filter(Boolean);
+    const found = products.filter(({ text }) => numbers.some((number) => text.includes(number)));
+    return found.slice(0, 4).map((each) => each.name);
+  }
+
   const processorNamed = (name) => facts.known.processors[name]
     || named(facts.known.processors, name, facts.known.cpuVendor);
 
@@ -591,5 +621,5 @@ function makeRules(facts) {
     return { ...result, best, ideal: wanted, remarks: remarks(machine, chosen) };
   }
 
-  return { recommend, whyBest, whyFallback, gpuNamed, processorNamed, otherVendor, variants };
+  return { recommend, whyBest, whyFallback, gpuNamed, gpuTyped, gpusLike, processorNamed, otherVendor, variants };
 }
