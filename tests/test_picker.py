@@ -249,6 +249,25 @@ def test_pages_writes_the_page_and_keeps_an_edit(project: Project) -> None:
     assert path.read_text() == text
 
 
+def test_check_of_pages_writes_nothing(project: Project) -> None:
+    path = project.root / paths.PICKER
+    assert project.invoke("pages").returncode == 0
+    good = path.read_text()
+    done = project.invoke("pages", "--check")
+    assert (done.returncode, "unchanged" in done.stderr) == (0, True)
+    path.unlink()
+    done = project.invoke("pages", "--check")
+    assert (done.returncode, "create" in done.stderr, path.exists()) == (1, True, False)
+    path.write_text(good)
+    project.edit("matrix.toml", '"RTX 40 series"', '"RTX 40"')
+    done = project.invoke("pages", "--check")
+    assert (done.returncode, "rewrite" in done.stderr, path.read_text()) == (1, True, good)
+    path.write_text(good.replace("Which PyTorch", "What PyTorch"))
+    edited = path.read_text()
+    done = project.invoke("pages", "--check", "--force")
+    assert (done.returncode, "forced" in done.stderr, path.read_text()) == (1, True, edited)
+
+
 def test_a_page_that_is_out_of_date_is_a_finding(project: Project) -> None:
     assert project.invoke("pages").returncode == 0
     path = project.root / paths.PICKER

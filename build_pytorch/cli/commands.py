@@ -29,6 +29,7 @@ _OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (de
 _ReadRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is read (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
+_Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Number = Meta(ge=0, le=1023)
@@ -38,7 +39,7 @@ class PhaseOptions(CommandOptions, frozen=True):
     """Options of the phases."""
 
     dry_run: Annotated[bool, "show the plan and write nothing"] = False
-    check: Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"] = False
+    check: _Check = False
     diff: Annotated[bool, "show changes as unified diffs"] = False
     force: Annotated[bool, "overwrite or delete hand-edited and uncommitted files too"] = False
     release: Annotated[str, "NAME", "only the recipes of this release; docs are of all"] = ""
@@ -232,6 +233,7 @@ class BoardOptions(CommandOptions, frozen=True):
 class PagesOptions(CommandOptions, frozen=True):
     """Options of `pages`."""
 
+    check: _Check = False
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
     root: _Root = paths.PROJECT
 

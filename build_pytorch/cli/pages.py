@@ -14,14 +14,19 @@ from build_pytorch.matrix import matrix_reader
 
 
 def run(options: PagesOptions) -> int:
-    """Write the page. Returns 1 if it was edited by hand. Raises BuildPytorchError."""
+    """Write the page. Raises BuildPytorchError.
+
+    Returns 1 if it was edited by hand; with `check`, also if it would change.
+    """
     matrix = matrix_reader.load()
     text = rendering.texts(matrix)[paths.PICKER]
     change = plan_text(Tree(options.root, force=options.force), paths.PICKER, text)
-    file_plan.apply(options.root, [change])
+    if not options.check:
+        file_plan.apply(options.root, [change])
     screen = Screen(sys.stderr)
-    file_plan.print_plan(screen, f"Pages: {len(text.encode()) >> 10} KiB", [change])
+    suffix = " (nothing written)" if options.check else ""
+    file_plan.print_plan(screen, f"Pages: {len(text.encode()) >> 10} KiB{suffix}", [change])
     if change.action is Action.REFUSED:
         screen.diff(change.diff())
-        return EXIT_FINDINGS
-    return EXIT_OK
+    pending = options.check and change.action.writes
+    return EXIT_FINDINGS if pending or change.action is Action.REFUSED else EXIT_OK

@@ -163,7 +163,7 @@ def _gpu(name: str, index: int) -> MachineGpu | str:
 
 
 def _is_index(word: str) -> bool:
-    """Return whether a value is the number of a GPU. `4090` is a name, as no GPU has that number."""
+    """Return whether a value is the number of a GPU. `4090` is a name: no number is that high."""
     is_product = word.isdecimal() and len(word) == len("4090") and int(word) > _LAST_GPU
     return word.isdecimal() and not is_product
 

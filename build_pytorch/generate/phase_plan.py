@@ -88,7 +88,9 @@ def _former_recipes(fleet: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan recipes in folders that matrix.toml named before: those that nobody edited go."""
     for path in recipes_elsewhere(tree.root, fleet.folders):
         yield _leftover(tree, path) or Change(
-            path=path, action=Action.UNKNOWN, reason="generated and edited, and not in matrix.toml; left alone"
+            path=path,
+            action=Action.UNKNOWN,
+            reason="generated and edited, and not in matrix.toml; left alone",
         )
 
 
