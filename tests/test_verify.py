@@ -561,6 +561,7 @@ def test_the_hooks_run_commands_that_exist(project: Project) -> None:
     assert entries == ["invoke all --check", "nox -s verify"]
     for entry in entries:
         assert project.run(*entry.split()).returncode == 0
-    pattern = re.findall(r"(?m)^  files: (.*)$", text)[0]
-    assert re.search(pattern, ".flox/pkgs/pytorch-python313-cpu-avx2.nix")
-    assert not re.search(pattern, "tests/conftest.py")
+    for pattern in re.findall(r"(?m)^  files: (.*)$", text):
+        for folder in ("", "companions/", "releases/cuda12_8/"):
+            assert re.search(pattern, f"{folder}.flox/pkgs/pytorch-python313-cpu-avx2.nix")
+        assert not re.search(pattern, "tests/conftest.py")

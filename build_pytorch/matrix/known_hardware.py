@@ -23,7 +23,7 @@ VENDOR: Final = re.compile(r"\b(nvidia|geforce|tesla|grid)\b|\(r\)|\(tm\)", re.I
 SUFFIX: Final = re.compile(r"[ -].*")
 """What follows the model in the name of a GPU: memory, form factor, profile, "Laptop GPU"."""
 FILLER: Final = re.compile("nvidia|geforce|laptop|mobile|maxq|gpu")
-"""Beside case, spaces and punctuation, what does not count in the short name of a GPU: `rtx4090` is `NVIDIA GeForce RTX 4090`."""
+"""What does not count in a short name of a GPU, as case, spaces and punctuation do not."""
 BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
 """A short name that may be the end of a product's name, as `4090` is."""
 CPU_VENDOR: Final = re.compile(
@@ -135,7 +135,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
 
     def gpus_like(self, name: str) -> list[str]:
-        """Return names of products that have a number of a name in them, or the most similar one."""
+        """Return names of products with a number of a name in them, or the most similar one."""
         import difflib  # 5 ms, for errors only
 
         offered = {_bare(each): each for gpu in self.gpu.values() for each in gpu.offered}
