@@ -27,6 +27,7 @@ from built_files import (
     texts,
     variant_of,
 )
+from conftest import PROJECT
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import device_code, fatbin, inspection
@@ -439,6 +440,28 @@ def test_cuobjdump_is_found_where_pip_installs_it(
     part = looked("device-code", "sm90-avx2", tmp_path / "lib")
     assert part["state"] == "passed"
     assert list(part["notes"]) == ["libtorch_cuda.so: NCCL for sm_80 (1), sm_90 (1)"]
+
+
+@needs_cuda
+def test_symbols_as_cuobjdump_shows_them_up_to_cuda_13_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is that of cuobjdump 13.2 for this library; 13.5 shows another table."""
+    program = tmp_path / "bin/cuobjdump"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat {PROJECT}/tests/fixtures/cuobjdump-13.2.txt\n")
+    program.chmod(0o755)
+    device_library(tmp_path / "lib", (OWN, "90", "90a"), (NCCL, "80", "90"))
+    compile_library(tmp_path / "lib", AVX2)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
+    assert part["state"] == "passed"
+    assert list(part["notes"]) == ["libtorch_cuda.so: NCCL for sm_80 (1), sm_90 (1)"]
+    text = program.read_text().replace("cat", "sed s/STT_/ELF:/")
+    program.write_text(text)
+    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
+    assert part["state"] == "skipped"
+    assert "cuobjdump names no function in libtorch_cuda.so" in part["reason"]
 
 
 @pytest.mark.parametrize(

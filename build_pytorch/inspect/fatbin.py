@@ -40,9 +40,9 @@ _MEMORY: Final = 16 << 30
 """Limit of its address space; libtorch_cuda.so of Debian, 1.2 GB for seven architectures, takes
 4.8 GiB."""
 _LONGEST_LINE: Final = 1 << 16
-_SYMBOL: Final = re.compile(rb"[A-Z]+ .* (?!\$|\.|__nv|__cuda_)(\S\S+)\s*$")
+_SYMBOL: Final = re.compile(rb"(?:STT_)?[A-Z]+ .* (?!\$|\.|__nv|__cuda_)(\S\S+)\s*$")
 """A line of `cuobjdump --dump-elf-symbols`, except for symbols that nvcc adds: of sections, of
-reserved memory, of its own library."""
+reserved memory, of its own library. The types begin with STT_ up to CUDA 13.4."""
 
 NO_SYMBOLS: Final = 1 << 16
 """The owner of an object without functions, which never runs."""
@@ -109,7 +109,7 @@ def owners(
     """Return the owner of each object: the smallest that a symbol has, and NO_SYMBOLS without any.
 
     `owner_of` returns the number of a symbol's owner. Raises ToolError if cuobjdump is not
-    installed, fails, or shows other objects.
+    installed, fails, or shows other objects or no function at all.
     """
     program = "cuobjdump" if process.which("cuobjdump") else installed_with_pip()
     cubins = [(number, code) for number, each in enumerate(objects) for code in each.cubins]
@@ -132,4 +132,6 @@ def owners(
                 found[number] = min(found[number], owner_of(match[1].decode(errors="replace")))
     if shown != len(cubins):
         raise different
+    if cubins and set(found) == {NO_SYMBOLS}:
+        raise ToolError(f"cuobjdump names no function in {library.name}")
     return found
