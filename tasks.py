@@ -9,11 +9,11 @@ import sys
 sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 from build_pytorch.base.errors import (  # noqa: E402 - see above
-    end_at_ctrl_c,
+    end_at_signals,
     reporting_missing_packages,
 )
 
-end_at_ctrl_c()
+end_at_signals()
 with reporting_missing_packages():
     from build_pytorch.cli.invoke_tasks import collection
 

@@ -118,6 +118,16 @@ def test_no_program_survives_a_signal_that_arrives_while_it_is_started(tmp_path:
             os.kill(int(pid), 0)
 
 
+def test_a_program_inherits_that_a_signal_is_ignored() -> None:
+    """As under nohup, and in the background of a shell."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        done = process.capture(shell("kill -HUP $$; echo goes on"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert done.stdout == "goes on\n"
+
+
 LIMIT = """
 import resource
 from build_pytorch.base import process

@@ -332,6 +332,15 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
     assert project.recipe("cuda13_0-sm90-avx2").exists()
 
 
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_other_signals_then_are_one_line_as_well(project: Project, number: str, code: int) -> None:
+    kill = f"import os, signal, time\nos.kill(os.getpid(), signal.{number})\ntime.sleep(60)\n"
+    (project.root / "msgspec.py").write_text(kill)
+    done = project.invoke("all")
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert done.stderr.endswith("every file is whole, run again to go on\n")
+
+
 def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None:
     kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
     (project.root / "msgspec.py").write_text(kill)
@@ -352,8 +361,9 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None
         path.write_text(text)
 
 
-def test_ctrl_c_after_the_work_is_done_changes_nothing(project: Project) -> None:
-    late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_after_the_work_is_done_changes_nothing(project: Project, number: str) -> None:
+    late = f"import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.{number})\n"
     (project.root / "tasks.py").write_text((project.root / "tasks.py").read_text() + late)
     done = project.invoke("all", "--check")
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ import os
 import random
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -273,7 +274,13 @@ def test_a_fifo_or_a_device_in_place_of_a_recipe_is_not_read(project: Project, k
     assert reason in verified.stdout
 
 
-def test_sigterm_ends_the_run_with_one_line_and_its_programs_as_well(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(signal.SIGTERM, "terminated"), (signal.SIGHUP, "the terminal was closed")],
+)
+def test_a_signal_ends_the_run_with_one_line_and_its_programs_as_well(
+    project: Project, number: signal.Signals, says: str
+) -> None:
     tools = project.root.parent / "tools"
     tools.mkdir()
     os.mkfifo(tools / "pid")
@@ -292,10 +299,10 @@ def test_sigterm_ends_the_run_with_one_line_and_its_programs_as_well(project: Pr
     assert select.select([fifo], [], [], 60)[0], "the program was not started"
     child = int(os.read(fifo, 20))
     os.close(fifo)
-    process.terminate()
+    process.send_signal(number)
     _, said = process.communicate(timeout=20)
-    assert process.returncode == 143
-    assert said == "error: terminated; every file is whole, run again to go on\n"
+    assert process.returncode == 128 + number
+    assert said == f"error: {says}; every file is whole, run again to go on\n"
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 

@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomlkit
 from conftest import PROJECT, needs_nix
 from fuzz import __main__ as fuzz
-from fuzz import answers, fields, values
+from fuzz import answers, fields, interrupts, values, whole_matrix
+from world import programs
+
+from build_pytorch.matrix import matrix_reader
 
 pytestmark = pytest.mark.sweep
 
@@ -22,9 +26,21 @@ def test_every_string_field_of_the_schema_is_tried() -> None:
 
 @needs_nix
 def test_hostile_values_of_the_matrix_are_refused_or_evaluate_to_themselves() -> None:
-    counts = values.run(2, 70)
-    assert counts["values refused"] > 10
+    counts = values.run(2, 60)
+    assert counts["refused by its path"] > 10
     assert counts["recipes evaluated"] > 10
+
+
+def test_the_matrix_of_the_fuzz_has_every_field_and_is_valid() -> None:
+    document = whole_matrix.document()
+    assert set(values.places_by_field(document)) == set(fields.schema_fields())
+    assert matrix_reader.parse(tomlkit.dumps(document)).companions
+
+
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_signals_end_commands_with_a_line() -> None:
+    counts = interrupts.run(3, 8)
+    assert sum(counts.values()) == 8
 
 
 def test_hostile_answers_are_results_or_one_line() -> None:

@@ -77,6 +77,19 @@ def test_several_imports_of_one_group_have_several_names(fleet: Matrix) -> None:
     assert len(names) == len(set(names)) > 6
 
 
+def test_a_comment_or_an_address_with_dots_is_no_relative_path(fleet: Matrix) -> None:
+    """A recipe with a relative path in its import has no import to share."""
+    address, reason = "icl-utk-edu/magma/commit", "CUDA 13.0 dropped cudaDeviceProp"
+    assert address in fleet.text
+    text = fleet.text.replace(address, "icl-utk-edu/../magma").replace(reason, f"../../x {reason}")
+    changed = matrix_reader.parse(text)
+    found = recipes.release_nix(changed, recipes.render(changed))
+    assert "icl-utk-edu/../magma" in found
+    assert found.count(" = import (") == recipes.release_nix(fleet, recipes.render(fleet)).count(
+        " = import ("
+    )
+
+
 MISTAKES: dict[str, Callable[[str], str]] = {
     "a name twice": swap("_aarch64_linux = import", "_x86_64_linux = import"),
     "a name that Nix cannot read": swap("nixpkgs_cuda13_0_gpu_x86_64_linux =", "nixpkgs-gpu x86 ="),

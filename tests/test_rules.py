@@ -152,6 +152,13 @@ def test_a_rule_that_never_applies_is_a_warning_with_its_line(tmp_path: Path) ->
     assert text.split("\n")[line] == 'id = "unused"'
 
 
+def test_an_option_that_a_rule_and_the_release_name_is_set_once() -> None:
+    """Nix refuses a set with two attributes of one name."""
+    again = rule("again", 'when.kind = ["gpu"]', 'effect.config = ["allowUnfree", "cudaSupport"]')
+    variant = by_id(matrix_reader.parse(WHOLE + again), "cuda12_8/sm90-avx2")
+    assert variant.config == ("allowUnfree", "cudaSupport")
+
+
 def test_contradicting_rules_are_an_error(tmp_path: Path) -> None:
     text = WHOLE + rule("again", 'when.cpu = ["avx"]', 'effect.environment = { USE_FBGEMM = "1" }')
     ((check, severity, found, _),) = findings(tmp_path, text)
@@ -298,6 +305,7 @@ def test_arrays_are_replaced_not_added() -> None:
             '\n[release.x]\nlike = "cuda12_8"\n[release.y]\nlike = "x"\n',
             'release.y.like: found "x", which is like another one itself',
         ),
+        ('\n[release.x]\nlike = "a\\nb"\n', r'release.x.like: found "a\nb"; allowed: the key of a'),
         (LIKE.format(more=""), "a package of release.cuda12_8 as well; allowed: other names or"),
     ],
 )  # fmt: skip

@@ -15,7 +15,15 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_UNDECIDED: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
-INTERRUPTED: Final = "interrupted; every file is whole, run again to go on"
+ENDINGS: Final = {
+    number: f"{what}; every file is whole, run again to go on"
+    for number, what in (
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "terminated"),
+        (signal.SIGHUP, "the terminal was closed"),
+    )
+}
+"""What a command says that a signal ended; its exit code is 128 and the number."""
 
 EXIT_CODES: Final = {
     EXIT_OK: "Done.",
@@ -25,7 +33,7 @@ EXIT_CODES: Final = {
     EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
     "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",
     EXIT_UNDECIDED: "`smoke`, `inspect`: nothing failed, but not everything was tested.",
-    EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM).",
+    EXIT_INTERRUPTED: "Interrupted by Ctrl-C (143: by SIGTERM; 129: the terminal was closed).",
 }
 """The meaning of each exit code, as the reference page lists them."""
 
@@ -78,19 +86,21 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def end_at_ctrl_c() -> None:
-    """Let Ctrl-C end this process with one line and exit code 130: while modules are imported.
+def end_at_signals() -> None:
+    """Let Ctrl-C and the like end this process with one line: while modules are imported.
 
     Nothing has been started or written then. Exceptions would not do: Python ignores them in some
     places, and prints a traceback in others.
     """
 
-    def end(_number: int, _frame: object) -> None:
-        os.write(2, f"error: {INTERRUPTED}\n".encode())
-        os._exit(EXIT_INTERRUPTED)
+    def end(number: int, _frame: object) -> None:
+        with contextlib.suppress(OSError):  # a closed terminal
+            os.write(2, f"error: {ENDINGS[signal.Signals(number)]}\n".encode())
+        os._exit(128 + number)
 
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, end)
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 @contextlib.contextmanager

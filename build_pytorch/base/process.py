@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.console import visible
-from build_pytorch.base.errors import ToolError
+from build_pytorch.base.errors import ENDINGS, ToolError
 
 INSTALL: Final = {
     "git": "install Git (Debian: apt-get install git)",
@@ -225,14 +225,18 @@ def _started(
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM, so that `kill_all` finds a program that was just started."""
+    """Defer the signals of ENDINGS, so that `kill_all` finds a program that was just started.
+
+    One that is ignored stays so: the program inherits that.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     arrived: list[int] = []
     handlers = {
         number: signal.signal(number, lambda number, _: arrived.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in ENDINGS
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield

@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from build_pytorch.base import process
 from build_pytorch.base.console import Screen, write
 from build_pytorch.base.errors import (
+    ENDINGS,
     EXIT_BAD_INPUT,
-    EXIT_INTERRUPTED,
     EXIT_OK,
-    INTERRUPTED,
     BuildPytorchError,
     reporting_missing_packages,
 )
@@ -63,14 +62,14 @@ def read_arguments(command: Command, argv: Sequence[str], given: dict[str, Any])
     return EXIT_OK
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a run as Ctrl-C does."""
+class _Ended(KeyboardInterrupt):
+    """A signal that ends a run as Ctrl-C does; its number is the argument."""
 
 
 def guarded(run: Callable[[], int]) -> int:
     """Run a command and return its exit code.
 
-    Expected errors, a missing dependency, Ctrl-C and SIGTERM end without a traceback, and
+    Expected errors, a missing dependency and the signals of ENDINGS end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
     gc.disable()  # runs are short, so garbage collection only costs time
@@ -82,10 +81,9 @@ def guarded(run: Callable[[], int]) -> int:
             return run()
     except BuildPytorchError as error:
         return _complain(error.lines, error.exit_code)
-    except _Terminated:
-        return _complain(["terminated; every file is whole, run again to go on"], 128 + 15)
-    except KeyboardInterrupt:
-        return _complain([INTERRUPTED], EXIT_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        ended_by = signal.Signals(error.args[0] if isinstance(error, _Ended) else signal.SIGINT)
+        return _complain([ENDINGS[ended_by]], 128 + ended_by)
     except OSError as error:
         _give_up_stdout()
         where = error.filename or "standard output"
@@ -97,13 +95,13 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _signals_raise() -> dict[int, Any]:
-    """Let the first SIGINT or SIGTERM raise KeyboardInterrupt. Returns the handlers before.
+    """Let the first signal of ENDINGS raise KeyboardInterrupt. Returns the handlers before.
 
     Later ones are ignored: the first one already ends the run, and started programs with it.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    before = {number: signal.getsignal(number) for number in _RAISED}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # as for what a shell runs in the background
             signal.signal(number, _raise_first)
@@ -111,12 +109,9 @@ def _signals_raise() -> dict[int, Any]:
 
 
 def _raise_first(number: int, _frame: FrameType | None) -> None:
-    for each in _RAISED:
+    for each in ENDINGS:
         signal.signal(each, signal.SIG_IGN)
-    raise _RAISED[number]
-
-
-_RAISED: Final = {int(signal.SIGINT): KeyboardInterrupt, int(signal.SIGTERM): _Terminated}
+    raise _Ended(number)
 
 
 def _prepare_streams() -> None:

@@ -23,7 +23,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from build_pytorch.base import console
-from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, Given, help_text, option_specs, parsed
 from build_pytorch.cli.entry import guarded, run_command
@@ -91,7 +91,8 @@ class InvokeMenu(Program):
                 if code := run_command(command, given):
                     raise Exit(code=code)
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done; Python only cleans up
+            for number in ENDINGS:  # all is done; Python only cleans up
+                signal.signal(number, signal.SIG_IGN)
 
     def print_task_help(self, name: str) -> None:
         """Print the usage and the options of a command."""

@@ -12,6 +12,7 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import pins_and_rules
+from build_pytorch.matrix.matrix_errors import quoted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.pins_and_rules import Contradiction, unknown
 from build_pytorch.matrix.tables import CudaToolkit, Group, MatrixFile, Release, Trail, Work
@@ -35,7 +36,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
     for key, gpu in spec.gpu.items():
         if gpu.is_single and key != f"sm{gpu.code}":
             allowed = f"allowed for {key}: the same digits with a dot"
-            yield ("gpu", key, "capability"), f'found "{gpu.capability}"; {allowed}'
+            yield ("gpu", key, "capability"), f"found {quoted(gpu.capability)}; {allowed}"
         if not gpu.is_single and key in {f"sm{code}" for code in gpu.code.split(";")}:
             yield ("gpu", key), f"found the key of one architecture; allowed: another, as {key}_ptx"
         ordered = sorted({numbers(each) for each in gpu.capabilities})
@@ -45,7 +46,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
         base = gpu.codegen_base
         if base and numbers(base) not in {(numbers(gpu.capability)[0], n) for n in range(10)}:
             allowed = f"allowed for {gpu.capability}: a capability of the same major version"
-            yield ("gpu", key, "codegen_base"), f'found "{base}"; {allowed}'
+            yield ("gpu", key, "codegen_base"), f"found {quoted(base)}; {allowed}"
     yield from _work(spec.work)
     yield from _levels(spec)
     yield from pins_and_rules.contradictions(spec)
@@ -69,7 +70,7 @@ def collisions(
     for name, release in spec.release.items():
         first = notes.setdefault(release.notes or name, name)
         if release.notes and first != name:
-            what = f'found "{release.notes}", the notes of release.{first} as well'
+            what = f"found {quoted(release.notes)}, the notes of release.{first} as well"
             yield ("release", name, "notes"), f"{what}; allowed: a file of its own"
         for trail, what in pins_and_rules.unused_settings(name, release, variants):
             yield ("release", name, "setting", *trail), what
@@ -82,7 +83,7 @@ def collisions(
 
 def _wrong_folder(spec: MatrixFile, folder: str) -> str:
     """Return what is wrong with a folder of companions: Flox takes all files below a folder."""
-    found = f'found "{folder}"'
+    found = f"found {quoted(folder)}"
     if not _is_for_recipes(folder):
         return f"{found}; allowed: a folder of recipes"
     for name, release in spec.release.items():
@@ -174,17 +175,17 @@ def _builder_features(spec: MatrixFile) -> Iterator[Contradiction]:
         for number, feature in enumerate(builder.features):
             if feature.startswith("gccarch-") and feature not in known:
                 allowed = f"builder_feature of a CPU ISA of its platforms: {', '.join(known)}"
-                found = f'found "{feature}"; allowed: {allowed}{near_miss(feature, known)}'
+                found = f"found {quoted(feature)}; allowed: {allowed}{near_miss(feature, known)}"
                 yield ("builder", index, "features", number), found
 
 
 def _in_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     yield from pins_and_rules.of_release(spec, release)
     if not _is_for_recipes(release.folder):
-        yield ("folder",), f'found "{release.folder}"; allowed: a folder of recipes'
+        yield ("folder",), f"found {quoted(release.folder)}; allowed: a folder of recipes"
     notes = release.notes or ""
     if notes in _WHOLE_PAGES or notes.startswith(f"{paths.RELEASE_PAGES}/"):
-        found = f'found "{release.notes}", which is generated as a whole'
+        found = f"found {quoted(release.notes)}, which is generated as a whole"
         yield ("notes",), f"{found}; allowed: another page"
     yield from _names(release)
     if release.cuda:
@@ -205,14 +206,14 @@ def _names(release: Release) -> Iterator[Contradiction]:
         value: str = getattr(release.names, field)
         if token not in value:
             allowed = f'a name with "{token}", from the release\'s versions'
-            yield ("names", field), f'found "{value}"; allowed: {allowed}'
+            yield ("names", field), f"found {quoted(value)}; allowed: {allowed}"
 
 
 def _cuda(cuda: CudaToolkit) -> Iterator[Contradiction]:
     oldest = _DRIVERS.get(numbers(cuda.version)[0], 0)
     if numbers(cuda.driver)[0] < oldest:
         allowed = f"allowed for CUDA {cuda.version}"
-        yield ("cuda", "driver"), f'found "{cuda.driver}"; {allowed}: {oldest} or newer'
+        yield ("cuda", "driver"), f"found {quoted(cuda.driver)}; {allowed}: {oldest} or newer"
 
 
 def _kind(release: Release, group: Group) -> Iterator[Contradiction]:
@@ -225,7 +226,7 @@ def _kind(release: Release, group: Group) -> Iterator[Contradiction]:
         yield ("gpu",), f'found a list; allowed with kind "{group.kind}": no gpu at all'
     if (group.kind == "mps") != group.platform.endswith("-darwin"):
         allowed = 'aarch64-darwin with kind "mps" and only then'
-        yield ("platform",), f'found "{group.platform}"; allowed: {allowed}'
+        yield ("platform",), f"found {quoted(group.platform)}; allowed: {allowed}"
 
 
 def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contradiction]:
@@ -234,7 +235,7 @@ def _group(spec: MatrixFile, release: Release, group: Group) -> Iterator[Contrad
         if key not in spec.gpu:
             yield ("gpu", index), unknown(key, spec.gpu)
         elif release.cuda and (range_ := _unsupported(spec, key, release.cuda)):
-            found = f'found "{key}" with CUDA {release.cuda.version}'
+            found = f"found {quoted(key)} with CUDA {release.cuda.version}"
             yield ("gpu", index), f"{found}; allowed: CUDA {range_}"
     yield from _group_isas(spec, release, group)
 
@@ -244,11 +245,11 @@ def _group_isas(spec: MatrixFile, release: Release, group: Group) -> Iterator[Co
         if key not in spec.cpu:
             yield ("cpu", index), unknown(key, spec.cpu)
         elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
-            found = f'found "{key}", which has no builder_feature'
+            found = f"found {quoted(key)}, which has no builder_feature"
             allowed = "ISAs with one, as build.require_builder_feature is true"
             yield ("cpu", index), f"{found}; allowed: {allowed}"
         elif (platform := spec.cpu[key].platform) != group.platform:
-            found = f'found "{key}", which is for {platform}'
+            found = f"found {quoted(key)}, which is for {platform}"
             yield ("cpu", index), f"{found}; allowed: CPU ISAs of {group.platform}"
 
 
@@ -264,7 +265,7 @@ def _unsupported(spec: MatrixFile, key: str, cuda: CudaToolkit) -> str:
 def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Contradiction]:
     files: set[str] = set()
     for index, entry in enumerate(release.cleanup):
-        at, found = ("cleanup", index, "file"), f'found "{entry.file}"'
+        at, found = ("cleanup", index, "file"), f"found {quoted(entry.file)}"
         if entry.file in files:
             yield at, f"{found} twice; allowed: each file once"
         files.add(entry.file)
@@ -280,7 +281,7 @@ def _manual(release: Release, recipes: Collection[str]) -> Iterator[Contradictio
     places = [entry.file for entry in release.manual]
     cleaned = {entry.file for entry in release.cleanup}
     for index, entry in enumerate(release.manual):
-        at, found = ("manual", index, "file"), f'found "{entry.file}"'
+        at, found = ("manual", index, "file"), f"found {quoted(entry.file)}"
         if entry.file in places[:index]:
             yield at, f"{found} twice; allowed: each file once"
         if entry.file in cleaned:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, underscored
+from build_pytorch.matrix.matrix_errors import quoted
 from build_pytorch.matrix.tables import Trail
 
 PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
@@ -29,7 +30,7 @@ def apply(raw: dict[str, Any]) -> Iterator[tuple[Trail, str]]:
         if not isinstance(like, str):
             continue
         other = releases.get(like)
-        found = f'found "{like}"'
+        found = f"found {quoted(like)}"
         if like == name:
             yield ("release", name, "like"), f"{found}, the release itself; allowed: another one"
         elif not isinstance(other, dict):

@@ -152,9 +152,10 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def config(self) -> tuple[str, ...]:
-        """The options that are true in the config of its nixpkgs."""
+        """The options that are true in the config of its nixpkgs, each once."""
         support = ("cudaSupport",) if self.gpu else ()
-        return (*self.release.nixpkgs.config, *self.effects.config, *support)
+        own = self.release.nixpkgs.config
+        return tuple(dict.fromkeys((*own, *self.effects.config, *support)))
 
     @property
     def driver(self) -> str:

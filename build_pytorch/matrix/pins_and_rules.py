@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
-from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.matrix.matrix_errors import listed, quoted
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import (
     CUDA_PACKAGES,
@@ -41,7 +41,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Contradiction]:
     ids: dict[str, int] = {}
     for index, rule in enumerate(spec.rule):
         if ids.setdefault(rule.id, index) != index:
-            yield ("rule", index, "id"), f'found "{rule.id}" twice; allowed: each id once'
+            yield ("rule", index, "id"), f"found {quoted(rule.id)} twice; allowed: each id once"
         for trail, what in _of_rule(spec, rule):
             yield ("rule", index, *trail), what
 
@@ -63,13 +63,13 @@ def of_release(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
         return
     pin = spec.pin[key]
     if pin.rev in release.nixpkgs.retired:
-        found = f'found "{key}", whose revision nixpkgs.retired lists'
+        found = f"found {quoted(key)}, whose revision nixpkgs.retired lists"
         yield ("nixpkgs", "pin"), f"{found}; allowed: any other pin"
     sets = [name for name, version in pin.cuda.items() if cuda and version == cuda.version]
     if cuda and cuda.package_set not in sets:
         known = " or ".join(sets) or f"a CUDA of pin.{key}.cuda"
         allowed = f"allowed for CUDA {cuda.version}: {known}"
-        yield ("cuda", "package_set"), f'found "{cuda.package_set}"; {allowed}'
+        yield ("cuda", "package_set"), f"found {quoted(cuda.package_set)}; {allowed}"
 
 
 def unused_settings(
@@ -80,14 +80,14 @@ def unused_settings(
     for index, setting in enumerate(release.setting):
         for position, pattern in enumerate(setting.variants):
             if not any(rules.names(pattern, variant) for variant in own):
-                what = f'found "{pattern}", which names no variant'
+                what = f"found {quoted(pattern)}, which names no variant"
                 allowed = "a pattern of ids such as sm90-*, or the title of a group"
                 yield (index, "variants", position), f"{what}; allowed: {allowed}"
 
 
 def unknown(key: str, known: Collection[str]) -> str:
     """Return what is wrong with a key that a table does not have."""
-    return f'found "{key}"; allowed: {listed(known)}{near_miss(key, known)}'
+    return f"found {quoted(key)}; allowed: {listed(known)}{near_miss(key, known)}"
 
 
 def _hashes(spec: MatrixFile) -> Iterator[Contradiction]:
@@ -124,7 +124,7 @@ def _torch(spec: MatrixFile, release: Release) -> Iterator[Contradiction]:
     pin = spec.pin.get(release.nixpkgs.pin)
     if torch.is_of_pin and pin and torch.version != pin.torch:
         allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
-        yield ("torch", "version"), f'found "{torch.version}"; allowed: {allowed}'
+        yield ("torch", "version"), f"found {quoted(torch.version)}; allowed: {allowed}"
     for place, source in release.sources.items():
         for trail, what in _source(source, place[-1]):
             yield (*place, *trail), what
@@ -148,7 +148,7 @@ def _source(source: PackageSource, name: str) -> Iterator[Contradiction]:
     is_nightly = isinstance(source, TorchSource) and source.is_nightly
     if source.rev.startswith("v") and source.rev != f"v{source.version}" and not is_nightly:
         allowed = f'"v{source.version}", the tag of {name}.version, or 40 hex digits'
-        yield ("rev",), f'found "{source.rev}"; allowed: {allowed}'
+        yield ("rev",), f"found {quoted(source.rev)}; allowed: {allowed}"
 
 
 def _nightly(release: Release) -> Iterator[Contradiction]:
@@ -164,11 +164,11 @@ def _nightly(release: Release) -> Iterator[Contradiction]:
         return
     if torch.rev.startswith("v"):
         allowed = "40 hex digits: a nightly is a commit, never a tag or a branch"
-        yield ("torch", "rev"), f'found "{torch.rev}"; allowed: {allowed}'
+        yield ("torch", "rev"), f"found {quoted(torch.rev)}; allowed: {allowed}"
     try:
         dt.datetime.strptime(torch.nightly_day, "%Y%m%d")  # noqa: DTZ007 - a date without a time
     except ValueError:
-        found = f'found "{torch.version}", which ends in no date'
+        found = f"found {quoted(torch.version)}, which ends in no date"
         yield ("torch", "version"), f"{found}; allowed: X.Y.0.devYYYYMMDD"
 
 
@@ -189,5 +189,5 @@ def _cuda_packages(release: Release) -> Iterator[Contradiction]:
         found = f"found {', '.join(packages.digests) or 'none'}"
         yield (*at, "digests"), f"{found}; allowed: {', '.join(sorted(copies)) or 'none'}; {fix}"
     if f"{packages.folder}/".startswith(f"{release.folder}/"):
-        what = f'found "{packages.folder}", a part of the folder of recipes'
+        what = f"found {quoted(packages.folder)}, a part of the folder of recipes"
         yield (*at, "folder"), f"{what}; allowed: another one, as Flox builds every file there"

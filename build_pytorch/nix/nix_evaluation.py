@@ -15,7 +15,7 @@ from build_pytorch.base import process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
-from build_pytorch.nix.syntax_tree import default_of
+from build_pytorch.nix.syntax_tree import default_of, has_relative_path
 
 _PROGRAM: Final = "nix-instantiate"
 
@@ -146,8 +146,7 @@ def shared_import(text: str) -> str | None:
     """
     head = re.search(r"(?ms)^\{.*?^\}:", text)
     expression = default_of(head[0], "nixpkgs_pinned") if head else None
-    is_relative = expression is not None and re.search(r"(?<![\w.])\.{1,2}/", expression)
-    return None if is_relative else expression
+    return None if expression is None or has_relative_path(expression) else expression
 
 
 class RecipesRun(NamedTuple):

@@ -51,6 +51,19 @@ def node_text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
+def has_relative_path(text: str) -> bool:
+    """Return whether Nix source text has a path that begins with a dot, outside of other texts."""
+    if "./" not in text:
+        return False
+    pending = [parse(text).root_node]
+    while pending:
+        node = pending.pop()
+        if node.type == "path_expression" and node_text(node).startswith("."):
+            return True
+        pending += node.named_children
+    return False
+
+
 @functools.cache
 def default_of(head: str, argument: str) -> str | None:
     """Return the default of an argument, or None. `head` is a function up to its colon."""

@@ -22,7 +22,7 @@ from build_pytorch.matrix import matrix_reader
 
 MATRIX = Path(__file__).resolve().parents[2] / "matrix.toml"
 LINE = re.compile(r"matrix\.toml:[1-9][0-9]*: [^:].*?: .+")
-LONGEST = 600
+LONGEST = 300
 
 PIECES: list[str] = [
     *"\"'[]{}#=.,\\\n\r\t\0\x1b\u0085\u202e\ufeff",

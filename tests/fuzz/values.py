@@ -1,48 +1,37 @@
 """Hostile values in every string field of matrix.toml: refused, or what they are in every recipe.
 
-The fields come from the JSON schema. A value that is accepted must evaluate to itself in real Nix,
-by the checks of category evaluation, and must leave the structure of all pages as it was.
+The fields come from the JSON schema, and the matrix has a valid value in each. A value is refused
+with the path of its field, or all recipes that it changes are evaluated by real Nix: then the
+checks of category evaluation pass, and the value is one of the evaluated values. The pages keep
+their structure.
 """
 
 from __future__ import annotations
 
-import functools
 import random
 import re
 import tempfile
-import tomllib
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import tomlkit
 from markdown_it import MarkdownIt
 
-from build_pytorch.base import digest
+from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.verify import registry, verification
-from fuzz.fields import Trail, at, replaced, schema_fields, string_places, with_place
+from build_pytorch.matrix.matrix_errors import dotted
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.syntax_tree import without_comments
+from build_pytorch.verify import recipe_evaluation, verification
+from fuzz import whole_matrix
+from fuzz.fields import Trail, at, place_of, replaced, schema_fields, string_places
 
 COUNT = 3000
 """Values of one run, unless another number is given."""
-_TOGETHER = 100
-"""Matrices whose recipes one Nix process evaluates."""
-
-MATRIX = Path(__file__).resolve().parents[2] / "matrix.toml"
-MORE = """
-[[builder]]
-uri = "ssh-ng://nix@thor.example.org"
-platforms = ["aarch64-linux"]
-key = "/etc/nix/builder_key"
-features = ["big-parallel"]
-host_key = "c3NoLWVkMjU1MTk="
-"""
-"""Tables that the schema has and the matrix has not."""
 
 PIECES = [
     *"'\"$\\{}\n\t\r #;/*()<>|&`~[]!@%^=+:,?._-aZ0é中",
@@ -52,105 +41,197 @@ PIECES = [
     "</pre>", "</td>", "</table>", "<!--", "-->", "<!-- end generated: counts -->", "__", "**", "~~", "$x$",
     "[a](javascript:b)", "![a](b)", "```", "```mermaid", "%%{init}%%", "| a | b |", "\n\n# a\n\n", "if",
     "let", "rec", "with", "null", "true", "1", "sm_120", "x" * 300, "sha256:" + "a" * 64,
-    "sha256-" + "A" * 43 + "=", "v1.0", "main", "https://x/", "\\n", "\\u0000",
+    "sha256-" + "A" * 43 + "=", "v1.0", "main", "https://x/", "\\n", "\\u0000", "</script>",
 ]  # fmt: skip
 VISIBLE = [piece for piece in PIECES if piece.isprintable()]
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 INLINE_TEXT = {"text", "text_special", "softbreak"}
-NIXPKGS_SETTINGS = {".release.*.nixpkgs.config[]", ".rule[].effect.config[]"}
-"""Names of settings of nixpkgs: with another name in place of allowUnfree, nixpkgs refuses torch."""
+NEEDED_SETTING = "allowUnfree"
+"""A setting of nixpkgs without which it refuses torch; it is not replaced."""
+NAMES_IN_CODE = re.compile(r"\.config\[\]$|\.pin\.\*\.cuda\.\*key$|\.package_set$")
+"""Fields whose values are attribute names in recipes, which no evaluated value contains."""
+SELECTS = re.compile(r"\.(when|until)\.|\.has\[\]$")
+"""Fields that decide to which variants a rule applies: with another value, pages have other rows."""
+VERDICTS = ("refused by its path", "refused elsewhere", "in recipes", "in pages", "in no output")
+"""What can happen to a value; `in no output`: it changes neither a recipe nor a page."""
 
-_OTHERS = ("eval-distinct", "eval-companion")
-"""Checks that compare recipes with each other, and those of companions, which are not written."""
 
-CHECKS = [c.id for c in registry.checks_of("evaluation") if not c.id.startswith(_OTHERS)]
-
-
-def run(seed: int, count: int) -> Counter[str]:
+def run(seed: int, count: int) -> dict[str, int]:
     """Try so many values. Raises AssertionError with the value and the field that show a fault."""
     draw = random.Random(seed)
-    known = complete(tomllib.loads(MATRIX.read_text() + MORE))
-    originals = {"": Original(known)}
-    places: dict[str, list[tuple[Original, Trail]]] = {}
-    for field, trail in string_places(known):
-        places.setdefault(field, []).append((originals[""], trail))
+    original = Original(whole_matrix.document())
     fields = list(dict.fromkeys(schema_fields()))
-    for field in fields:
-        if field not in places:
-            document, trail = with_place(known, field)
-            places[field] = [(Original(document), trail)]
-    counts: Counter[str] = Counter({"fields": len(fields)})
-    accepted: list[tuple[str, Matrix]] = []
-    open_fields: list[str] = []  # in which a value was accepted: they are tried more often
+    places = places_by_field(original.document)
+    assert sorted(places) == sorted(fields), "whole_matrix.py has every field"
+    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
+    evaluated = 0
+    open_fields: dict[str, None] = {}  # in which a value was accepted: they are tried more often
+    unproved = list(fields)
     for number in range(count):
-        field = fields[number % len(fields)]
-        if open_fields and draw.random() < 0.5:
-            field = draw.choice(open_fields)
-        original, trail = draw.choice(places[field])
+        if number < len(fields) or draw.random() < 0.3:
+            field = fields[number % len(fields)]
+        else:
+            field = draw.choice(unproved or list(open_fields))
+        trail = draw.choice(places[field])
         value = hostile(draw, at(original.document, trail))
         changed = replaced(original.document, trail, value)
         if changed is None:
             continue
         what = f"{field} = {value!r}"
-        if fleet := parsed(tomlkit.dumps(changed), what):
-            check_pages(fleet, original.structure, what)
-            if field not in NIXPKGS_SETTINGS:
-                accepted.append((what, fleet))
-            open_fields.append(field)
-        counts[f"values {'accepted' if fleet else 'refused'}"] += 1
-    counts["fields with accepted values"] = len(set(open_fields))
-    for start in range(0, len(accepted), _TOGETHER):
-        counts["recipes evaluated"] += evaluate(accepted[start : start + _TOGETHER])
-    return counts
+        fleet = parsed(tomlkit.dumps(changed), what)
+        if isinstance(fleet, Matrix):
+            open_fields[field] = None
+            verdict, recipes_evaluated = accepted(original, fleet, field, value)
+            evaluated += recipes_evaluated
+        else:
+            own = dotted(place_of(trail, value))
+            verdict = VERDICTS[0 if any(is_about(path, own) for path in fleet) else 1]
+        verdicts[field][verdict] += 1
+        if verdict != VERDICTS[1] and field in unproved:
+            unproved.remove(field)
+    assert count < 2 * len(fields) or not unproved, f"refused for other fields only: {unproved}"
+    return summary(verdicts, evaluated)
+
+
+def summary(verdicts: Mapping[str, Counter[str]], evaluated: int) -> dict[str, int]:
+    """Print the verdicts of each field; return their sums."""
+    for field in sorted(verdicts):
+        shown = ", ".join(f"{verdicts[field][v]} {v}" for v in VERDICTS if verdicts[field][v])
+        print(f"  {field:<50} {shown}")
+    total = sum(verdicts.values(), Counter[str]())
+    return {"fields": len(verdicts), "recipes evaluated": evaluated, **total}
+
+
+def places_by_field(document: dict[str, Any]) -> dict[str, list[Trail]]:
+    """Return where a matrix has each of its fields."""
+    places: dict[str, list[Trail]] = {}
+    for field, trail in string_places(document):
+        if at(document, trail) != NEEDED_SETTING:
+            places.setdefault(field, []).append(trail)
+    return places
 
 
 class Original:
-    """A matrix in which values are replaced, and the elements of its pages."""
+    """The matrix in which values are replaced, its recipes and the elements of its pages."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
+        fleet = matrix_reader.parse(tomlkit.dumps(document))
+        self.recipes = recipes.render(fleet)
+        self.code = set(map(without_comments, self.recipes.values()))
+        self.pages = pages(fleet, self.recipes)
+        self.shapes = {page: shape(text) for page, text in self.pages.items()}
+        check_recipes(fleet, self.recipes, "no value")
 
-    @functools.cached_property
-    def structure(self) -> dict[str, Counter[str]]:
-        """The elements of each page; nothing if the matrix is refused as it is."""
-        fleet = parsed(tomlkit.dumps(self.document), "no value")
-        return {page: shape(text) for page, text in pages(fleet).items()} if fleet else {}
 
-
-def parsed(text: str, what: str) -> Matrix | None:
-    """Return a matrix, or None if it is refused; each line of the refusal must name a place."""
+def parsed(text: str, what: str) -> Matrix | list[str]:
+    """Return a matrix, or the paths in its refusal; each line of that must name a place."""
     try:
         return matrix_reader.parse(text)
     except MatrixError as error:
         lines = str(error).split("\n")
-    for line in lines:
-        assert re.match(r"matrix\.toml:[1-9][0-9]*: |and \d+ more errors", line), (what, line)
-    return None
+    found = [
+        re.match(r"matrix\.toml:[1-9][0-9]*: (.*?): |and \d+ more errors$", it) for it in lines
+    ]
+    assert all(found), (what, lines)
+    return [match[1] for match in found if match and match[1]]
 
 
-def check_pages(fleet: Matrix, structure: Mapping[str, Counter[str]], what: str) -> None:
+def is_about(path: str, own: str) -> bool:
+    """Return whether one of two paths is the other or a part of it."""
+    shorter, longer = sorted((path, own), key=len)
+    return longer == shorter or longer.startswith((f"{shorter}.", f"{shorter}["))
+
+
+def accepted(original: Original, fleet: Matrix, field: str, value: str) -> tuple[str, int]:
+    """Check the recipes and pages of a valid matrix. Return the verdict and how many recipes."""
+    what = f"{field} = {value!r}"
+    texts = recipes.render(fleet)
+    shown = pages(fleet, texts)
+    check_pages(shown, {} if SELECTS.search(field) else original.shapes, what)
+    if texts == original.recipes:
+        return VERDICTS[4 if undigested(shown) == undigested(original.pages) else 3], 0
+    changed = {path for path, text in texts.items() if text != original.recipes.get(path)}
+    facts = check_recipes(fleet, texts, what)
+    code = {path for path in changed if without_comments(texts[path]) not in original.code}
+    if code and not NAMES_IN_CODE.search(field):
+        own = next((path for path in code if any(value in it for it in strings(facts[path]))), "")
+        assert own or not is_verbatim(value, [texts[path] for path in code]), (what, sorted(code))
+    return VERDICTS[2], len(texts)
+
+
+def is_verbatim(value: str, texts: Iterable[str]) -> bool:
+    """Return whether the code of recipes contains a value, and not only its effects."""
+    return any(value in without_comments(text) for text in texts)
+
+
+def strings(value: object) -> Iterator[str]:
+    """Yield the texts in a value, also keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings(each)
+
+
+def check_recipes(fleet: Matrix, texts: Mapping[str, str], what: str) -> dict[str, Any]:
+    """Evaluate all recipes with release.nix. Return the facts of each by path."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        written = {**texts, paths.RELEASE: recipes.release_nix(fleet, dict(texts))}
+        for release in fleet.releases.values():
+            packages = release.cuda.packages_from if release.cuda else None
+            if packages and packages.is_copied:
+                written |= {
+                    f"{packages.folder}/{it}": whole_matrix.COPIES[it] for it in packages.digests
+                }
+        for path, text in written.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        # Hand-written files may be anything; here each is the generated recipe.
+        result = verification.verify(fleet, root, only=["evaluation"])
+        wrong = [(f.path, f.check, f.found, f.expected) for f in result.findings]
+        assert not wrong, (what, wrong[:3])
+        skipped = [(o.check.id, o.reason) for o in result.outcomes if o.not_run]
+        assert not skipped, (what, skipped)
+        found = recipe_evaluation.evaluated(result.context).results
+        return {path: result.facts for path, result in found.items()}
+
+
+def check_pages(shown: Mapping[str, str], shapes: Mapping[str, Counter[str]], what: str) -> None:
     """Every page is intact and has the elements that it had before."""
-    for page, text in pages(fleet).items():
+    for page, text in shown.items():
         assert digest.is_intact(text) or "#" in page, (what, page)
-        if page in structure:
-            assert shape(text) == structure[page], (what, page)
+        if page in shapes:
+            assert shape(text) == shapes[page], (what, page)
 
 
 def hostile(draw: random.Random, old: str) -> str:
-    """Return some pieces, alone or inside the old value; half of the texts are printable."""
+    """Return pieces, alone or inside the old value, or the old value with another letter or digit.
+
+    Half of the texts with pieces are printable.
+    """
+    if old and draw.random() < 0.25:
+        place = draw.randrange(len(old))
+        other = draw.choice("0123456789abcdef" if old[place].isalnum() else "._-/")
+        return f"{old[:place]}{other}{old[place + 1 :]}"
     pieces = PIECES if draw.random() < 0.5 else VISIBLE
     text = "".join(draw.choices(pieces, k=draw.choice((1, 1, 2, 3, 6))))
     place = draw.randint(0, len(old))
     return draw.choice((text, old[:place] + text + old[place:]))
 
 
-def pages(fleet: Matrix) -> dict[str, str]:
+def pages(fleet: Matrix, texts: dict[str, str]) -> dict[str, str]:
     """Return all generated Markdown of a matrix; regions have the page and their name as key."""
-    rendered = docs.render(fleet, recipes.render(fleet))
-    texts = {page: text for page, text in rendered.items() if ".md" in page}
-    for text in texts.values():
+    rendered = docs.render(fleet, texts)
+    found = {page: text for page, text in rendered.items() if ".md" in page}
+    for text in found.values():
         assert not re.search(r"<!-- (begin|end) generated[^\n]*-->", text), text
-    return texts
+    return found
 
 
 def shape(text: str) -> Counter[str]:
@@ -162,44 +243,6 @@ def shape(text: str) -> Counter[str]:
     return counts
 
 
-def evaluate(accepted: list[tuple[str, Matrix]]) -> int:
-    """Evaluate some recipes of each matrix in one process. Return the number of recipes."""
-    variants: list[Variant] = []
-    described: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as name:
-        for number, (what, fleet) in enumerate(accepted):
-            texts = recipes.render(fleet)
-            of_kind = {(v.group.kind, v.cpu.platform): v for v in fleet.variants}
-            for variant in of_kind.values():
-                folder = f"m{number}/{variant.release.folder}"
-                release = msgspec.structs.replace(variant.release, folder=folder, manual=())
-                moved = msgspec.structs.replace(variant, release=release)
-                (Path(name) / moved.path).parent.mkdir(parents=True, exist_ok=True)
-                (Path(name) / moved.path).write_text(texts[variant.path])
-                variants.append(moved)
-                described[moved.path] = what
-        releases = {f"r{number}": variant.release for number, variant in enumerate(variants)}
-        many = msgspec.structs.replace(accepted[0][1], variants=tuple(variants), releases=releases)
-        result = verification.verify(many, Path(name), only=CHECKS)
-    wrong = [(described.get(f.path), f.check, f.found, f.expected) for f in result.findings]
-    assert not wrong, wrong[:3]
-    not_run = [outcome.check.id for outcome in result.outcomes if outcome.state == "skipped"]
-    assert set(not_run) <= {"eval-release-nix"}, not_run
-    return len(variants)
-
-
-def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a matrix that has more of the optional fields; the rest is made from the schema."""
-    next(iter(document["gpu"].values()))["last_cuda"] = "13.9"
-    first = next(iter(document["release"].values()))
-    waive = {"no-fake-hash": "ours"}
-    file = "pytorch-python313-cuda13_0-sm90-avx2.nix"
-    first["manual"] = [{"file": file, "reason": "ours", "waive": waive}]
-    without = [{"rule": "magma-clock-rate", "reason": "ours"}]
-    setting = {"environment": {"USE_X": "1"}, "cmake_flags": ["-DX=1"], "without": without}
-    first["setting"] = [{"variants": ["sm90-*"], **setting}]
-    for release in document["release"].values():
-        if "rev" in release.get("nixpkgs", {}):
-            release["nixpkgs"]["sha256"] = release["torch"]["hash"]
-            release["nixpkgs"]["sha256_of"] = release["nixpkgs"]["rev"]
-    return document
+def undigested(shown: Mapping[str, str]) -> dict[str, str]:
+    """Return pages without their digests."""
+    return {page: re.sub(r"sha256:[0-9a-f]{64}", "", text) for page, text in shown.items()}

@@ -1,0 +1,194 @@
+"""SIGINT, SIGTERM and SIGHUP at any moment of a command, once our modules are loaded.
+
+The command ends with the exit code of the signal and one line that says what state it left, or it
+had ended before. It prints no traceback, every file is whole, and nothing that it started runs on.
+`invoke build` goes on after SIGHUP, as builds outlive their terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+from test_publish import FLOX
+from world import World, programs, wait_until
+
+from build_pytorch.base.files import TEMPORARY
+from build_pytorch.results import ledger
+from fuzz.kills import own_world
+
+COUNT = 200
+"""Signals of one run, unless another number is given."""
+NUMBERS: Final = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STATE: Final = re.compile(r"every file is whole|stopping the builds|run again|were not started")
+"""What a command that was ended says about what it left."""
+PACKAGE: Final = "cpu-avx2"
+SLOW: Final = f"#!{sys.executable}\nimport time\ntime.sleep(0.7)\n"
+EDIT: Final = ('driver = "580.65.06"', 'driver = "580.65.07"')
+
+
+class Target:
+    """A checkout with a built and tested variant, and slow programs in place of Flox and others."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        git = world.project.git
+        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
+        world.project.commit()
+        git("init", "-q", "--bare", str(folder / "remote.git"))
+        git("remote", "add", "origin", str(folder / "remote.git"))
+        git("push", "-q", "-u", "origin", "HEAD")
+        assert world.build(PACKAGE, "--backend", "nix").returncode == 0
+        self._add_evidence()
+        (folder / "logged_in").touch()
+        text = FLOX.replace("#!/bin/sh\n", "#!/bin/sh\nsleep 0.5\n")
+        for name in ("calls", "logged_in", "broken"):
+            text = text.replace("{" + name + "}", str(folder / name))
+        world.program("flox", text)
+        world.program("nix-prefetch", SLOW)
+        world.program("slow-python", SLOW)
+        world.scenario("default", "pause=0.01; steps=20; good")
+        self.unbuilt = [
+            f"sm{gpu}-avx{end}" for gpu in (90, 89, 86, 80, 100) for end in ("2", "512")
+        ]
+        self.seconds: dict[str, float] = {}
+        self.tree = world.project.snapshot()
+        self.changed: dict[str, bytes] = {}  #: files after `invoke all` with the other matrix
+
+    def _add_evidence(self) -> None:
+        """Record a passed smoke test, without which nothing is published."""
+        event = next(e for e in self.world.ledger() if e.get("outcome") == "built")
+        common = {key: event[key] for key in ("release", "variant", "digest")}
+        output = event["outputs"][0]
+        found = ledger.Tested(
+            at=ledger.now(), by="smoke", outcome="passed", output=output, **common
+        )
+        ledger.Ledger(self.world.root).append(found)
+
+    def arguments(self, command: str) -> list[str]:
+        """Return the command line of a command, with something to do."""
+        if command == "all":
+            path = self.world.root / "matrix.toml"
+            text = path.read_text()
+            path.write_text(text.replace(*EDIT) if EDIT[0] in text else text.replace(*EDIT[::-1]))
+        rest = {
+            "build": [self.unbuilt[0], "--backend", "nix"],
+            "prefetch": ["--only", "torch", "--dry-run"],
+            "publish": [PACKAGE],
+            "smoke": [PACKAGE, "--python", str(self.world.bin / "slow-python")],
+            "inspect": [PACKAGE],
+        }
+        return [command, *rest.get(command, [])]
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        """Start a command in a session of its own; return when our modules are being loaded."""
+        run = subprocess.Popen(
+            [sys.executable, "-m", "invoke", *self.arguments(command)],
+            cwd=self.world.root,
+            env={**os.environ, **self.world.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        wait_until(lambda: run.poll() is not None or _catches_sigterm(run.pid), "start")
+        return run
+
+    def time(self) -> None:
+        """Measure how long each command takes from there to its end."""
+        for command in COMMANDS:
+            run = self.start(command)
+            start = time.monotonic()
+            said, _ = run.communicate()
+            self.seconds[command] = time.monotonic() - start
+            assert "Traceback" not in said, (command, said)
+        self.unbuilt.pop(0)
+
+    def interrupt(self, command: str, number: signal.Signals, seconds: float) -> bool:
+        """Send a signal so many seconds after the start; return whether it ended the command."""
+        run = self.start(command)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(seconds)
+        run.send_signal(number)
+        said, _ = run.communicate(timeout=60)
+        what = (command, number.name, seconds, run.returncode, said)
+        assert "Traceback" not in said, what
+        assert "Exception ignored" not in said, what
+        # Python's own end comes after all is done: its default for a signal has no output.
+        assert run.returncode in {128 + number, -number, *range(4)}, what
+        if run.returncode == 128 + number:
+            assert STATE.search(said), what
+        if command == "build" and run.returncode == 0:
+            self.unbuilt.pop(0)
+        self._check_rest(run.pid, what)
+        return run.returncode == 128 + number
+
+    def _check_rest(self, session: int, what: object) -> None:
+        self.world.wait_for_no_builders()
+        wait_until(lambda: not _members(session), f"end of all processes: {what}")
+        root = self.world.root
+        assert not [*root.rglob(f".*{TEMPORARY}")], what
+        for path, data in self.world.project.snapshot().items():
+            assert path in self.tree, (what, path)
+            if data != self.tree[path]:
+                self.changed.setdefault(path, data)
+                assert data == self.changed[path], (what, path)
+
+
+def _catches_sigterm(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        found = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+        return found is not None and bool(int(found[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def _members(session: int) -> list[int]:
+    """Return the processes of a session that run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+COMMANDS: Final = ("build", "verify", "all", "prefetch", "publish", "smoke", "inspect")
+
+
+@contextlib.contextmanager
+def target() -> Iterator[Target]:
+    """A target in a temporary folder."""
+    with tempfile.TemporaryDirectory() as name, own_world(Path(name)) as world:
+        yield Target(world, Path(name))
+
+
+def run(seed: int, count: int) -> dict[str, int]:
+    """Send so many signals. Returns how many ended each command, and how many came too late."""
+    if (reason := programs()) is not None:
+        sys.stderr.write(f"no command is interrupted: {reason}\n")
+        return {}
+    dice = random.Random(seed)
+    counts: Counter[str] = Counter()
+    with target() as it:
+        it.time()
+        for _ in range(count):
+            command, number = dice.choice(COMMANDS), dice.choice(NUMBERS)
+            if not it.unbuilt:
+                command = "verify"
+            was_ended = it.interrupt(command, number, dice.uniform(0, it.seconds[command]))
+            counts[f"{command}, {number.name}: {'ended' if was_ended else 'went on'}"] += 1
+        last = it.world.project.invoke("all")
+        assert last.returncode == 0, last.stdout + last.stderr
+    return dict(sorted(counts.items()))
