@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from build_pytorch.base import files, process
+from build_pytorch.base import console, files, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 from build_pytorch.base.file_plan import Action, Change
@@ -339,3 +339,22 @@ def test_the_diff_of_a_file_cannot_control_the_terminal() -> None:
     )
     Screen(stream).diff(change.diff())
     assert stream.getvalue().splitlines()[3:] == [r"-\x1b[2Jone", "+two"]
+
+
+@pytest.mark.parametrize("length", range(1, 80))
+def test_a_command_is_in_one_line_where_it_fits(length: int) -> None:
+    command = "`invoke prefetch --only torch --release cuda13_0`"
+    text = f"{'x' * length} run {command}, or (see `man nix`); then again {command}."
+    lines = console.folded("    fix:      ", text, indent=14)
+    assert max(map(len, lines)) <= max(80, 14 + length)
+    assert "".join(lines).count("`") == 6
+    assert sum(line.count(command) for line in lines) == 2
+    assert sum(line.count("`man nix`") for line in lines) == 1
+    assert " ".join(" ".join(lines).split()) == f"fix: {text}"
+
+
+def test_a_command_that_is_longer_than_a_line_is_broken() -> None:
+    command = f"`invoke build {'sm120-avx512 ' * 8}--dry-run`"
+    lines = console.folded("", f"run {command} or a `b` c`", indent=2)
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == f"run {command} or a `b` c`"

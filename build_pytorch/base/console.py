@@ -30,6 +30,11 @@ _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim
 _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 """Stands for the start of a colour until `write`; text from outside cannot contain it."""
 
+_COMMAND: Final = re.compile(r"[^\s`]*`[^`\n]+`[^\s`]*")
+"""A command in backticks, with the punctuation beside it."""
+_HARD_SPACE: Final = "\0"
+"""Stands for a space in a command while lines are broken; visible text does not contain it."""
+
 _LONGEST_LINE: Final = 10_000  #: characters of a line for people; the rest is cut off
 
 
@@ -75,13 +80,20 @@ class Screen:
 def folded(head: str, text: str, indent: int = 4) -> list[str]:
     """Return a text after a head as lines of at most 80 columns; later lines are indented.
 
-    Only a word that is longer, such as a path, is not broken.
+    Only a word that is longer, such as a path, is not broken. A command in backticks that fits into
+    a line stays in one, so that it can be copied.
     """
     head, text = visible(head), visible(text)  # before the columns are counted
     if len(head) + len(text) <= WIDTH and "\n" not in text:
         return [head + text]
     import textwrap  # here, as most output fits
 
+    text = _COMMAND.sub(
+        lambda found: (
+            found[0].replace(" ", _HARD_SPACE) if indent + len(found[0]) <= WIDTH else found[0]
+        ),
+        text,
+    )
     above = []
     longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
     if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
@@ -94,7 +106,8 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     ) or [""]
-    return [*above, head + first[len(head) :], *rest]
+    lines = [*above, head + first[len(head) :], *rest]
+    return [line.replace(_HARD_SPACE, " ") for line in lines]
 
 
 class ProgressLine:
