@@ -1,8 +1,10 @@
 """Ways in which a recipe goes wrong, each as an edit of one that is right.
 
 `GPU`, `CPU` and `ARM` name the recipes that are edited, in the release of this project; a name such
-as `l1/sm61-avx` is a variant of examples/all-lines. An edit replaces text that must be there;
-`gone` removes a whole line.
+as `l1/sm61-avx` is a variant of examples/all-lines. `SMALL` is a checkout with one variant of each
+kind, a Triton of its own and copies of CUDA packages: there, matrix.toml and a copy can be edited
+too. After an edit of matrix.toml, all recipes are generated from it. An edit replaces text that
+must be there; `gone` removes a whole line.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ NIGHTLY = "cuda13_0-sm121-armv9-nightly"
 WRAPPER = f"{NIGHTLY}-wrapper"
 VISION = "torchvision-python313-cuda13_0-sm120-avx512"
 AUDIO = "torchaudio-python313-cuda13_0-sm120-avx512"
+SMALL = "small/"
+MATRIX = f"{SMALL}matrix.toml"
+COPY = f"{SMALL}cuda-packages/cudnn-13_0.nix"
+TRITON = f"{SMALL}.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
 
 
 class Mutation(NamedTuple):
-    """A named mistake."""
+    """A named mistake; `recipe` may be another file of `SMALL`."""
 
     name: str
     recipe: str
@@ -76,6 +82,23 @@ def both(*edits: Callable[[str], str]) -> Callable[[str], str]:
 def wrap_attrs(line: str) -> Callable[[str], str]:
     """Add an attribute to what overrideAttrs sets."""
     return swap('  ninjaFlags = [ "-j32" ];', f'  ninjaFlags = [ "-j32" ];\n  {line}')
+
+
+def with_rules(*rules: tuple[str, str, str]) -> Callable[[str], str]:
+    """Add rules to matrix.toml: condition, its value, and the value of USE_CUDNN."""
+    texts = [
+        f"""
+[[rule]]
+id = "added-{number}"
+when.{condition} = {value}
+effect.environment = {{ USE_CUDNN = "{setting}" }}
+reason = "a test"
+source = "https://example.org/rule"
+checked = "2026-11-21"
+"""
+        for number, (condition, value, setting) in enumerate(rules)
+    ]
+    return lambda text: text + "".join(texts)
 
 
 OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
@@ -398,4 +421,16 @@ MUTATIONS = (
              swap("torchvision.override {\n  torch = torch_of_variant;\n}).overrideAttrs",
                   "torchvision.overrideAttrs (_: { })).overrideAttrs")),
     Mutation("CUDA in a recipe for Apple", "l1/darwin-mps", swap("cudaSupport = false", "cudaSupport = true")),
+    # --- matrix.toml, and files that recipes read ---
+    Mutation("a companion of another PyTorch", MATRIX, both(
+        swap('version = "0.25.0"', 'version = "0.24.1"'), swap('rev = "v0.25.0"', 'rev = "v0.24.1"'),
+        swap('hash_of = "v0.25.0"', 'hash_of = "v0.24.1"'))),
+    Mutation("the hash of another revision", MATRIX, swap('hash_of = "v2.10.0"', 'hash_of = "v2.9.1"')),
+    Mutation("a rule that applies to nothing", MATRIX, with_rules(("cuda", '"<12.0"', "0"))),
+    Mutation("two rules that contradict each other", MATRIX, with_rules(("kind", '["gpu"]', "0"), ("gpu", '["sm120"]', "1"))),
+    Mutation("a copied package that was edited", COPY, swap("cudaPackages_13.cudnn", "cudaPackages_13.nccl")),
+    Mutation("a copied package with another line", COPY, swap("{ cuda", "# ours\n{ cuda")),
+    Mutation("the Triton of the pin in the overlay", TRITON, swap('version = "3.6.0"', 'version = "3.5.1"')),
+    Mutation("the source of another Triton", TRITON, swap('rev = "v3.6.0"', 'rev = "v3.5.1"')),
+    Mutation("the hash of another Triton", TRITON, swap("sha256-BBBB", "sha256-CBBB")),
 )  # fmt: skip

@@ -226,6 +226,28 @@ unconfirmed = "not built"
     assert [finding.check for finding in result.findings] == ["eval-triton"]
 
 
+@needs_nix
+def test_a_fault_of_a_variant_is_one_finding_and_not_one_of_each_companion(
+    project: Project,
+) -> None:
+    broken = project.recipe("cpu-avx2")
+    broken.write_text(broken.read_text().replace("python3Packages.torch.", "nothing."))
+    alone = project.root / "companions/.flox/pkgs/torchvision-python313-cpu-avx512.nix"
+    alone.write_text(alone.read_text().replace("python3Packages.torchvision.", "other."))
+    fleet = matrix_reader.parse(ONE)
+    result = verification.verify(fleet, project.root, only=["evaluates"])
+    found = {(finding.path.rpartition("/")[2], finding.found) for finding in result.findings}
+    assert found == {
+        (broken.name, "attribute 'nothing' missing; it also stops 2 companions"),
+        (alone.name, "attribute 'other' missing"),
+    }
+    (outcome,) = result.outcomes
+    assert {path.rpartition("/")[2] for path in outcome.not_run} == {
+        f"{name}-python313-cpu-avx2.nix" for name in ("torchvision", "torchaudio")
+    }
+    assert outcome.reason == "its variant does not evaluate"
+
+
 def test_companions_that_the_matrix_drops_are_deleted(project: Project) -> None:
     folder = project.root / "companions/.flox/pkgs"
     kept = folder / "torchaudio-python313-cpu-avx2.nix"

@@ -29,6 +29,7 @@ MODEL: Final = Path(__file__).with_name("nixpkgs_model")
 _SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
 
+_NO_VARIANT: Final = "its variant does not evaluate"
 _WARNING: Final = re.compile(r"^(?:trace: )?(?:evaluation )?warning: (.*)$")
 
 
@@ -119,6 +120,22 @@ class Evaluation(msgspec.Struct, dict=True):
     catalogs: dict[str, str] = {}
     """The catalog of each recipe."""
 
+    variants: dict[str, str] = {}
+    """The recipe of the variant of each companion."""
+
+    def stops(self, result: EvaluatedRecipe) -> int:
+        """Return the number of companions that do not evaluate, as their variant does not."""
+        own = (path for path, variant in self.variants.items() if variant == result.id)
+        return sum(self.is_stopped(path) for path in own)
+
+    def is_stopped(self, path: str) -> bool:
+        """Return whether a recipe is of a companion that does not evaluate, nor does its variant.
+
+        That is one fault, which is reported for the variant.
+        """
+        found, variant = self.results.get(path), self.results.get(self.variants.get(path, ""))
+        return bool(found and variant and not (found.ok or variant.ok))
+
     def first_like(self, result: EvaluatedRecipe) -> str | None:
         """Return the first recipe of the same catalog with the derivation of a result."""
         return self._first.get((self.catalogs.get(result.id), result.drv_path))
@@ -153,6 +170,7 @@ def evaluated(context: Context) -> Evaluation:
     start, wait = functools.partial(_start, context), functools.partial(_wait, context)
     run = nix_evaluation.run_recipes(recipes, start, wait, running)
     done = Evaluation(catalogs={p.path: p.release.catalog for p in context.by_path.values()})
+    done.variants = {each.path: each.variant.path for each in context.companions}
     if run.result.code == 0:
         said = run.result.stderr
         if any(package.untaken_hashes for package in context.by_path.values()):
@@ -341,6 +359,8 @@ def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, Evaluate
     for _, recipe in context.present_packages():
         result = evaluation.results.get(recipe.path)
         reason = evaluation.reason or "its variant has no recipe that can be read"
+        if evaluation.is_stopped(recipe.path):
+            result, reason = None, _NO_VARIANT
         yield recipe.path, (evaluation, result) if result else reason
 
 
@@ -373,7 +393,7 @@ def _companions(context: Context) -> Iterator[tuple[str, CompanionFacts | str]]:
         if facts and variant and variant.drv_path:
             yield recipe.path, CompanionFacts(companion, Facts(facts), variant.drv_path)
         else:
-            yield recipe.path, reason if facts is None else "its variant does not evaluate"
+            yield recipe.path, reason if facts is None else _NO_VARIANT
 
 
 def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:

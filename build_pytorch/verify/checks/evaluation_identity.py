@@ -11,6 +11,7 @@ from typing import Final, get_args, get_type_hints
 from msgspec import Struct
 
 from build_pytorch.base import paths
+from build_pytorch.base.console import counted
 from build_pytorch.matrix import field_types
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES
@@ -41,9 +42,11 @@ _DESCRIPTIONS: Final = ("description", "longDescription")
     why="If an argument is refused or a name is not in scope, no build begins.",
     fix="correct the error that Nix reports",
 )
-def _evaluates(_: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+def _evaluates(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     if not result.ok:
         found = result.problem or "no package"
+        if stopped := evaluation.stops(result):
+            found += f"; it also stops {counted(stopped, 'companion')}"
         yield Finding(found, "a package", line=result.line, column=result.column)
     elif result.unreadable:
         names = ", ".join(result.unreadable)
