@@ -208,8 +208,9 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
 
 
 def message_of(stderr: str) -> str:
-    """Return the last error message of Nix, without the places and excerpts that follow it."""
+    """Return the last error message of Nix, without the places, excerpts and hints after it."""
     errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
     text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
+    text = re.sub(r" \(use '--show-trace'[^)]*\)", "", text)
     return text or "Nix printed no message"
