@@ -208,3 +208,29 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     assert published["output"] == output
     assert published["action"] == "refused"
     assert published["reason"].startswith("its inspection failed: files: libtorch_cpu.so")
+
+
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+def test_packages_of_one_name_in_two_catalogs_have_results_of_their_own(
+    project: Project, site: Site, tmp_path: Path
+) -> None:
+    world = World(project, site, tmp_path)
+    path = project.root / "matrix.toml"
+    copy = 'like = "cuda13_0"\nfolder = "copy/.flox/pkgs"\ncatalog = "copy"\n'
+    path.write_text(f"{path.read_text()}\n[release.copy]\n{copy}")
+    assert project.invoke("all").returncode == 0
+
+    def states() -> dict[str, str]:
+        done = project.run("invoke", "status", "*/cpu-avx2", "--json", env=world.env)
+        return {row["variant"]: row["built"] for row in json.loads(done.stdout)["variants"]}
+
+    built = world.built("copy/cpu-avx2")["by_id"]["copy/cpu-avx2"]
+    assert "/copy-pytorch-python313-cpu-avx2/" in built["log"]
+    assert states() == {"cuda13_0/cpu-avx2": "no", "copy/cpu-avx2": "yes"}
+    both = world.built("cuda13_0/cpu-avx2", "copy/cpu-avx2")["by_id"]
+    actions = {name: row["action"] for name, row in both.items()}
+    assert actions == {"cuda13_0/cpu-avx2": "build", "copy/cpu-avx2": "up to date"}
+    assert set(states().values()) == {"yes"}
+    links = sorted(link.name for link in project.root.glob("result-*"))
+    ours = "pytorch-python313-cpu-avx2"
+    assert links == [f"result-copy-{ours}", f"result-cuda13_0-{ours}"]

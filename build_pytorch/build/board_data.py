@@ -80,7 +80,7 @@ def board(
         is_live=is_live,
         ledger_lines=sum(len(it.events) for it in known.values()),
         variants=tuple(
-            _BoardRow(root, known[p.package], recipes[p.id], now, earlier.get(p.package)).row(sizes)
+            _BoardRow(root, known[p.attribute], recipes[p.id], now, earlier.get(p.attribute)).row(sizes)
             for p in packages
         ),
     )

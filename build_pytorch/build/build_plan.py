@@ -79,7 +79,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     wanted = with_companions(packages)
     results = evidence.look(root, wanted)
     skipped = _skipped(wanted, results, settings)
-    rest = [p for p in wanted if not (_is_built(results[p.package]) or p.id in skipped)]
+    rest = [p for p in wanted if not (_is_built(results[p.attribute]) or p.id in skipped)]
     obstacles = [*missing, *build_obstacles.before_evaluation(matrix, rest, settings)]
     evaluated, notes = DerivationSet({}, {}), []
     if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
@@ -94,9 +94,9 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
-    in_order = [results[package.package] for package in wanted]
+    in_order = [results[package.attribute] for package in wanted]
     steps = [
-        _step(r, found.get(r.package.package), there, backend, skipped.get(r.package.id, ""))
+        _step(r, found.get(r.package.attribute), there, backend, skipped.get(r.package.id, ""))
         for r in in_order
     ]
     if settings.share:
@@ -149,7 +149,7 @@ def _skipped(
     if settings.force:
         return {}
     found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
-    left = [p for p in packages if p.id not in found and not _is_built(results[p.package])]
+    left = [p for p in packages if p.id not in found and not _is_built(results[p.attribute])]
     waiting = [
         package
         for package in left
@@ -166,8 +166,8 @@ def _with_variants(steps: Sequence[Step]) -> list[Step]:
     """Return the steps, in which each companion needs its variant if that one is built."""
     built = {step.name for step in steps if step.is_variant and step.action == "build"}
     return [
-        replace(step, needs=(*step.needs, step.variant.package))
-        if step.companion and step.variant.package in built
+        replace(step, needs=(*step.needs, step.variant.attribute))
+        if step.companion and step.variant.attribute in built
         else step
         for step in steps
     ]

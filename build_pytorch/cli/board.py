@@ -90,7 +90,7 @@ def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
     chosen = {package.path for package in found}
     own = [each for each in matrix.companions if each.variant.path in chosen]
     known = evidence.look(options.root, own)
-    return [*found, *(each for each in own if known[each.package].events)]
+    return [*found, *(each for each in own if known[each.attribute].events)]
 
 
 def _place(options: BoardOptions) -> tuple[Path, str]:

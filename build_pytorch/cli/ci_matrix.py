@@ -61,7 +61,7 @@ def _missing(root: Path, fleet: Matrix, variants: Sequence[Variant], store: str)
         raise BuildPytorchError(f"{package}: {why}")
     outputs = {package: d.output for package, d in evaluated.derivations.items()}
     there = in_cache(list(outputs.values()), store)
-    missing = {p.variant.path for p in packages if outputs[p.package] not in there}
+    missing = {p.variant.path for p in packages if outputs[p.attribute] not in there}
     return [variant for variant in variants if variant.path in missing]
 
 
@@ -82,6 +82,6 @@ def _jobs(
                 "group": title,
                 "platform": platform,
                 "runner": labels[platform],
-                "variants": " ".join(v.package for v in shard),
+                "variants": " ".join(v.id if v.shares_name else v.package for v in shard),
                 "companions": ",".join(shard[0].release.companion.packages),
             }

@@ -41,21 +41,15 @@ def run(options: PublishCommandOptions) -> int:
     in, not clean, not pushed; and for a missing selection.
     """
     _check(options)
-    root, org = options.root, options.org
     packages = select_packages(matrix_reader.load(), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     known = _look(options, packages)
     rows = _decisions(options, packages, known)
-    ready = [known[row.package] for row in rows if row.action == "publish"]
-    facts = package_facts(root, ready)
-    width = max(len(row.variant) for row in rows)
-    for row in rows:
-        head, colour = f"  {row.action:<9}  ", _COLOURS.get(row.action, "dim")
-        screen.fold(head, f"{row.variant:<{width}}  {row.reason}", colour, 13)
-        if row.package in facts:
-            screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.package].text}")
-
-    obstacles = list(unmet_preconditions(root, packages))
+    decided = zip(packages, rows, strict=True)
+    ready = [known[package.attribute] for package, row in decided if row.action == "publish"]
+    facts = package_facts(options.root, ready)
+    _print_decisions(screen, rows, facts)
+    obstacles = list(unmet_preconditions(options.root, packages))
     lines = "\n".join(line for it in obstacles for line in folded("  ", it))
     if options.dry_run:
         would = f"dry run: {len(ready)} would be published"
@@ -64,27 +58,46 @@ def run(options: PublishCommandOptions) -> int:
         refused = {"action": "refused", "reason": obstacles[0]}
         rows = [replace(row, **refused) if row.action == "publish" else row for row in rows]
     else:
-        with only_run(root):
-            known = _look(options, packages)  # another run may have published meanwhile
-            rows = []
-            for package in packages:
-                result = known[package.package]
-                row = _decision(options, package, known, rows)
-                rows.append(carry_out(row, result, root, org, screen.line))
-        count = Counter(row.action for row in rows)
-        already, bad = count["already"], count["refused"] + count["failed"]
-        parts = [f"{count['published']} published"]
-        parts += [f"{already} already"] if already else []
-        screen.line(", ".join(parts + ([f"{bad} not"] if bad else [])))
+        rows = _publish(options, packages, screen)
 
     is_bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if is_bad else EXIT_OK
     if options.json:
-        shown = [asdict(row) | _facts(facts.get(row.package)) for row in rows]
+        shown = [asdict(row) | _facts(facts.get(row.variant)) for row in rows]
         print_json({"variants": shown, "obstacles": obstacles, "exit_code": code}, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
+
+
+def _publish(
+    options: PublishCommandOptions, packages: Sequence[Package], screen: Screen
+) -> list[Publication]:
+    """Publish what can be published, print the totals, and return what became of each package."""
+    with only_run(options.root):
+        known = _look(options, packages)  # another run may have published meanwhile
+        rows: list[Publication] = []
+        for package in packages:
+            decided = _decision(options, package, known, rows)
+            result = known[package.attribute]
+            rows.append(carry_out(decided, result, options.root, options.org, screen.line))
+    count = Counter(row.action for row in rows)
+    already, bad = count["already"], count["refused"] + count["failed"]
+    parts = [f"{count['published']} published"]
+    parts += [f"{already} already"] if already else []
+    screen.line(", ".join(parts + ([f"{bad} not"] if bad else [])))
+    return rows
+
+
+def _print_decisions(
+    screen: Screen, rows: Sequence[Publication], facts: Mapping[str, PackageFacts]
+) -> None:
+    width = max(len(row.variant) for row in rows)
+    for row in rows:
+        head, colour = f"  {row.action:<9}  ", _COLOURS.get(row.action, "dim")
+        screen.fold(head, f"{row.variant:<{width}}  {row.reason}", colour, 13)
+        if row.variant in facts:
+            screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.variant].text}")
 
 
 def _look(options: PublishCommandOptions, packages: Sequence[Package]) -> dict[str, VariantResult]:
@@ -111,12 +124,12 @@ def _decision(
     """Return what becomes of a package after the others `before` it."""
     org, system = options.org, options.system
     allowed = options.without_evidence or options.unproved
-    result = known[package.package]
+    result = known[package.attribute]
     if isinstance(package, Variant):
         return decide(result, org, without_evidence=allowed, system=system)
-    torch = next((row for row in before if row.package == package.variant.package), None)
+    torch = next((row for row in before if row.variant == package.variant.id), None)
     if torch is None:
-        variant = known[package.variant.package]
+        variant = known[package.variant.attribute]
         torch = decide(variant, org, without_evidence=allowed, system=system)
         if torch.action == "publish":
             both = f"`invoke publish {package.variant.id} {package.id}`"

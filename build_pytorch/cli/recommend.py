@@ -236,7 +236,7 @@ def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> d
     best, waits = answer.best, answer.waits_for_driver
     row = None
     if best:
-        published = known[best.variant.package].published
+        published = known[best.variant.attribute].published
         organization = published.organization if published else ""
         companions = fleet.companions_of(best.variant)
         row = {
@@ -300,14 +300,15 @@ def _show(
     if waits := answer.waits_for_driver:
         why = waits.obstacles[0].text
         line(f"{waits.variant.id} needs a newer driver{which}: {why}", "yellow")
-    if best := row["best"]:
+    best = row["best"]
+    if answer.best:
         line(f"Best{which}: {best['variant']}", "green")
         line(f"  {best['reason']}")
         for doubt in best["doubts"]:
             line(f"  check: {doubt}", "yellow")
         for what, lines in best["commands"].items():
             line(f"  {what:<8} {'   or   '.join(lines)}")
-        line(f"  It is {_state(known[best['package']])}.")
+        line(f"  It is {_state(known[answer.best.variant.attribute])}.")
     else:
         line(f"No variant{which} runs here.", "red")
     for gap in answer.gaps:

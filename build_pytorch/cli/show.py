@@ -38,7 +38,7 @@ def run(options: ShowOptions) -> int:
         names = listed(package.id for package in found)
         raise BuildPytorchError(f"found {len(found)} variants; name one of them: {names}")
     (package,) = found
-    result = evidence.look(options.root, found)[package.package]
+    result = evidence.look(options.root, found)[package.attribute]
     recipe = plan_recipe(fleet, Tree(options.root), package, rendering.texts(fleet)[package.path])
     document = _document(fleet, result, {"action": recipe.action, "reason": recipe.reason})
     if options.json:
@@ -111,7 +111,7 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
         "last_build": last
         and {
             **to_builtins(last),
-            "log": f"{paths.STATE}/{ledger.LOGS}/{package.package}/{last.attempt}.log",
+            "log": f"{paths.STATE}/{ledger.LOGS}/{package.attribute}/{last.attempt}.log",
         },
         "commands": commands,
     }

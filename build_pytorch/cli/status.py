@@ -64,7 +64,7 @@ def run(options: StatusOptions) -> int:
     found = {}
     for it in packages:
         recipe = RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited")
-        found[it.path] = _row(known[it.package], recipe, errors[it.path])
+        found[it.path] = _row(known[it.attribute], recipe, errors[it.path])
     rows = [found[it.path] for it in variants]
     others = [found[it.path] for it in companions]
     totals = _totals(rows)
@@ -144,7 +144,7 @@ def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
         "published": published,
         "output": result.output,
         "shared": "yes" if result.reads_seeds else "no",
-        "log": f"{package.package}/{last.attempt}.log" if last else "",
+        "log": f"{package.attribute}/{last.attempt}.log" if last else "",
     }
 
 

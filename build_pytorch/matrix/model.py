@@ -192,7 +192,7 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def attribute(self) -> str:
-        """The package name; with that of the release if another release has the same package."""
+        """The name in release.nix: the package name, behind that of the release if it is shared."""
         return f"{self.release_name}-{self.package}" if self.shares_name else self.package
 
     @property
@@ -297,7 +297,7 @@ class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def attribute(self) -> str:
-        """The package name; with that of the release if another release has the same package."""
+        """The name in release.nix: the package name, behind that of the release if it is shared."""
         return f"{self.release_name}-{self.package}" if self.shares_name else self.package
 
     @property

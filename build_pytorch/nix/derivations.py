@@ -36,7 +36,7 @@ class Derivation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DerivationSet(msgspec.Struct, frozen=True):
-    """Derivations by package name, and the error message of each package without one."""
+    """Derivations by attribute, and the error message of each package without one."""
 
     derivations: dict[str, Derivation]
     failures: dict[str, str]
@@ -52,7 +52,7 @@ def evaluate(
 
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
-    by_path = {package.path: package.package for package in packages}
+    by_path = {package.path: package.attribute for package in packages}
     recipes = [
         RecipeSource(path, str(root.resolve() / path), files.read_text_below(root, path))
         for path in by_path

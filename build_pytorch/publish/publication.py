@@ -31,6 +31,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     """What becomes of one variant or companion, and why."""
 
     variant: str
+    """Id of the variant or companion."""
     package: str
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
@@ -68,25 +69,23 @@ def this_system() -> str:
 
 
 def package_facts(root: Path, results: Sequence[VariantResult]) -> dict[str, PackageFacts]:
-    """Return what a catalogue would get to know, by package; all from one evaluation."""
-    packages = [result.package for result in results]
-    failures: dict[str, str] = {}
-    found: dict[str, derivations.Derivation] = {}
-    why = ""
+    """Return what a catalogue would get to know, by id; all from one evaluation."""
+    evaluated, why = derivations.DerivationSet({}, {}), ""
     try:
-        evaluated = derivations.evaluate(root, packages)
-        found, failures = evaluated.derivations, evaluated.failures
+        evaluated = derivations.evaluate(root, [result.package for result in results])
     except ToolError as error:
         why = str(error).partition("\n")[0]
-    return {
-        result.package.package: PackageFacts(
-            system=drv.system if (drv := found.get(result.package.package)) else None,
+    found = {}
+    for result in results:
+        package = result.package
+        drv = evaluated.derivations.get(package.attribute)
+        found[package.id] = PackageFacts(
+            system=drv.system if drv else None,
             broken=drv.broken if drv else None,
             closure=_closure(result.output),
-            problem="" if drv else failures.get(result.package.package, why),
+            problem="" if drv else evaluated.failures.get(package.attribute, why),
         )
-        for result in results
-    }
+    return found
 
 
 def _closure(output: str) -> int | None:
@@ -209,7 +208,7 @@ def _not_repeatable(result: VariantResult) -> str:
     if result.reads_seeds:
         return (
             "built with --share, and Flox publishes a build of the recipe alone, which is another "
-            f"store path; remove result-{package.package}, then `invoke build {package.id}`"
+            f"store path; remove result-{package.attribute}, then `invoke build {package.id}`"
         )
     if local := result.local_packages or cuda_checkout.path_for(package.variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
@@ -236,7 +235,7 @@ def carry_out(
     argv = ["flox", "publish", *place, *owner, *told, package]
     say(f"$ {' '.join(argv)}")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    log = Path(paths.STATE, ledger.LOGS, package, f"{stamp}-publish.log")
+    log = Path(paths.STATE, ledger.LOGS, result.package.attribute, f"{stamp}-publish.log")
     code, tail = asyncio.run(_logged(argv, root, log))
     if code:
         for line in tail:

@@ -49,14 +49,14 @@ def link(root: Path, package: Package) -> Path:
 
     Flox puts the link into the environment of the package; the newer one of two links counts.
     """
-    name = f"result-{package.package}"
-    found = [root / name, root / environment_of(package.folder) / name]
+    of_flox = root / environment_of(package.folder) / f"result-{package.package}"
+    found = [link_of(root, package.attribute), of_flox]
     return max(found, key=lambda path: path.lstat().st_mtime if os.path.lexists(path) else 0.0)
 
 
-def link_of(root: Path, part: str) -> Path:
-    """Return the path of the result link of an attribute of release.nix other than a variant."""
-    return root / f"result-{part}"
+def link_of(root: Path, attribute: str) -> Path:
+    """Return the path of the result link that Nix makes for an attribute of release.nix."""
+    return root / f"result-{attribute}"
 
 
 def target(path: Path) -> str:

@@ -72,15 +72,15 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
         return "no smoke test or inspection passed yet"
 
 
-def look(root: Path, variants: Sequence[Package]) -> dict[str, VariantResult]:
-    """Return what is known of variants, by package name.
+def look(root: Path, packages: Sequence[Package]) -> dict[str, VariantResult]:
+    """Return what is known of packages, by attribute.
 
     The ledger names the recipe of a result; one query to the store finds the results that exist.
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
     return _look(
         root,
-        {v.package: (v, artefacts.link(root, v), (v.release_name, v.short_id)) for v in variants},
+        {p.attribute: (p, artefacts.link(root, p), (p.release_name, p.short_id)) for p in packages},
     )
 
 
@@ -156,7 +156,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     """
     moment = ledger.now()
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
-    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.package}-{stamp}Z.json"
+    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.attribute}-{stamp}Z.json"
     book, event, origin = Ledger(root), None, None
     if artefact:
         subject, output = (variant.release_name, variant.short_id), str(artefact.output)

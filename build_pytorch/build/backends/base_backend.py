@@ -71,7 +71,7 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The name of what is built: unique in a plan, and the name of the folder of its logs."""
-        return self.part or self.package.package
+        return self.part or self.package.attribute
 
     @property
     def id(self) -> str:

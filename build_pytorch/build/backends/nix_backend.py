@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, LogReader, Step
 from build_pytorch.nix import store
 from build_pytorch.nix.log_format import NixLogReader, with_json_log
+from build_pytorch.results import artefacts
 
 
 class NixBackend(BuildBackend):
@@ -19,10 +20,9 @@ class NixBackend(BuildBackend):
         """Return `nix-build` with the result link."""
         del jobs
         step = steps[0]
-        link = self.link(step).name
+        link = artefacts.link_of(self.settings.root, step.name).name
         if self.settings.share:
-            attribute = step.part or step.package.attribute
-            argv = store.build_shared_argv(attribute, link, cores)
+            argv = store.build_shared_argv(step.name, link, cores)
         else:
             argv = store.build_argv(step.package.path, link, cores)
         return BuildCommand(argv, hidden=with_json_log(()))
