@@ -6,15 +6,18 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from build_pytorch.build.build_display import remaining
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.log_matcher import LogMatcher, is_interesting
 from build_pytorch.build.log_reader import BuildProgress, PlainReader
 from build_pytorch.build.log_rules import RULES, LogRule
 from build_pytorch.build.schedule import next_of, ordered
+from build_pytorch.build.time_estimate import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
+from build_pytorch.results.evidence import subject_of
+from build_pytorch.results.ledger import Ended
 
 # PyTorch's summary of a good build for SM90, with other lines of its log.
 GOOD = """\
@@ -532,6 +535,41 @@ def test_the_rest_is_estimated_from_ninjas_pace_and_earlier_builds(
     elapsed: float, done: int, total: int, building: float, before: float | None, left: float | None
 ) -> None:
     assert remaining(elapsed, done, total, building, before) == left
+
+
+def test_a_build_is_expected_to_take_as_long_as_the_last_one_of_its_kind(fleet: Matrix) -> None:
+    by_id = {package.id: package for package in fleet.packages}
+
+    def ended(name: str, seconds: float, *, steps: int = 1, shared: bool = False) -> Ended:
+        release, variant = subject_of(by_id[name])
+        return Ended(
+            at="2026-11-20T12:00:00+00:00",
+            release=release,
+            variant=variant,
+            digest="",
+            attempt="",
+            outcome="built",
+            seconds=seconds,
+            steps=steps,
+            shared=shared,
+        )
+
+    events = [
+        ended("cpu-avx2", 30.0),
+        ended("cpu-avx2", 40.0),
+        ended("cpu-avx2", 1.0, steps=0),  # only found its result
+        ended("cpu-avx2", 5.0, shared=True),
+        ended("cpu-avx2", 1e99),
+    ]
+    names = ("cpu-avx2", "cpu-avx512", "cpu-avx2+torchvision", "sm90-avx2")
+    wanted = [
+        TimedBuild(subject_of(by_id[name]), reads_seeds=False, kind=kind_of(by_id[name]))
+        for name in names
+    ]
+    found = earlier_seconds(events, wanted)
+    assert found == {subject_of(by_id[name]): 40.0 for name in names[:2]}
+    with_seeds = replace(wanted[1], reads_seeds=True)
+    assert earlier_seconds(events, [wanted[0], with_seeds]) == {wanted[0].subject: 40.0}
 
 
 def test_durations_are_written_as_clocks_are() -> None:

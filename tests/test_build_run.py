@@ -232,7 +232,7 @@ def test_a_plain_stream_repeats_a_line_after_five_minutes_without_news(attempt: 
 def test_a_plain_line_says_how_long_it_still_takes(attempt: Attempt) -> None:
     stream = io.StringIO()
     see(attempt, "Running phase: buildPhase")
-    with BuildDisplay(Screen(stream), {attempt.step.variant.package: 7200.4}) as display:
+    with BuildDisplay(Screen(stream), {attempt.step.subject: 7200.4}) as display:
         display.show([attempt])
     assert stream.getvalue() == "cpu-avx2: build, 0:00, about 2:00:00 left\n"
 

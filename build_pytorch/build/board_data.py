@@ -13,9 +13,15 @@ import msgspec
 from build_pytorch.base import files, process
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import LinkError
-from build_pytorch.build.build_display import remaining
 from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
 from build_pytorch.build.log_rules import RULES
+from build_pytorch.build.time_estimate import (
+    LONGEST_BUILD,
+    TimedBuild,
+    earlier_seconds,
+    kind_of,
+    remaining,
+)
 from build_pytorch.generate.board import (
     BoardBuild,
     BoardDocument,
@@ -41,7 +47,6 @@ _HISTORY: Final = 15  #: events of a variant that the board has
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
 _EXCERPT: Final = 20  #: lines of a log that are shown
 _LONGEST: Final = 500  #: characters of a line that are shown
-_MOST_SECONDS: Final = 1e8  #: longer durations are none
 _MOST_BYTES: Final = 1 << 50  #: larger sizes are none
 _RULES: Final = {rule.id: rule for rule in RULES}
 _NAMES: Final = {"smoke": "smoke test", "inspect": "inspection"}
@@ -73,16 +78,18 @@ def board(
     outputs = list(dict.fromkeys(it.output for it in known.values() if it.output))
     has_nix = bool(outputs) and process.which(store.NIX_STORE)
     sizes = dict(zip(outputs, store.sizes(outputs), strict=True)) if has_nix else {}
-    earlier = _earlier_seconds(known)
+    events = [event for it in known.values() for event in it.events]
+    earlier = earlier_seconds(events, map(_timed, known.values()))
+    rows = [
+        _BoardRow(root, it, recipes[it.package.id], now, earlier.get(it.subject)).row(sizes)
+        for it in known.values()
+    ]
     return BoardDocument(
         at=now.isoformat(timespec="seconds"),
         name=root.name,
         is_live=is_live,
-        ledger_lines=sum(len(it.events) for it in known.values()),
-        variants=tuple(
-            _BoardRow(root, known[p.attribute], recipes[p.id], now, earlier.get(p.attribute)).row(sizes)
-            for p in packages
-        ),
+        ledger_lines=len(events),
+        variants=tuple(rows),
     )
 
 
@@ -331,22 +338,11 @@ class _BoardRow:
                 return BoardEvent(at=event.at, what="build", outcome=outcome)
 
 
-def _earlier_seconds(known: Mapping[str, VariantResult]) -> dict[str, float]:
-    """Return the seconds of the last whole build by package: its own, else of its group."""
-    own: dict[str, float] = {}
-    of_group: dict[tuple[str, str, str], float] = {}
-    for package, it in known.items():
-        done = (e for e in reversed(it.events) if isinstance(e, Ended) and e.outcome == "built")
-        last = next((e for e in done if e.steps and _seconds(e)), None)
-        if last:
-            own[package] = of_group[_group(it.package)] = last.seconds
-    found = {p: own.get(p) or of_group.get(_group(it.package)) for p, it in known.items()}
-    return {package: seconds for package, seconds in found.items() if seconds}
-
-
-def _group(package: Package) -> tuple[str, str, str]:
-    name = package.name if isinstance(package, CompanionPackage) else ""
-    return package.release_name, package.variant.group.title, name
+def _timed(result: VariantResult) -> TimedBuild:
+    """Return what decides how long the next build takes: with seeds, if the last one had them."""
+    begun = [event for event in result.events if isinstance(event, Started)]
+    reads_seeds = bool(begun) and begun[-1].shared
+    return TimedBuild(result.subject, reads_seeds, kind_of(result.package))
 
 
 def _host(uri: str) -> str:
@@ -355,7 +351,7 @@ def _host(uri: str) -> str:
 
 
 def _seconds(event: Ended) -> float | None:
-    return event.seconds if 0 <= event.seconds < _MOST_SECONDS else None
+    return event.seconds if 0 <= event.seconds < LONGEST_BUILD else None
 
 
 def _time(text: str) -> datetime | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from build_pytorch.base.console import Clock, Screen, safe
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.time_estimate import remaining
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -18,17 +19,16 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 0.25  #: seconds between two updates of the live table
 _QUIET: Final = 300.0  #: seconds without news after which a plain line is repeated
-_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
 
 
 class BuildDisplay:
     """Shows builds on a stream while its context lasts.
 
-    `history` has the seconds of earlier builds by package name.
+    `history` has the seconds of earlier builds by subject.
     """
 
     def __init__(
-        self, screen: Screen, history: Mapping[str, float], now: Clock = time.monotonic
+        self, screen: Screen, history: Mapping[tuple[str, str], float], now: Clock = time.monotonic
     ) -> None:
         self.screen = screen
         self.history = history
@@ -114,23 +114,7 @@ class BuildDisplay:
             progress.done,
             progress.total,
             time.monotonic() - progress.first_step,
-            self.history.get(attempt.step.name),
+            self.history.get(attempt.step.subject),
         )
         left = "" if seconds is None else f"about {clock(seconds)} left"
         return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left
-
-
-def remaining(
-    elapsed: float, done: int, total: int, building: float, before: float | None
-) -> float | None:
-    """Estimate the seconds that a build still takes; None without data.
-
-    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
-    earlier build (`before`). The more steps are done, the more their pace counts.
-    """
-    part = done / total if total else 0.0
-    by_pace = building / part - building if part >= _ENOUGH else None
-    by_history = None if before is None else max(0.0, before - elapsed)
-    if by_pace is None or by_history is None:
-        return by_history if by_pace is None else by_pace
-    return part * by_pace + (1 - part) * by_history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -203,30 +203,3 @@ def _compared(step: Step) -> str:
     """Return the command that shows the derivations of a build and of its seeds."""
     found = [step.derivation, *step.derivation.seeds.values()] if step.derivation else []
     return store.show_derivations_command([it.drv_path for it in found])
-
-
-def earlier_seconds(root: Path, steps: Sequence[Step]) -> dict[str, float]:
-    """Return the seconds of the last build by name: of the step, else the last one of its kind.
-
-    Of a kind are the variants of a group, and the companions of one name for them. With and without
-    seeds are different builds.
-    """
-    own: dict[str, float] = {}
-    of_kind: dict[tuple[str, str], float] = {}
-    known = {step.subject: step for step in steps}
-    for event in Ledger(root).events():
-        step = known.get(event.subject)
-        if not (step and isinstance(event, Ended) and event.outcome == "built" and event.steps):
-            continue
-        if event.shared == step.reads_seeds:
-            own[step.name] = event.seconds
-            if not step.part:
-                of_kind[_kind(step)] = event.seconds
-    for step in steps:
-        if not step.part and _kind(step) in of_kind:
-            own.setdefault(step.name, of_kind[_kind(step)])
-    return own
-
-
-def _kind(step: Step) -> tuple[str, str]:
-    return step.variant.group.title, step.companion.name if step.companion else ""

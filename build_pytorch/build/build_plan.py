@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -66,31 +66,14 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
     is an obstacle.
     """
-    root, force = settings.root, settings.force
-    host, missing = store.settings(), []
-    try:
-        backend = backend_registry.choose(settings, matrix, host)
-    except ToolError as error:
-        if not settings.dry_run:
-            raise
-        missing = error.lines
-        likely = backend_registry.fitting(settings.backend, is_remote=bool(settings.builders))[0]
-        backend = likely(settings, matrix, host)
+    backend, missing = _backend(matrix, settings)
     wanted = with_companions(packages)
-    results = evidence.look(root, wanted)
+    results = evidence.look(settings.root, wanted)
     skipped = _skipped(wanted, results, settings)
     rest = [p for p in wanted if not (_is_built(results[p.attribute]) or p.id in skipped)]
     obstacles = [*missing, *build_obstacles.before_evaluation(matrix, rest, settings)]
-    evaluated, notes = DerivationSet({}, {}), []
-    if rest and not obstacles and process.which(store.NIX_INSTANTIATE):
-        write = backend.shares_process and not settings.dry_run
-        try:
-            evaluated = derivations.evaluate(root, rest, write=write, share=settings.share)
-        except UnreachablePinError:
-            if not settings.dry_run:
-                raise
-            notes.append("derivations not evaluated: the pin cannot be reached from here")
-        obstacles += build_obstacles.not_evaluated(evaluated.failures)
+    evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
+    obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
@@ -104,30 +87,76 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         steps, results = seed_steps.with_needs(matrix, steps, seeds), results | of_seeds
     steps = _with_variants(steps)
     building = [step for step in steps if step.action == "build"]
-    local = [step for step in building if not step.where]
     if building and not obstacles:
-        obstacles += build_obstacles.missing_features(building, backend)
-        obstacles += backend.obstacles(building)
-        if not force:
-            obstacles += build_obstacles.stopped_results(building, results, there)
-            obstacles += build_obstacles.too_small(local, settings.jobs, settings.cores)
+        obstacles += _obstacles(building, backend, results, there)
     jobs = max(1, min(settings.jobs, len(building)))
     cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
+    mixed = seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(
-            *notes,
-            *(seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()),
-            *build_obstacles.local_packages(building),
-            *build_obstacles.few_cores(local, settings.jobs, cores),
-            *backend.warnings(building),
-            *cache_folder.notes(building, backend),
-        ),
+        warnings=(*notes, *mixed, *_warnings(building, backend, cores)),
         backend=backend,
         jobs=jobs,
         cores=cores,
     )
+
+
+def _backend(matrix: Matrix, settings: BuildSettings) -> tuple[BuildBackend, Sequence[str]]:
+    """Return the backend; in a dry run also a missing one, with the obstacle. Raises ToolError."""
+    host = store.settings()
+    try:
+        return backend_registry.choose(settings, matrix, host), ()
+    except ToolError as error:
+        if not settings.dry_run:
+            raise
+        missing = error.lines
+    likely = backend_registry.fitting(settings.backend, is_remote=bool(settings.builders))[0]
+    return likely(settings, matrix, host), missing
+
+
+def _evaluated(
+    packages: Sequence[Package], backend: BuildBackend
+) -> tuple[DerivationSet, Sequence[str]]:
+    """Return the derivations of packages, none without Nix, and a note if a pin is unreachable.
+
+    Raises ToolError; in a dry run not for a pin that is unreachable.
+    """
+    settings, nothing = backend.settings, DerivationSet({}, {})
+    if not (packages and process.which(store.NIX_INSTANTIATE)):
+        return nothing, ()
+    write = backend.shares_process and not settings.dry_run
+    try:
+        return derivations.evaluate(settings.root, packages, write=write, share=settings.share), ()
+    except UnreachablePinError:
+        if not settings.dry_run:
+            raise
+    return nothing, ("derivations not evaluated: the pin cannot be reached from here",)
+
+
+def _obstacles(
+    building: Sequence[Step],
+    backend: BuildBackend,
+    results: Mapping[str, VariantResult],
+    there: set[str],
+) -> Iterator[str]:
+    """Yield what prevents builds whose recipes evaluate; `there`: outputs that the store has."""
+    settings = backend.settings
+    yield from build_obstacles.missing_features(building, backend)
+    yield from backend.obstacles(building)
+    if not settings.force:
+        local = [step for step in building if not step.where]
+        yield from build_obstacles.stopped_results(building, results, there)
+        yield from build_obstacles.too_small(local, settings.jobs, settings.cores)
+
+
+def _warnings(building: Sequence[Step], backend: BuildBackend, cores: int) -> Iterator[str]:
+    """Yield what a user should know before builds begin with so many cores each."""
+    local = [step for step in building if not step.where]
+    yield from build_obstacles.local_packages(building)
+    yield from build_obstacles.few_cores(local, backend.settings.jobs, cores)
+    yield from backend.warnings(building)
+    yield from cache_folder.notes(building, backend)
 
 
 def _is_built(result: VariantResult) -> bool:

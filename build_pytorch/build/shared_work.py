@@ -7,7 +7,7 @@ built alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -79,50 +79,56 @@ def shared_work(
     variants with the same import use the same NCCL and MAGMA. `there`: names of seeds that are
     built already.
     """
-    needed: dict[str, Seed] = {}
+    own = {variant.attribute: seeds.get(variant.attribute, ()) for variant in variants}
+    needed = {seed.name: seed for found in own.values() for seed in found}
+    pairs = ((v, *(seed.variant for seed in own[v.attribute])) for v in variants)
+    users = {user.attribute: user for pair in pairs for user in pair}
+    libraries = {name: _libraries(v, work, imports.get(name, "")) for name, v in users.items()}
     dependencies: dict[str, Job] = {}
-    needs: dict[str, tuple[str, ...]] = {}
-    unshared = []
-    jobs = []
+    for job in (job for jobs in libraries.values() for job in jobs):
+        dependencies.setdefault(job.name, job)
+    before = {name: tuple(job.name for job in jobs) for name, jobs in libraries.items()}
+    unshared, shared = [], []
     for variant in variants:
-        own = seeds.get(variant.attribute, ())
-        needed |= {seed.name: seed for seed in own}
-        for user in (variant, *(seed.variant for seed in own)):
-            needs[user.attribute] = tuple(
-                _add(dependencies, f"{name}-{imports.get(user.attribute, '')}", units, user)
-                for name, units in (("nccl", work.nccl.share), ("magma", work.magma.share))
-                if user.gpu_key
-            )
-        parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}
-        if not variant.gpu_key:
-            parts = {"cxx": work.cpu_only_cxx.share}
-        alone = sum(parts.values())
-        kinds = {seed.kind for seed in own}
-        left = sum(units for kind, units in parts.items() if kind not in kinds)
-        left += work.replay.share if own else 0.0
-        left += work.cpu_only_miss.share if own and not variant.gpu_key else 0.0
-        before = needs[variant.attribute]
-        unshared.append(_job(variant.attribute, alone + work.link.share, variant, before))
-        before += tuple(seed.name for seed in own if seed.name not in there)
-        jobs.append(_job(variant.attribute, left + work.link.share, variant, before))
-    costs = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+        name, read = variant.attribute, own[variant.attribute]
+        unshared.append(_job(name, _units(variant, work), variant, before[name]))
+        needs = (*before[name], *(seed.name for seed in read if seed.name not in there))
+        shared.append(_job(name, _units(variant, work, read), variant, needs))
+    costs = {"cxx": work.cxx, "cuda": work.cuda}
     first = [
-        _job(name, costs[seed.kind], seed.variant, needs[seed.variant.attribute])
+        _job(name, costs[seed.kind].share, seed.variant, before[seed.variant.attribute])
         for name, seed in needed.items()
         if name not in there
     ]
-    first.sort(key=lambda job: -job.units)
     return SharedWork(
         seeds=tuple(needed.values()),
-        dependencies=tuple(sorted(dependencies.values(), key=lambda job: -job.units)),
-        shared=(*first, *jobs),
-        unshared=tuple(sorted(unshared, key=lambda job: -job.units)),
+        dependencies=_longest_first(dependencies.values()),
+        shared=(*_longest_first(first), *shared),
+        unshared=_longest_first(unshared),
     )
 
 
-def _add(jobs: dict[str, Job], name: str, units: float, variant: Variant) -> str:
-    jobs.setdefault(name, _job(name, units, variant, ()))
-    return name
+def _libraries(variant: Variant, work: Work, nixpkgs: str) -> list[Job]:
+    """Return the builds of NCCL and MAGMA that a variant needs from an import of nixpkgs."""
+    shares = {"nccl": work.nccl, "magma": work.magma} if variant.gpu_key else {}
+    return [_job(f"{name}-{nixpkgs}", it.share, variant, ()) for name, it in shares.items()]
+
+
+def _units(variant: Variant, work: Work, seeds: Sequence[Seed] = ()) -> float:
+    """Return the work on a variant that reads seeds, or that is built alone without any."""
+    parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+    if not variant.gpu_key:
+        parts = {"cxx": work.cpu_only_cxx.share}
+    kinds = {seed.kind for seed in seeds}
+    units = sum(part for kind, part in parts.items() if kind not in kinds)
+    if seeds:
+        units += work.replay.share
+        units += 0.0 if variant.gpu_key else work.cpu_only_miss.share
+    return units + work.link.share
+
+
+def _longest_first(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    return tuple(sorted(jobs, key=lambda job: -job.units))
 
 
 def _job(name: str, units: float, variant: Variant, needs: tuple[str, ...]) -> Job:

@@ -19,15 +19,17 @@ from build_pytorch.build.backends.base_backend import BuildSettings, Step
 from build_pytorch.build.backends.nix_backend import NixBackend
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_obstacles import only_run
-from build_pytorch.build.build_outcome import BuildOutcome, clock, earlier_seconds
+from build_pytorch.build.build_outcome import BuildOutcome, clock
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.push import check_cache
 from build_pytorch.build.run_loop import BuildRun
+from build_pytorch.build.time_estimate import TimedBuild, earlier_seconds, kind_of
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
+from build_pytorch.results.ledger import Ledger
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
@@ -83,7 +85,7 @@ def run(options: BuildCommandOptions) -> int:
             return EXIT_OK
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # builds go on without their terminal
         gc.enable()  # the entry point disables it for short commands; a run takes days
-        history = earlier_seconds(options.root, plan.steps)
+        history = _earlier_seconds(options.root, plan)
         with only_run(options.root), BuildDisplay(screen, history) as display:
             build_run = BuildRun(plan, settings, display)
             ended = build_run.run()
@@ -115,6 +117,15 @@ def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, A
     wanted = [step.variant for step in rest if force or not step.variant.impossible]
     there = {step.part for step in plan.steps if step.action == "up to date"}
     return shared_plan.show(screen, matrix, wanted, plan, there)
+
+
+def _earlier_seconds(root: Path, plan: BuildPlan) -> dict[tuple[str, str], float]:
+    """Return the seconds of earlier builds of what a plan has. Raises WriteError."""
+    builds = (
+        TimedBuild(step.subject, step.reads_seeds, None if step.part else kind_of(step.package))
+        for step in plan.steps
+    )
+    return earlier_seconds(Ledger(root).events(), builds)
 
 
 def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ...]:

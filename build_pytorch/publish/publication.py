@@ -151,17 +151,11 @@ def decide(
     is for; `system` is another platform that it is told.
     """
     package, missing = result.package, result.missing_evidence
-    wanted = package.platform
+    tests = {"smoke test": result.smoke, "inspection": result.inspect}
+    passed = {name: it for name, it in tests.items() if it and it.outcome == "passed"}
     action: Literal["publish", "already", "refused"] = "refused"
-    if result.unknown:
-        reason = f"no record of the recipe it was built from; `invoke build {package.id}`"
-    elif not result.output:
-        reason = f"not built for this recipe; `invoke build {package.id}`"
-    elif why := _not_repeatable(result):
+    if why := _unpublishable(result, system):
         reason = why
-    elif wanted not in {this_system(), system}:
-        here = f"Flox here publishes for {this_system()}"
-        reason = f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"
     elif organization in result.organizations:
         action, reason = "already", f"published to {organization or 'yourself'}"
     elif result.failed_test:
@@ -172,13 +166,8 @@ def decide(
         reason = why
     else:
         action = "publish"
-        tests = {"smoke test": result.smoke, "inspection": result.inspect}
-        passed = [name for name, test in tests.items() if test and test.outcome == "passed"]
-        recipe = f"recipe {result.digest[:_SHORT]}"
-        reason = f"{recipe}, passed {' and '.join(passed)}"
-        if missing:
-            reason = f"{recipe}, without evidence: {missing}"
-    done = [test for test in (result.smoke, result.inspect) if test and test.outcome == "passed"]
+        how = f"without evidence: {missing}" if missing else f"passed {' and '.join(passed)}"
+        reason = f"recipe {result.digest[:_SHORT]}, {how}"
     return Publication(
         variant=package.id,
         package=package.package,
@@ -186,8 +175,27 @@ def decide(
         reason=reason,
         output=result.output,
         digest=result.digest,
-        evidence=tuple(test.report or test.by for test in done),
+        evidence=tuple(test.report or test.by for test in passed.values()),
     )
+
+
+def _unpublishable(result: VariantResult, system: str) -> str:
+    """Return why Flox here could not publish this result, whatever the evidence; empty if it can.
+
+    `system` is the platform other than that of this machine that Flox is told.
+    """
+    package = result.package
+    if result.unknown:
+        return f"no record of the recipe it was built from; `invoke build {package.id}`"
+    if not result.output:
+        return f"not built for this recipe; `invoke build {package.id}`"
+    if why := _not_repeatable(result):
+        return why
+    wanted = package.platform
+    if wanted not in {this_system(), system}:
+        here = f"Flox here publishes for {this_system()}"
+        return f"is for {wanted}, and {here}; publish it there, or with --system {wanted}"
+    return ""
 
 
 def _torch_obstacle(result: VariantResult, torch: Publication) -> str:

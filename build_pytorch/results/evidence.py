@@ -53,6 +53,11 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.package.variant
 
     @property
+    def subject(self) -> tuple[str, str]:
+        """The release and the name in events of the ledger."""
+        return subject_of(self.package)
+
+    @property
     def failed_test(self) -> str:
         """The test that this result failed, with its reason; empty if it failed none."""
         for test, name in ((self.smoke, "smoke test"), (self.inspect, "inspection")):
@@ -72,16 +77,18 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
         return "no smoke test or inspection passed yet"
 
 
+def subject_of(package: Package) -> tuple[str, str]:
+    """Return the release and the name that a package has in events of the ledger."""
+    return package.release_name, package.short_id
+
+
 def look(root: Path, packages: Sequence[Package]) -> dict[str, VariantResult]:
     """Return what is known of packages, by attribute.
 
     The ledger names the recipe of a result; one query to the store finds the results that exist.
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
-    return _look(
-        root,
-        {p.attribute: (p, artefacts.link(root, p), (p.release_name, p.short_id)) for p in packages},
-    )
+    return _look(root, {p.attribute: (p, artefacts.link(root, p), subject_of(p)) for p in packages})
 
 
 def look_at_seeds(root: Path, seeds: Iterable[Seed]) -> dict[str, VariantResult]:
@@ -159,7 +166,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{variant.attribute}-{stamp}Z.json"
     book, event, origin = Ledger(root), None, None
     if artefact:
-        subject, output = (variant.release_name, variant.short_id), str(artefact.output)
+        subject, output = subject_of(variant), str(artefact.output)
         events = [event for event in book.events() if event.subject == subject]
         origin = _origin(events, recipe_digest(root, variant), output)
         if origin is not None and outcome != "not run":
