@@ -18,7 +18,7 @@ from build_pytorch.cli.commands import PhaseOptions
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase, Variant
 from build_pytorch.matrix.selection import select
 
 
@@ -46,46 +46,44 @@ def run(
     everything = [change for planned in plans.values() for change in planned]
     if not options.is_read_only:
         file_plan.apply(root, everything)  # before it is reported: it may fail
-    reported = []
-    for phase, planned in plans.items():
-        diffs = {change.path: change.diff() for change in planned if _has_diff(change, options)}
-        reported.append(_report(phase, planned, diffs))
-        if screen:
-            _show(screen, phase, planned, diffs)
     pending = options.is_read_only and any(change.action.writes for change in everything)
     counts = totals(everything)
     code = EXIT_FINDINGS if Action.REFUSED in counts or (pending and options.check) else EXIT_OK
     if screen:
-        parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
-        suffix = " (nothing written)" if options.is_read_only else ""
-        screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
+        _show(screen, plans, counts, options)
     verified = None
     if verify and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     if verify and not pending:
-        from build_pytorch.verify import reports, verification
-
-        result = verification.verify(fleet, root, variants=chosen, pages=reference_pages)
-        code = max(code, result.exit_code)
-        if screen:
-            reports.show(result, screen, verbose=options.verbose)
-        else:
-            verified = reports.document(result)
+        failed, verified = _verify(fleet, chosen, options, screen)
+        code = max(code, failed)
+    if screen and options.init and not options.is_read_only:
+        screen.line(f"Next: cd {shlex.quote(str(root))}; git init; git add -A; git commit")
+        screen.line("Flox builds only what Git tracks. docs/tutorial.md leads to the first build.")
     if not screen:
         document = {
             "root": str(root),
             "written": not options.is_read_only,
             "init": copied,
-            "phases": reported,
+            "phases": [_report(phase, planned, options) for phase, planned in plans.items()],
             "totals": counts,
             "verification": verified,
             "exit_code": code,
         }
         print_json(document, sys.stdout)
-    elif options.init and not options.is_read_only:
-        screen.line(f"Next: cd {shlex.quote(str(root))}; git init; git add -A; git commit")
-        screen.line("Flox builds only what Git tracks. docs/tutorial.md leads to the first build.")
     return code
+
+
+def _verify(
+    fleet: Matrix, variants: Sequence[Variant], options: PhaseOptions, screen: Screen | None
+) -> tuple[int, dict[str, Any] | None]:
+    """Verify, print the result if there is a screen, else return it beside the exit code."""
+    from build_pytorch.verify import reports, verification
+
+    result = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
+    if screen:
+        reports.show(result, screen, verbose=options.verbose)
+    return result.exit_code, None if screen else reports.document(result)
 
 
 def _refuse_ignored_folders(fleet: Matrix, root: Path) -> None:
@@ -137,22 +135,30 @@ all_phases = partial(run, list(Phase), verify=True)
 
 
 def _show(
-    screen: Screen, phase: Phase, planned: Sequence[Change], diffs: Mapping[str, str]
+    screen: Screen,
+    plans: Mapping[Phase, Sequence[Change]],
+    counts: Mapping[str, int],
+    options: PhaseOptions,
 ) -> None:
-    title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
-    file_plan.print_plan(screen, title, planned)
-    for diff in diffs.values():
-        screen.diff(diff)
+    for phase, planned in plans.items():
+        title = f"Phase {phase.number}: {phase}, {counted(len(planned), 'file')}"
+        file_plan.print_plan(screen, title, planned)
+        for change in planned:
+            if _has_diff(change, options):
+                screen.diff(change.diff())
+    parts = ", ".join(f"{counts[action]} {action}" for action in Action if action in counts)
+    suffix = " (nothing written)" if options.is_read_only else ""
+    screen.line(f"Total: {parts or 'nothing to do'}{suffix}")
 
 
 def _has_diff(change: Change, options: PhaseOptions) -> bool:
     return change.action is Action.REFUSED or (options.diff and change.action.writes)
 
 
-def _report(phase: Phase, planned: list[Change], diffs: Mapping[str, str]) -> dict[str, Any]:
+def _report(phase: Phase, planned: list[Change], options: PhaseOptions) -> dict[str, Any]:
     rows = [
         {"path": change.path, "action": change.action, "reason": change.reason}
-        | ({"diff": diffs[change.path]} if change.path in diffs else {})
+        | ({"diff": change.diff()} if _has_diff(change, options) else {})
         for change in planned
     ]
     number, title = phase.number, str(phase)

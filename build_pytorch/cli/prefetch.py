@@ -12,7 +12,7 @@ from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Phase
-from build_pytorch.sources.fetchers import fetch_all, from_log, new_values
+from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values
 from build_pytorch.sources.source_list import sources
 
 
@@ -30,21 +30,9 @@ def run(options: PrefetchOptions) -> int:
         fetched = fetch_all(wanted, options.timeout)
     new = matrix_editor.edited(fleet.text, new_values(fetched))
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    rows = []
     for item in fetched:
-        source = item.source
-        row = {
-            "release": source.release,
-            "name": source.name,
-            "taken_for": source.taken_for,
-            "old": source.hash,
-            "hash": item.hash,
-            "state": item.state,
-            "fetcher": item.fetcher,
-        }
-        rows.append(row)
-        text = f"{source.label}: {item.state}, {item.hash} ({item.fetcher})"
-        screen.fold(f"{source.release}  ", text)
+        text = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
+        screen.fold(f"{item.source.release}  ", text)
     screen.diff(matrix_editor.change(path, fleet.text, new).diff())
     refused = [item for item in fetched if item.is_moved and not options.accept]
     for item in refused:
@@ -58,14 +46,25 @@ def run(options: PrefetchOptions) -> int:
     code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
     writes = differs and not (refused or options.check)
     if options.json:
+        rows = [_row(item) for item in fetched]
         print_json({"sources": rows, "written": writes, "exit_code": code}, sys.stdout)
     if not writes:
         return code
     matrix_editor.write(path, fleet.text, new)
+    of_phases = PhaseOptions(root=options.root)
     with redirect_stdout(screen.stream):
-        return max(
-            code,
-            phases.run(
-                list(Phase), PhaseOptions(root=options.root), fleet=matrix_reader.load(path)
-            ),
-        )
+        return max(code, phases.run(list(Phase), of_phases, fleet=matrix_reader.load(path)))
+
+
+def _row(item: FetchedHash) -> dict[str, str]:
+    """Return a hash for --json."""
+    source = item.source
+    return {
+        "release": source.release,
+        "name": source.name,
+        "taken_for": source.taken_for,
+        "old": source.hash,
+        "hash": item.hash,
+        "state": item.state,
+        "fetcher": item.fetcher,
+    }

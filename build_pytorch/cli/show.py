@@ -18,7 +18,7 @@ from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.hardware import explain
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.matrix.tables import Rule
 from build_pytorch.results import evidence, ledger
@@ -50,11 +50,7 @@ def run(options: ShowOptions) -> int:
 
 def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> dict[str, Any]:
     """Return the package for --json; rules and hardware of a companion are its variant's."""
-    package, variant = result.package, result.variant
-    release, gpu, cpu, last = variant.release, variant.gpu, variant.cpu, result.last
-    published = result.published
-    organization = published.organization if published else ""
-    commands = _commands(fleet, package, organization)
+    package, variant, published = result.package, result.variant, result.published
     return {
         "variant": package.id,
         "package": package.package,
@@ -64,19 +60,45 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
         "kind": variant.kind,
         "status": variant.status,
         "reason": variant.impossible or "",
-        "release": {
-            "name": variant.release_name,
-            "purpose": release.purpose,
-            "support": release.support,
-            "torch": release.torch.version,
-            "torch_source": release.torch.source,
-            "python": release.python.version,
-            "cuda": variant.cuda.version if variant.cuda else None,
-            "driver": variant.driver or None,
-            "pin": release.nixpkgs.pin,
-            "nixpkgs": variant.pin.rev,
-        },
+        "release": _release(variant),
         "group": variant.group.title,
+        **_hardware(variant),
+        "recipe": {"path": package.path, "digest": result.digest, **recipe},
+        **_rules(fleet, variant),
+        "max_jobs": variant.effects.max_jobs,
+        "missing_hashes": list(package.untaken_hashes),
+        "result": {
+            "output": result.output,
+            "stale": result.stale,
+            "unknown": result.unknown,
+        },
+        "evidence": {"smoke": _test(result.smoke), "inspect": _test(result.inspect)},
+        "missing_evidence": result.missing_evidence if result.output else "",
+        "published": published and to_builtins(published),
+        "last_build": _last_build(result),
+        "commands": _commands(fleet, package, published.organization if published else ""),
+    }
+
+
+def _release(variant: Variant) -> dict[str, str | None]:
+    release = variant.release
+    return {
+        "name": variant.release_name,
+        "purpose": release.purpose,
+        "support": release.support,
+        "torch": release.torch.version,
+        "torch_source": release.torch.source,
+        "python": release.python.version,
+        "cuda": variant.cuda.version if variant.cuda else None,
+        "driver": variant.driver or None,
+        "pin": release.nixpkgs.pin,
+        "nixpkgs": variant.pin.rev,
+    }
+
+
+def _hardware(variant: Variant) -> dict[str, Any]:
+    gpu, cpu = variant.gpu, variant.cpu
+    return {
         "gpu": gpu
         and {"key": variant.gpu_key, "arch": gpu.arch_list, "products": variant.products},
         "cpu": {
@@ -86,7 +108,12 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
             "flags": cpu.flags,
             "cpuinfo": cpu.cpuinfo,
         },
-        "recipe": {"path": package.path, "digest": result.digest, **recipe},
+    }
+
+
+def _rules(fleet: Matrix, variant: Variant) -> dict[str, Any]:
+    """Return the rules that apply, those that are off or no longer needed, and the settings."""
+    return {
         "rules": [_rule(rule) for rule in variant.effects.rules],
         "rules_off": to_builtins(variant.effects.off),
         "rules_ended": [
@@ -98,23 +125,14 @@ def _document(fleet: Matrix, result: VariantResult, recipe: dict[str, str]) -> d
             to_builtins(each) | {"variants": list(each.variants)}
             for each in rules.settings_of(variant)
         ],
-        "max_jobs": variant.effects.max_jobs,
-        "missing_hashes": list(package.untaken_hashes),
-        "result": {
-            "output": result.output,
-            "stale": result.stale,
-            "unknown": result.unknown,
-        },
-        "evidence": {"smoke": _test(result.smoke), "inspect": _test(result.inspect)},
-        "missing_evidence": result.missing_evidence if result.output else "",
-        "published": published and to_builtins(published),
-        "last_build": last
-        and {
-            **to_builtins(last),
-            "log": f"{paths.STATE}/{ledger.LOGS}/{package.attribute}/{last.attempt}.log",
-        },
-        "commands": commands,
     }
+
+
+def _last_build(result: VariantResult) -> dict[str, Any] | None:
+    if not (last := result.last):
+        return None
+    log = f"{paths.STATE}/{ledger.LOGS}/{result.package.attribute}/{last.attempt}.log"
+    return {**to_builtins(last), "log": log}
 
 
 def _commands(fleet: Matrix, package: Package, organization: str) -> dict[str, list[str]]:
