@@ -23,6 +23,7 @@ from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.sources import release_bump, source_list
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
+from build_pytorch.verify.recipe_facts import Facts
 
 VISION = "[release.cuda13_0.companion.torchvision]"
 AUDIO = "[release.cuda13_0.companion.torchaudio]"
@@ -194,7 +195,7 @@ def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
     torches = {v.path: results[v.path].drv_path for v in fleet.variants}
     assert len({*torches.values()} - {None}) == len(fleet.variants)
     for package in fleet.companions:
-        facts = recipe_evaluation.Facts(results[package.path].facts or {})
+        facts = Facts(results[package.path].facts or {})
         assert facts.list("torches") == [torches[package.variant.path]], package.id
 
 

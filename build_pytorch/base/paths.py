@@ -30,6 +30,8 @@ RELEASES_DOC: Final = "docs/reference/releases.md"
 RELEASE_PAGES: Final = "docs/reference/releases"
 """Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
+COMPILER_CACHE: Final = "build_pytorch/nix/compiler_cache.sh"
+"""Functions of Bash that recipes contain and nix/sharing.nix reads."""
 PICKER: Final = "docs/site/index.html"
 
 

@@ -9,6 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+NEWEST: Final = "newest"
+"""In place of a version or a revision: the newest one."""
+
+_ENDING: Final = re.compile(r"[0-9.]*[0-9](?:\.dev([0-9]{1,9})|rc([0-9]{1,9}))?")
+
 
 def digits(version: str) -> str:
     """Return a version without its dots: such as `120` for `12.0`."""
@@ -32,12 +37,6 @@ def numbers(version: str) -> tuple[int, ...]:
     """
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
-
-
-NEWEST: Final = "newest"
-"""In place of a version or a revision: the newest one."""
-
-_ENDING: Final = re.compile(r"[0-9.]*[0-9](?:\.dev([0-9]{1,9})|rc([0-9]{1,9}))?")
 
 
 def order(version: str) -> tuple[int, ...]:

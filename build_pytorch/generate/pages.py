@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.generate.recipes import render_template, template_source
 
-GENERATOR: Final = "build-pytorch"
-"""The content of the `generator` meta element, by which a page of ours is recognised."""
-
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+GENERATOR: Final = "build-pytorch"
+"""The content of the `generator` meta element, by which a page of ours is recognised."""
 
 
 def page(name: str, *libraries: str, **values: Any) -> str:

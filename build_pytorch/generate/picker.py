@@ -127,8 +127,9 @@ def _cpu(cpu: CpuIsa) -> dict[str, Any]:
 
 
 def _variants(matrix: Matrix) -> Iterator[list[str | int | None]]:
-    """Yield release, GPU, ISA, whose attributes name the release as bits, and if it is a wrapper.
+    """Yield release, GPU, ISA, a bit mask, and whether it is a wrapper, of each variant.
 
+    A bit of the mask is set if the attribute of a package begins with the name of the release.
     Bit 0 is for the variant, the next ones for its companions in the order of the release.
     """
     sharing = {package.id for package in matrix.packages if package.shares_name}

@@ -109,10 +109,6 @@ def render_template(name: str, **values: Any) -> str:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
-_FUNCTIONS: Final = "build_pytorch/nix/compiler_cache.sh"
-"""Functions of bash that recipes and nix/sharing.nix contain."""
-
-
 def template_source(name: str) -> str:
     """Return the text of a file of templates/. Raises TemplateError."""
     try:
@@ -153,7 +149,9 @@ def _environment(*, is_page: bool) -> Environment:
         "relative": lambda base, path: os.path.relpath(path, base),
         "cuda_packages": CUDA_PACKAGES,
         "compiler_cache_functions": lambda: Markup(
-            quoting.indented_lines(files.read_below(paths.PROJECT, _FUNCTIONS).decode(), 4)
+            quoting.indented_lines(
+                files.read_below(paths.PROJECT, paths.COMPILER_CACHE).decode(), 4
+            )
         ),
     }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))

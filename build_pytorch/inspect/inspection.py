@@ -80,9 +80,8 @@ def built_target(package: Package, artefact: Artefact) -> Target:
     product = product_of(package)
     places = sorted(output.glob(f"lib/python3*/site-packages/{product.place}"))
     folder = next(filter(product.main_of, [*places, output / "lib"]), None)
-    if folder is None and not isinstance(
-        package, CompanionPackage
-    ):  # a derivation with a separate output for libraries
+    if folder is None and not isinstance(package, CompanionPackage):
+        # The libraries of PyTorch may be in another output of its derivation.
         others = (Path(path) / "lib" for path in requisites(str(output)))
         folder = next(filter(product.main_of, others), None)
     return Target(package=package, folder=(folder or output).resolve(), artefact=artefact)

@@ -7,7 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, MatrixFile, Trail
 from build_pytorch.matrix.toml_lines import TomlLines, excess
+
+_AnyPackage = TypeVar("_AnyPackage", Variant, CompanionPackage)
 
 _LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand
 _LONG: Final = re.compile(r"(\S{97})\S{4,}")
@@ -70,8 +72,8 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         raise _error(text, name, explain(error, raw, MatrixFile)) from None
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
-    variants = tuple(_named(list(_variants(spec))))
-    companions = _companions(variants)
+    variants = _named(_variants(spec))
+    companions = _named(_companions(variants))
     if wrong := list(consistency.collisions(spec, variants, companions)):
         raise _error(text, name, wrong)
     return Matrix(
@@ -162,26 +164,21 @@ def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
         yield f"{what}: {effect}; `invoke prefetch --only {source}` adds the hash"
 
 
-def _named(variants: list[Variant]) -> Iterator[Variant]:
-    """Yield the variants; those whose package name another one has say so."""
-    counts = Counter(variant.package for variant in variants)
-    for v in variants:
-        is_shared = counts[v.package] > 1
-        yield msgspec.structs.replace(v, shares_name=True) if is_shared else v
-
-
-def _companions(variants: Iterable[Variant]) -> tuple[CompanionPackage, ...]:
-    """Return the companions of the variants, in their order."""
-    found = [
-        CompanionPackage(name=name, variant=variant, companion=companion)
-        for variant in variants
-        for name, companion in variant.release.companion.packages.items()
-    ]
-    counts = Counter(each.package for each in found)
+def _named(packages: Iterable[_AnyPackage]) -> tuple[_AnyPackage, ...]:
+    """Return the packages; `shares_name` is set for those with the package name of another one."""
+    found = list(packages)
+    counts = Counter(package.package for package in found)
     return tuple(
-        msgspec.structs.replace(each, shares_name=True) if counts[each.package] > 1 else each
-        for each in found
+        msgspec.structs.replace(it, shares_name=True) if counts[it.package] > 1 else it
+        for it in found
     )
+
+
+def _companions(variants: Iterable[Variant]) -> Iterator[CompanionPackage]:
+    """Yield the companions of the variants, in their order."""
+    for variant in variants:
+        for name, companion in variant.release.companion.packages.items():
+            yield CompanionPackage(name=name, variant=variant, companion=companion)
 
 
 def _variants(spec: MatrixFile) -> Iterator[Variant]:

@@ -9,7 +9,6 @@ from build_pytorch.base import files, paths
 
 ADDED: Final = ("NIX_OUTPATH_USED_AS_RANDOM_SEED", "preBuild", "postBuild")
 """The attributes that the option changes."""
-_FUNCTIONS: Final = "build_pytorch/nix/compiler_cache.sh"
 _SEED: Final = "/build-pytorch"
 
 
@@ -23,7 +22,7 @@ def without_cache(name: str, value: str, cache: str) -> str:
     if name == "postBuild":
         return re.sub(r"\ncompilerCacheCounts\n\Z", "", value) or "None"
     if name == "preBuild":
-        functions = files.read_below(paths.PROJECT, _FUNCTIONS).decode()
+        functions = files.read_below(paths.PROJECT, paths.COMPILER_CACHE).decode()
         folder = re.escape(cache)
         block = (
             rf'if \[ -w {folder} \] && \[ -z "\$\{{CCACHE_REMOTE_STORAGE-\}}" \]; then\n'

@@ -33,7 +33,7 @@ CATEGORIES: Final = {
     "evaluation": Category(
         "What recipes evaluate to: one `nix-instantiate --eval` over all of them, unchanged and "
         "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
-        ("evaluation_identity", "evaluation_build", "evaluation_companions"),
+        ("evaluation_identity", "evaluation_cuda", "evaluation_build", "evaluation_companions"),
     ),
     "hooks": Category(
         "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "

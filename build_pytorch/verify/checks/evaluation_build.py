@@ -8,17 +8,17 @@ from typing import Final
 
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.recipe_evaluation import (
+from build_pytorch.verify.recipe_facts import (
     FACTS,
     PACKAGE_FACTS,
     Facts,
     equal,
+    without_hashes,
     without_packages,
 )
 
 CHECKS: Final = CheckList(FACTS)
 
-_HASHES: Final = re.compile(r"(?<=/)[0-9a-z]{32}-")
 _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
 _STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 _STUB_PARTS: Final = (
@@ -192,7 +192,7 @@ def _nixpkgs_hooks(package: Package, facts: Facts) -> Iterator[Finding]:
         yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
     for hook in ("postPatch", "preConfigure", "preBuild"):
         # The line with the architectures depends on gpuTargets.
-        texts = (_HASHES.sub("", facts.shell(f"{of}{hook}")) for of in ("pin.", ""))
+        texts = (without_hashes(facts.shell(f"{of}{hook}")) for of in ("pin.", ""))
         lines = [without_packages(text, package).splitlines() for text in texts]
         missing = [line for line in lines[0] if "_ARCH_LIST=" not in line and line not in lines[1]]
         if missing:

@@ -7,7 +7,7 @@ from typing import Final
 
 from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.verify.check import CheckList, Finding
-from build_pytorch.verify.recipe_evaluation import COMPANIONS, Facts
+from build_pytorch.verify.recipe_facts import COMPANIONS, Facts
 
 CHECKS: Final = CheckList(COMPANIONS)
 

@@ -20,7 +20,7 @@ from build_pytorch.matrix.tables import GpuArchitecture
 from build_pytorch.verify import hook_runs, recipe_evaluation
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.hook_runs import FLAG, BuilderCores, HookJob, HookRun
-from build_pytorch.verify.recipe_evaluation import Facts, without_packages
+from build_pytorch.verify.recipe_facts import Facts, without_hashes, without_packages
 
 _MACHINES: Final = (
     BuilderCores(4, 48),
@@ -105,7 +105,7 @@ def _key(variant: Variant, facts: Facts) -> str:
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
     others = (_fixes(variant), code, variant.effects.max_jobs)
     whole = "\0".join([whole, *pinned, repr(others)])
-    return _without_hashes(whole) or ""
+    return without_hashes(whole)
 
 
 def _fixes(variant: Variant) -> tuple[str, ...]:
@@ -191,17 +191,13 @@ def _environment(report: HookReport) -> Iterator[Finding]:
             same = sorted(found.split()) == sorted(value.split()) and found.split()[-1] == FLAG
         else:
             both = (without_packages(text or "", report.variant) for text in (found, value))
-            same = len({_without_hashes(text) for text in both}) == 1 and bool(found) == bool(value)
+            same = len({without_hashes(text) for text in both}) == 1 and bool(found) == bool(value)
         if not same:
             yield Finding(_assignment(name, found), _assignment(name, value))
 
 
 def _assignment(name: str, value: str | None) -> str:
     return f"{name} not exported" if value is None else f"{name}={value}"
-
-
-def _without_hashes(value: str | None) -> str | None:
-    return value and re.sub(r"(?<=/)[0-9a-z]{32}-", "", value)
 
 
 @CHECKS.add(
