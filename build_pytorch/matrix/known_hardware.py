@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,8 +30,6 @@ BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
 CPU_VENDOR: Final = re.compile(
     r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
 )
-
-
 _MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
 
 
@@ -104,14 +103,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
-        plain = " ".join(VENDOR.sub(" ", name.lower()).split())
-        found = [
-            (len(match[1]), key)
-            for key, gpu in self.gpu.items()
-            for pattern in gpu.names
-            if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
-        ]
-        return (key, self.gpu[key]) if found and (key := max(found)[1]) else None
+        key = _best_match(self.gpu, _plain(VENDOR, name))
+        return (key, self.gpu[key]) if key else None
 
     def gpu_typed(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the GPU that a person means, such as `rtx4090`, `4090` or `RTX 4090 Laptop`.
@@ -155,7 +148,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return ()
         name = found[0] if found else name
         hosts = is_capability[0].hosts if is_capability else found[1].hosts if found else {}
-        plain = " ".join(VENDOR.sub(" ", name.lower()).split())
+        plain = _plain(VENDOR, name)
         naming = [
             platform
             for platform, products in hosts.items()
@@ -167,14 +160,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the generation of a CPU by its key or name, such as `zen4` or `Ryzen 9 7950X`."""
         if name in self.processor:
             return self.processor[name]
-        plain = " ".join(CPU_VENDOR.sub(" ", name.lower()).split())
-        found = [
-            (len(match[1]), key)
-            for key, processor in self.processor.items()
-            for pattern in processor.names
-            if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
-        ]
-        return self.processor[max(found)[1]] if found else None
+        key = _best_match(self.processor, _plain(CPU_VENDOR, name))
+        return self.processor[key] if key else None
 
     def other_vendor(self, name: str) -> str:
         """Return the vendor of a GPU that is none of NVIDIA, or an empty text."""
@@ -187,6 +174,22 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return a GPU, ISA or pin as a table of matrix.toml."""
         table = self.raw[kind][key].items()
         return {name: value for name, value in table if name not in _OURS[kind]}
+
+
+def _plain(vendor: re.Pattern[str], name: str) -> str:
+    """Return a name in lower case without the vendor and with single spaces."""
+    return " ".join(vendor.sub(" ", name.lower()).split())
+
+
+def _best_match(known: Mapping[str, KnownGpu | KnownProcessor], plain: str) -> str | None:
+    """Return the key with the pattern that matches most of a name before its suffix, or None."""
+    found = [
+        (len(match[1]), key)
+        for key, it in known.items()
+        for pattern in it.names
+        if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
+    ]
+    return max(found)[1] if found else None
 
 
 def _bare(name: str) -> str:
