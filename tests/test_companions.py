@@ -20,7 +20,7 @@ from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.matrix.selection import select, select_packages
-from build_pytorch.sources import release_bump, source_list
+from build_pytorch.sources import bump_values, source_list
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 from build_pytorch.verify.recipe_facts import Facts
@@ -343,8 +343,8 @@ def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> Non
 def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
     fleet: Matrix,
 ) -> None:
-    target = release_bump.target_of(torch="2.11.0")
-    moved = dict(release_bump.values(fleet, "cuda13_0", target))
+    target = bump_values.target_of(torch="2.11.0")
+    moved = dict(bump_values.values(fleet, "cuda13_0", target))
     at = ("release", "cuda13_0", "companion")
     assert moved[*at, "torchvision", "version"] == "0.26.0"
     assert moved[*at, "torchvision", "rev"] == "v0.26.0"
@@ -352,9 +352,9 @@ def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
 
 
 def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(fleet: Matrix) -> None:
-    target = release_bump.target_of(torch="2.12.0")
+    target = bump_values.target_of(torch="2.12.0")
     with pytest.raises(BuildPytorchError, match="no version of torchaudio is known for PyTorch 2"):
-        dict(release_bump.values(fleet, "cuda13_0", target))
+        dict(bump_values.values(fleet, "cuda13_0", target))
 
 
 def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:

@@ -15,7 +15,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.release_addition import ReleaseWish
-from build_pytorch.sources import release_bump
+from build_pytorch.sources import bump_values, changed_matrix
 
 _FORMS = "sm75, cpu avx, sm90-armv9, release NAME --like OTHER, or --for-machine FILE"
 
@@ -35,7 +35,7 @@ def run(options: AddOptions) -> int:
         return EXIT_OK
     before = {variant.path for variant in old.variants}
     added = [variant.id for variant in new.variants if variant.path not in before]
-    planned = release_bump.plan(old, new, options.root)
+    planned = changed_matrix.plan(old, new, options.root)
     todo = list(draft.todo)
     if added:
         todo.append(f"build one of the new variants before the others: {listed(added)}")
@@ -48,9 +48,9 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     """Add what the words and options name. Raises BuildPytorchError."""
     words = list(options.what)
     wish = ReleaseWish(
-        torch=release_bump.checked("torch", options.torch),
-        cuda=release_bump.checked("cuda", options.cuda),
-        python=release_bump.checked("python", options.python),
+        torch=bump_values.checked("torch", options.torch),
+        cuda=bump_values.checked("cuda", options.cuda),
+        python=bump_values.checked("python", options.python),
         nixpkgs=options.nixpkgs,
     )
     if options.for_machine:
@@ -60,7 +60,7 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     elif words[:1] == ["release"]:
         if len(words) != 2 or not options.like:  # noqa: PLR2004 - the word and a name
             raise BuildPytorchError("write: invoke add release NAME --like OTHER")
-        draft.add_release(release_bump.new_name(words[1]), options.like, wish)
+        draft.add_release(bump_values.new_name(words[1]), options.like, wish)
     elif options.like or wish != ReleaseWish():
         raise BuildPytorchError("--like, --torch, --cuda, --python, --nixpkgs: only with `release`")
     else:

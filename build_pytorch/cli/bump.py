@@ -15,9 +15,9 @@ from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.release_addition import ReleaseWish
-from build_pytorch.sources import nightly, release_bump
+from build_pytorch.sources import bump_values, changed_matrix, nightly, release_bump
+from build_pytorch.sources.bump_values import BumpTarget
 from build_pytorch.sources.fetchers import new_values
-from build_pytorch.sources.release_bump import BumpTarget
 
 
 class BumpDraft(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def run(options: BumpOptions) -> int:
             screen.line(line)
         screen.line("The versions of names and builds would differ, or may: nothing was written.")
         return EXIT_FINDINGS
-    planned = release_bump.plan(old, new, options.root, name)
+    planned = changed_matrix.plan(old, new, options.root, name)
     todo = [*notes, *draft.todo, *release_bump.remaining_work(new.releases[name], target)]
     return carry_out(screen, options.root, old, new, planned, dry_run=options.dry_run, todo=todo)
 
@@ -76,7 +76,7 @@ def _to_versions(options: BumpOptions, old: Matrix) -> BumpDraft:
         "python": options.python,
     }
     wanted = " and ".join(f"{name} {version}" for name, version in versions.items() if version)
-    target = release_bump.target_of(**versions)
+    target = bump_values.target_of(**versions)
     name = release_bump.chosen_release(old, options.release)
     if target.torch and old.releases[name].torch.is_nightly:
         what = f"--torch: release {name} builds a commit of a moving branch"
@@ -85,10 +85,10 @@ def _to_versions(options: BumpOptions, old: Matrix) -> BumpDraft:
     if not options.pre:
         release_bump.refuse_pre_release(target)
     if not options.as_:
-        text = matrix_editor.edited(old.text, dict(release_bump.values(old, name, target)))
+        text = matrix_editor.edited(old.text, dict(bump_values.values(old, name, target)))
         return BumpDraft(name=name, text=text, target=target, wanted=wanted)
     draft = Draft(old)
-    draft.add_release(release_bump.new_name(options.as_), name, ReleaseWish(**versions))
+    draft.add_release(bump_values.new_name(options.as_), name, ReleaseWish(**versions))
     return BumpDraft(
         name=options.as_, text=draft.text, target=target, wanted=wanted, todo=tuple(draft.todo)
     )
@@ -106,6 +106,6 @@ def _to_commit(options: BumpOptions, old: Matrix) -> BumpDraft:
     commit = nightly.known_commit(release.torch, word)
     target = BumpTarget(torch=commit.version)
     changes = dict(nightly.values(name, release, commit))
-    changes |= release_bump.following_values(name, release, target)
+    changes |= bump_values.following_values(name, release, target)
     text = matrix_editor.edited(old.text, changes)
     return BumpDraft(name=name, text=text, target=target, wanted=f"{commit.version} {commit.rev}")

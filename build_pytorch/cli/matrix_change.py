@@ -1,4 +1,4 @@
-"""Show a new matrix with its files, verify them, and write all or nothing: for `add` and `bump`."""
+"""Show a changed matrix with its files, verify them, write all or nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Change, print_plan
 from build_pytorch.matrix import matrix_editor
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.sources import release_bump
+from build_pytorch.sources import changed_matrix
 from build_pytorch.verify import reports
 
 
@@ -35,7 +35,7 @@ def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS
-    result = release_bump.verified(new, planned)
+    result = changed_matrix.verified(new, planned)
     if result.exit_code != EXIT_OK:
         reports.show(result, screen)
         screen.line("The new recipes do not pass verification: nothing was written.")

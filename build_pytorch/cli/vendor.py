@@ -13,7 +13,7 @@ from build_pytorch.cli.commands import VendorOptions
 from build_pytorch.cli.matrix_change import carry_out
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, Trail
-from build_pytorch.sources import cuda_copies, release_bump
+from build_pytorch.sources import changed_matrix, cuda_copies
 
 
 def run(options: VendorOptions) -> int:
@@ -31,7 +31,7 @@ def run(options: VendorOptions) -> int:
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values))
-    planned = release_bump.plan(old, new, options.root, name)
+    planned = changed_matrix.plan(old, new, options.root, name)
     wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
     recipes = [change for change in planned if change.path in {v.path for v in wrappers}]
 
@@ -41,7 +41,7 @@ def run(options: VendorOptions) -> int:
             Change(path=f"{values['folder']}/{file}", action=Action.CREATE, reason="", new=data)
             for file, data in files.items()
         ]
-        result = release_bump.verified(new, [*recipes, *written], wrappers, ["evaluation"])
+        result = changed_matrix.verified(new, [*recipes, *written], wrappers, ["evaluation"])
         errors = (each.found for each in result.findings if each.severity == "error")
         return next(errors, "")
 

@@ -1,0 +1,73 @@
+"""The files of a changed matrix, and their verification before anything is written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from build_pytorch.base import digest, paths
+from build_pytorch.base.file_plan import Action, Change, Tree
+from build_pytorch.generate import docs, rendering
+from build_pytorch.generate.phase_plan import plan_recipe
+from build_pytorch.matrix import matrix_editor
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.verify import registry, verification
+from build_pytorch.verify.verification import VerificationResult
+
+
+def plan(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
+    """Plan the matrix, recipes and docs; files that get another name are deleted.
+
+    `name` is the release whose page of build notes may have another name.
+    """
+    tree = Tree(root)
+    texts = rendering.texts(new)
+    changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
+    changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
+    kept = {package.path for package in new.packages}
+    for path in dict.fromkeys(package.path for package in old.packages):
+        if path not in kept and (data := tree.read(path)) is not None:
+            is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
+            action = Action.DELETE if is_ours else Action.REFUSED
+            reason = "has another name now" if is_ours else "edited by hand, and has another name"
+            changes.append(Change(path=path, action=action, reason=reason, old=data))
+    planned = docs.plan(new, texts, tree)
+    page, moved = (m.releases[name].notes if name in m.releases else None for m in (old, new))
+    if page and moved and page != moved:
+        planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
+        planned += docs.moved(texts, tree, page, moved)
+    return [*changes, *planned]
+
+
+def _with_link(change: Change, page: str, moved: str) -> Change:
+    """Return the change of a page with the README's links to the notes at their new place."""
+    if change.path != paths.README or change.old is None:
+        return change
+    new = (change.new or change.old).replace(page.encode(), moved.encode())
+    action = Action.REWRITE if change.action is Action.UNCHANGED else change.action
+    return msgspec.structs.replace(change, action=action, new=new)
+
+
+def verified(
+    matrix: Matrix,
+    planned: Iterable[Change],
+    variants: Sequence[Variant] | None = None,
+    only: Sequence[str] = (),
+) -> VerificationResult:
+    """Check the planned recipes in a temporary folder, by all categories but `generated`.
+
+    `variants` and `only` limit the recipes and the categories.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for change in planned:
+            data = change.new if change.action.writes else change.old
+            if data is not None and change.path.endswith(".nix"):
+                path = Path(folder) / change.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        only = only or [name for name in registry.CATEGORIES if name != "generated"]
+        root = Path(folder)
+        return verification.verify(matrix, root, variants=variants, only=only, trusted=True)
