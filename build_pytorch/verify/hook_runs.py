@@ -151,7 +151,10 @@ class HookRun(Struct, frozen=True):
     exported: dict[str, str]
     """The exported variables at the end; empty if the hooks did not run to their end."""
     files: dict[str, str]
-    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`."""
+    """New and changed files by path, with text or `-> TARGET`; removed ones are `(removed)`.
+
+    Empty if the run did not keep files.
+    """
     output: str
 
 
@@ -170,7 +173,10 @@ def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
         stored = msgspec.json.decode(files.read_below(paths.PROJECT, MEMORY), type=_StoredRuns)
         if stored.key == key:
             return stored.runs
-    runs = _run_now(jobs) if jobs else []
+    # Releases of one pin have the same hooks of nixpkgs.
+    distinct = {repr(job): job for job in jobs}
+    found = dict(zip(distinct, _run_now(list(distinct.values())), strict=True)) if jobs else {}
+    runs = [found[repr(job)] for job in jobs]
     if runs and all(run.is_complete for run in runs):
         with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
             files.make_state(paths.PROJECT)
@@ -248,6 +254,10 @@ def _result(job: HookJob, folder: Path) -> HookRun:
         return ""
 
     pairs = [pair.partition("=") for pair in text(folder / "exported").split("\0") if pair]
+    exported = {name: value for name, _, value in pairs}
+    output = text(folder / "output")
+    if not job.keeps_files:
+        return HookRun(bool(pairs), exported, {}, output)
     source = _source(job)
     files = dict.fromkeys(
         (name for name in source if not os.path.lexists(folder / "source" / name)), "(removed)"
@@ -263,8 +273,7 @@ def _result(job: HookJob, folder: Path) -> HookRun:
                     files[key] = "(not a file)"
                 elif (now := text(path)) != source.get(key):
                     files[key] = now
-    exported = {name: value for name, _, value in pairs}
-    return HookRun(bool(pairs), exported, files, text(folder / "output"))
+    return HookRun(bool(pairs), exported, files, output)
 
 
 def _isolation(folder: Path) -> list[str]:
