@@ -1,11 +1,11 @@
 # release.nix
 #
-# All variants and companions as one attribute set, by package name: for Hydra, nix-eval-jobs, nix-fast-build and
-# `nix-build release.nix -A pytorch-python313-cuda13_0-sm120-avx2`.
+# All variants and companions as one attribute set, by package name: for Hydra, nix-eval-jobs,
+# nix-fast-build and `nix-build release.nix -A pytorch-python313-cuda13_0-sm120-avx2`.
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:947a03e29bf60df2676d7fd1a04030b1a104900b5dbd4dd0e5442787b0c7ff16
+# Digest of this file, with zeros in place of it: sha256:a742dbd6e172e27596d425ad4cf135406bba92b6d6c55dd55a4de505dd09ad20
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
