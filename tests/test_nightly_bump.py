@@ -149,7 +149,7 @@ def test_a_failure_leaves_the_tree_as_it_was(
         ),
         (["--nightly", "--as", "x"], "--nightly: moves the source alone; leave --as out"),
         (["--nightly", "--release", "cuda13_0"], "release cuda13_0 builds version 2.10.0"),
-        (["--nightly", "--release", "other"], "no such release; nightlies: nightly"),
+        (["--nightly", "--release", "other"], '--release "other": no such release'),
         (["--nightly", "main"], 'found "main"; allowed: a day'),
         (
             ["--torch", "2.11.0", "--release", "nightly"],

@@ -49,3 +49,8 @@ def order(version: str) -> tuple[int, ...]:
     dev, candidate = found.groups() if found else (None, None)
     stage = (0, int(dev)) if dev else (1, int(candidate)) if candidate else (2, 0)
     return (major, minor, patch, *stage)
+
+
+def is_revision(text: str) -> bool:
+    """Return whether a text is a full Git revision, 40 hex digits."""
+    return re.fullmatch("[0-9a-f]{40}", text) is not None

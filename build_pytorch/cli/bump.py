@@ -15,6 +15,7 @@ from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.release_addition import ReleaseWish
+from build_pytorch.matrix.selection import only_release
 from build_pytorch.sources import bump_values, changed_matrix, nightly, release_bump
 from build_pytorch.sources.bump_values import BumpTarget
 from build_pytorch.sources.fetchers import new_values
@@ -77,7 +78,7 @@ def _to_versions(options: BumpOptions, old: Matrix) -> BumpDraft:
     }
     wanted = " and ".join(f"{name} {version}" for name, version in versions.items() if version)
     target = bump_values.target_of(**versions)
-    name = release_bump.chosen_release(old, options.release)
+    name = only_release(old, options.release, list(old.releases))
     if target.torch and old.releases[name].torch.is_nightly:
         what = f"--torch: release {name} builds a commit of a moving branch"
         fix = "--nightly moves it; for a version, name another release with --release"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.versions import digits, minor_version, numbers, underscored
+from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.compatibility import compiles
@@ -144,7 +143,7 @@ class ReleaseAddition:
 
     def _new_pin(self, torch: str, cuda: str) -> str:
         rev = self.wish.nixpkgs
-        if not re.fullmatch("[0-9a-f]{40}", rev):
+        if not is_revision(rev):
             allowed = "a revision of 40 hex digits or the key of a pin"
             raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
         old, pin = self.old, self.matrix.pins[self.old.nixpkgs.pin]

@@ -19,6 +19,19 @@ def require_release(matrix: Matrix, name: str, option: str = "--release") -> Non
         raise BuildPytorchError(f'{option} "{name}": no such release{hint}'.lstrip())
 
 
+def only_release(matrix: Matrix, name: str, fitting: Sequence[str]) -> str:
+    """Return the release with a name; without a name the fitting one, if there is only one.
+
+    Raises BuildPytorchError.
+    """
+    if name:
+        require_release(matrix, name)
+        return name
+    if len(fitting) != 1:
+        raise BuildPytorchError(f"--release: name one of {', '.join(fitting or matrix.releases)}")
+    return fitting[0]
+
+
 def select(matrix: Matrix, patterns: Sequence[str], release: str = "") -> tuple[Variant, ...]:
     """Return the variants that the patterns name, in matrix order; those of one release if given.
 

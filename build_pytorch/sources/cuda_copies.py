@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from build_pytorch.base import digest, files, git
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Action, Change, Tree
+from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.selection import only_release
 from build_pytorch.matrix.tables import CUDA_PACKAGES, Release
 from build_pytorch.nix import cuda_checkout
 from build_pytorch.nix.syntax_tree import parse
@@ -24,12 +25,7 @@ def chosen_release(matrix: Matrix, name: str) -> str:
     Raises BuildPytorchError for an unknown release and for one without CUDA.
     """
     with_source = [k for k, it in matrix.releases.items() if it.cuda and it.cuda.packages_from]
-    if not name and len(with_source) == 1:
-        return with_source[0]
-    if not name:
-        known = ", ".join(matrix.releases)
-        raise BuildPytorchError(f"name the release with --release; there are {known}")
-    require_release(matrix, name)
+    name = only_release(matrix, name, with_source)
     if matrix.releases[name].cuda is None:
         raise BuildPytorchError(f"--release {name}: it has no CUDA")
     return name
@@ -84,7 +80,7 @@ def origin(checkout: Path) -> str:
     """Return where the files of a checkout are from: its address and revision, if it has them."""
     try:
         rev = git.run(checkout, "rev-parse", "HEAD").stdout.strip()
-        if git.top(checkout) is None or not re.fullmatch("[0-9a-f]{40}", rev):
+        if git.top(checkout) is None or not is_revision(rev):
             return "a folder without Git"
         url = urlsplit(git.run(checkout, "remote", "get-url", "origin").stdout.strip())
         changed = " with changes" if git.uncommitted(checkout) else ""

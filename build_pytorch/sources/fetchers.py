@@ -16,16 +16,13 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
+from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.sources.source_list import FAKE, Source
-
-
-def _is_full(rev: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{40}", rev) is not None
 
 
 def _nix_prefetch(source: Source) -> list[str]:
@@ -41,7 +38,7 @@ def _nurl(source: Source) -> list[str]:
 
 
 def _nix_prefetch_git(source: Source) -> list[str]:
-    rev = source.rev if _is_full(source.rev) else f"refs/tags/{source.rev}"
+    rev = source.rev if is_revision(source.rev) else f"refs/tags/{source.rev}"
     argv = ["nix-prefetch-git", "--quiet", "--fetch-submodules"]
     return [*argv, "--url", source.url, "--rev", rev]
 
@@ -62,7 +59,7 @@ def _tarball(source: Source) -> list[str]:
 def _git_tree(source: Source) -> list[str]:
     """Return the command for the narHash of a clone, which is the hash of its tree without .git."""
     ref = f"ref = {quoting.literal(f'refs/tags/{source.rev}')};"
-    if _is_full(source.rev):
+    if is_revision(source.rev):
         ref = f"allRefs = true; rev = {quoting.literal(source.rev)};"
     clone = f"builtins.fetchGit {{ url = {quoting.literal(source.url)}; {ref} submodules = true; }}"
     return store.evaluate_argv(f"({clone}).narHash")

@@ -20,6 +20,7 @@ from urllib3.util.retry import Retry
 
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import TorchSource
@@ -99,7 +100,7 @@ class GitHub:
         if found is None:
             return None
         rev, date = found
-        if not (re.fullmatch(r"[0-9a-f]{40}", rev) and re.fullmatch(r"[0-9]{4}-[0-9-]{5}", date)):
+        if not (is_revision(rev) and re.fullmatch(r"[0-9]{4}-[0-9-]{5}", date)):
             raise ToolError(f"{self.base} gave an unexpected answer: {path}")
         return rev, date
 

@@ -11,9 +11,10 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.base.versions import NEWEST
+from build_pytorch.base.versions import NEWEST, is_revision
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.selection import only_release
 from build_pytorch.matrix.tables import Release, TorchSource, Trail
 from build_pytorch.sources.github import NIGHTLY_BRANCH, GitHub
 
@@ -35,26 +36,20 @@ class NightlyCommit(Struct, frozen=True, kw_only=True):
 def chosen_release(matrix: Matrix, name: str) -> str:
     """Return the nightly with a name, or the only one. Raises BuildPytorchError."""
     nightlies = [key for key, it in matrix.releases.items() if it.torch.is_nightly]
-    known = f"nightlies: {', '.join(nightlies) or 'none'}"
-    if not name and len(nightlies) == 1:
-        return nightlies[0]
-    if not name:
-        raise BuildPytorchError(f"--nightly: name the release with --release; {known}")
-    if name not in matrix.releases:
-        raise BuildPytorchError(f'--release "{name}": no such release; {known}')
+    name = only_release(matrix, name, nightlies)
     if name not in nightlies:
         what = f"release {name} builds version {matrix.releases[name].torch.version}"
-        raise BuildPytorchError(f"--nightly: {what}; {known}")
+        raise BuildPytorchError(f"--nightly: {what}; nightlies: {', '.join(nightlies) or 'none'}")
     return name
 
 
 def checked(word: str) -> str:
     """Return a day, a revision or NEWEST. Raises BuildPytorchError for anything else."""
     allowed = "a day such as 20251222, 40 hex digits of a commit, or nothing for the newest"
-    if word == NEWEST or re.fullmatch("[0-9a-f]{40}", word):
+    if word == NEWEST or is_revision(word):
         return word
     with contextlib.suppress(ValueError):
-        if re.fullmatch("20[0-9]{6}", word) and _day(word):
+        if re.fullmatch("20[0-9]{6}", word) and dt.date.fromisoformat(word):
             return word
     raise BuildPytorchError(f'--nightly: found "{word[:60]}"; allowed: {allowed}')
 
@@ -67,7 +62,7 @@ def known_commit(torch: TorchSource, word: str) -> NightlyCommit:
     github, owner, repo = GitHub(), torch.owner, torch.repo
     found = None
     if len(word) == len("YYYYMMDD"):
-        day = _day(word)
+        day = dt.date.fromisoformat(word)
         days = (github.last_commit(owner, repo, branch, day) for branch in BRANCHES)
         found = next((commit for commit in days if commit), None)
     else:
@@ -81,7 +76,7 @@ def known_commit(torch: TorchSource, word: str) -> NightlyCommit:
     version = github.text(owner, repo, _VERSION_FILE, rev).strip()
     numbers = re.fullmatch(r"([0-9]{1,4}\.[0-9]{1,4})\.[0-9]{1,4}(a0)?", version)
     triton = github.text(owner, repo, _TRITON_FILE, rev).strip()
-    for path, is_good in ((_VERSION_FILE, numbers), (_TRITON_FILE, _is_commit(triton))):
+    for path, is_good in ((_VERSION_FILE, numbers), (_TRITON_FILE, is_revision(triton))):
         if not is_good:
             raise ToolError(f"{owner}/{repo} {rev}: {path} has another form than expected")
     base = numbers[1] if numbers else ""
@@ -98,11 +93,3 @@ def values(name: str, release: Release, commit: NightlyCommit) -> Iterator[tuple
     triton = release.companion.triton
     if triton and not triton.is_of_pin:
         yield (*at, "companion", "triton", "rev"), commit.triton_rev
-
-
-def _day(word: str) -> dt.date:
-    return dt.date.fromisoformat(word)
-
-
-def _is_commit(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{40}", text) is not None

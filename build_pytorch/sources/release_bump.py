@@ -11,24 +11,12 @@ from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import quoting, store
 from build_pytorch.sources.bump_values import BumpTarget
 from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
 from build_pytorch.sources.source_list import Source, sources
-
-
-def chosen_release(matrix: Matrix, name: str) -> str:
-    """Return the release with a name, or the only one. Raises BuildPytorchError."""
-    names = list(matrix.releases)
-    if not name and len(names) == 1:
-        return names[0]
-    if not name:
-        raise BuildPytorchError(f"--release: name one of {', '.join(names)}")
-    require_release(matrix, name)
-    return name
 
 
 def refuse_pre_release(target: BumpTarget) -> None:
