@@ -68,7 +68,7 @@ class Project:
         file.write_text(text.replace(old, new, 1))
 
     def run(
-        self, *argv: str, env: dict[str, str] | None = None
+        self, *argv: str, env: dict[str, str] | None = None, seconds: float = 120
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", *argv],
@@ -76,7 +76,7 @@ class Project:
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
 

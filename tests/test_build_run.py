@@ -18,6 +18,7 @@ from world import World, programs, wait_until
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import ToolError
+from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends.base_backend import (
     BuildBackend,
     BuildCommand,
@@ -67,6 +68,20 @@ def test_as_many_builds_run_as_jobs_allow(fleet: Matrix) -> None:
     assert plan.take(0, [one, two], [], 2) == []
     assert plan.take(0, [two], [one.variant], 1) == [three]
     assert plan.waiting == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs", "allowed"),
+    [(1024, 1, ""), (64, 1, "64 GiB allow 12 compile jobs of 32;"), (64, 2, "allow 6 .* of 16;")],
+)
+def test_the_plan_says_that_memory_and_no_option_limits_compile_jobs(
+    fleet: Matrix, monkeypatch: pytest.MonkeyPatch, memory: int, jobs: int, allowed: str
+) -> None:
+    monkeypatch.setattr(build_obstacles, "_memory", lambda: float(memory))
+    monkeypatch.setattr(build_obstacles, "_cpus", lambda: 32)
+    found = build_obstacles.few_cores(steps(fleet, "sm90-avx2", "sm90-avx512"), jobs)
+    text = " ".join(found)
+    assert re.search(allowed, text) if allowed else not text, text
 
 
 def test_a_shared_process_takes_all_steps_at_once(fleet: Matrix) -> None:
@@ -356,7 +371,9 @@ class FaultyBackend(ShellBackend):
         del began, code
         if step.variant.id == "cpu-avx2":
             raise ToolError("nix-store: does not answer")
-        return ("/nix/store/x",) if step.variant.id != "cpu-avx512" else (str(1 // 0),)
+        if step.variant.id == "cpu-avx512":
+            raise ZeroDivisionError("nothing else raises this here")
+        return ("/nix/store/x",)
 
 
 def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> None:
@@ -378,8 +395,8 @@ def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> N
         outcomes = BuildRun(plan, settings, display).run()
     assert {o.step.id: (o.state, o.message) for o in outcomes} == {
         "cpu-avx2": ("failed", "nix-store: does not answer"),
-        "cpu-avx512": ("failed", "internal error: ZeroDivisionError: integer division or "
-                       "modulo by zero"),
+        "cpu-avx512": ("failed", "internal error: ZeroDivisionError: nothing else raises this "
+                       "here"),
         "cpu-avx512bf16": ("built", ""),
         "sm90-avx2": ("built", ""),
     }  # fmt: skip

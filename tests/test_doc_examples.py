@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ class Reader:
             **world.env,
             "PATH": f"{Path(sys.executable).parent}:{world.env['PATH']}",
             "COLUMNS": "100",
+            "LC_ALL": "C.UTF-8",  # decides how sort orders lines
             "PYTHONUNBUFFERED": "1",
             "GIT_AUTHOR_NAME": "you",
             "GIT_AUTHOR_EMAIL": "you@example.org",
@@ -160,6 +162,8 @@ def test_commands_of_a_page_print_what_it_shows(
             text = text.replace("{" + name + "}", str(tmp_path / name))
         world.program("flox", text)
     text = (PROJECT / page).read_text()
+    if "$ aarch64-linux-gnu-gcc " in text and not shutil.which("aarch64-linux-gnu-gcc"):
+        pytest.skip("no aarch64-linux-gnu-gcc")
 
     def run(block: re.Match[str]) -> str:
         if block["kind"] == "diff":

@@ -192,6 +192,7 @@ def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
     assert {f"{device} {name}" for device in ("cpu", "cuda") for name in BASIC} <= {*broken}
     assert set(outcomes(document).values()) == {"failed", "skipped"}  # none was not run
     because = {name: why for name, why in skipped(document).items() if "--companion" not in why}
+    because.pop("cpu compile", None)  # skipped where this Python has no headers
     assert because == {"cuda compile": "Triton is not installed"}
 
 
@@ -618,7 +619,7 @@ def real() -> Raw:
 @needs_torch
 def test_a_real_torch_passes_all_cpu_tests_within_tolerance(real: Raw) -> None:
     for test in real["tests"]:
-        if test["name"].startswith("cpu "):
+        if test["name"].startswith("cpu ") and "--companion" not in test["message"]:
             assert test["outcome"] == "passed", test
             assert test["error"] <= test["tolerance"]
         else:

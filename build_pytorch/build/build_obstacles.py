@@ -200,10 +200,12 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
                 )
 
 
-def few_cores(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
+def few_cores(steps: Sequence[Step], jobs: int) -> Iterator[str]:
     """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
-    share = _cpus() // max(1, min(jobs, len(steps)))
+    jobs = max(1, min(jobs, len(steps)))
+    share = _cpus() // jobs
     for build in _needs(steps):
+        cores = build.cores(_memory() / jobs, share)
         if cores < min(share, build.max_jobs):
             yield (
                 f"memory: {_memory():.0f} GiB allow {cores} compile jobs of {share}; "

@@ -95,7 +95,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(*notes, *mixed, *_warnings(building, backend, cores)),
+        warnings=(*notes, *mixed, *_warnings(building, backend)),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -150,11 +150,12 @@ def _obstacles(
         yield from build_obstacles.too_small(local, settings.jobs, settings.cores)
 
 
-def _warnings(building: Sequence[Step], backend: BuildBackend, cores: int) -> Iterator[str]:
-    """Yield what a user should know before builds begin with so many cores each."""
+def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
+    """Yield what a user should know before builds begin."""
     local = [step for step in building if not step.where]
     yield from build_obstacles.local_packages(building)
-    yield from build_obstacles.few_cores(local, backend.settings.jobs, cores)
+    if not backend.settings.cores:
+        yield from build_obstacles.few_cores(local, backend.settings.jobs)
     yield from backend.warnings(building)
     yield from cache_folder.notes(building, backend)
 
