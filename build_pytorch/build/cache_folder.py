@@ -51,7 +51,7 @@ def _problems(folder: Path, host: NixSettings) -> Iterator[str]:
 
 
 def _mounts(path: str, folder: Path) -> bool:
-    """Whether a value of sandbox-paths (`TARGET` or `TARGET=SOURCE`, or with ?) has a folder."""
+    """Whether a value of sandbox-paths (`TARGET`, `TARGET=SOURCE`, or with ?) contains a folder."""
     target = path.removesuffix("?").partition("=")[0]
     return folder.is_relative_to(target)
 

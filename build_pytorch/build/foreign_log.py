@@ -1,6 +1,6 @@
 """Logs of any origin: pasted, of CI systems with several jobs, or written by a build here.
 
-A line is freed of what programs write before it, and given to the derivation that wrote it.
+Removes what other programs write before each line, and names the derivation that wrote it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ margin, which can follow a time."""
 
 
 def frame_of(head: Sequence[bytes]) -> re.Pattern[str] | None:
-    """Return what stands before each of the first lines of a log, or None."""
+    """Return a pattern of what is before each of the first lines of a log, or None."""
     texts = [text for text in (plain_text(line.decode(errors="replace")) for line in head) if text]
     for frame in _FRAMES if len(texts) >= _FRAMED else ():
         found = [re.match(frame, text) for text in texts]
@@ -110,7 +110,7 @@ class _JobReader(PlainReader):
         return self.package
 
     def read_line(self, text: str) -> Iterator[LogLine]:
-        """Return the lines of the log that a line of the file, without its stamp, stands for."""
+        """Return the lines of the log in one line of the file, which has no stamp any more."""
         self._take_sign(text)
         if self._is_script:
             yield LogLine("", f"##{text}")
@@ -144,7 +144,7 @@ class _JobReader(PlainReader):
         return LogLine(owner if owner != self.package else "", text)
 
     def _take_sign(self, text: str) -> None:
-        """Take in what a line says about the lines that follow."""
+        """Update the state from a line that describes the lines after it."""
         if self._is_ours is None:
             self._is_ours = text.startswith(("$ nix-build ", "$ nix build ", "$ flox build "))
         if text.startswith("##["):
@@ -160,7 +160,7 @@ class _JobReader(PlainReader):
                 self._quotes_plainly = text.endswith("log lines:") and "; last " in text
 
     def _follow_command(self, text: str) -> None:
-        """Take in a command line of a user or of CI that names what is built."""
+        """Update the state from a command line that names what is built."""
         plain = re.sub(r"^(?:##\[group\]Run |\[command\]|[$+>#] )+", "", text[:_LONGEST])
         if not _COMMAND.match(plain):
             return
@@ -184,7 +184,7 @@ class ForeignReader:
     """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
 
     Leaves out what the builds of `siblings` wrote: packages on which `package` does not depend.
-    `frame`: what stands before every line, as `frame_of` returns it.
+    `frame`: what is before every line, as `frame_of` returns it.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ForeignReader:
         self._jobs: dict[str, _JobReader] = {}
 
     def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the lines of the log that a line of the file stands for.
+        """Return the lines of the log in one line of the file.
 
         Lines of a job in which another variant is built are left out. Once the variant is built,
         so are those of other derivations: it waits for none then.

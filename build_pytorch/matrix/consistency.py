@@ -125,7 +125,7 @@ def _shared_names(packages: Sequence[Package]) -> Iterator[Contradiction]:
 
 
 def _work(work: Work | None) -> Iterator[Contradiction]:
-    """The parts of a GPU variant are the whole of it; what is a part of another is not larger."""
+    """The shares of cxx, cuda and link add up to 1; a part of a share is not larger than it."""
     if work is None:
         return
     whole = work.cxx.share + work.cuda.share + work.link.share

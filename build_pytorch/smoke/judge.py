@@ -54,7 +54,8 @@ def judge(
     fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
     tests = [test for test in report.declared if test.companion in {"", *companions}]
     bad_cpu = [*_wrong_kernels(report, variant), *_bad_tests(report, tests, "cpu")]
-    bad_cpu = [] if mismatch else bad_cpu
+    if mismatch:  # the CPU here runs none of it
+        bad_cpu = []
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")

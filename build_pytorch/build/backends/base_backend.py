@@ -18,7 +18,7 @@ from build_pytorch.results import artefacts
 _CLOCK_SKEW: Final = 0.1  #: seconds by which the time stamps of files may be behind our clock
 
 LogReader = Callable[[bytes], Iterator[LogLine]]
-"""Returns the lines of the log that one line of output stands for."""
+"""Returns the lines of the log in one line of output."""
 
 
 class BuildSettings(Struct, frozen=True, kw_only=True):

@@ -126,9 +126,9 @@ def _stale_hash(context: Context) -> Iterator[Finding]:
 
 
 def _waits(matrix: Matrix, table: str) -> bool:
-    """Return whether a table is of a nightly, whose hashes are taken again after each move.
+    """Return whether a table is of a nightly: each of its moves needs new hashes.
 
-    That one is missing is a note of the matrix, and no build begins without it.
+    Until they are taken, the matrix has a note and no build begins.
     """
     release = matrix.releases.get(table.split(".")[1])
     return release is not None and release.torch.is_nightly
