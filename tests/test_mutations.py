@@ -17,7 +17,7 @@ from build_pytorch.base import digest
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CUDA_PACKAGES
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify import registry, verification
 
 CATEGORIES = ("matrix", "text", "syntax", "evaluation", "hooks")

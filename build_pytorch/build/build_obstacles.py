@@ -20,7 +20,8 @@ from build_pytorch.build.backends.base_backend import BuildBackend, BuildSetting
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE, Build
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import cuda_checkout, store
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import VariantResult

@@ -1,6 +1,6 @@
 """The reference of matrix.toml, generated from its types: a JSON schema and a page.
 
-Both read docstrings and `#:` comments from the source of tables.py, because Python 3.13 changes the
+Both read docstrings and `#:` comments from the source, because Python 3.13 changes the
 indentation of docstrings at run time and -OO removes them.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import inheritance, tables
+from build_pytorch.matrix import inheritance, source_tables, tables
 from build_pytorch.matrix.matrix_errors import allowed
 
 StructComments = dict[str, tuple[str, dict[str, str]]]
@@ -25,8 +25,8 @@ StructComments = dict[str, tuple[str, dict[str, str]]]
 
 _HEAD: Final = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$comment": "Generated from build_pytorch/matrix/tables.py by `invoke phase5`. "
-    f"Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}",
+    "$comment": "Generated from tables.py and source_tables.py in build_pytorch/matrix/ by `invoke "
+    f"phase5`. Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}",
     "title": "matrix.toml of build-pytorch",
 }
 
@@ -34,7 +34,7 @@ _HEAD: Final = {
 def schema() -> str:
     """Return the JSON schema of matrix.toml, for editors."""
     document: Any = msgspec.json.schema(tables.MatrixFile)
-    comments = comments_of(tables)
+    comments = _comments()
     for name, definition in document["$defs"].items():
         purpose, meanings = comments[name]
         definition.pop("description", None)
@@ -74,8 +74,13 @@ def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:
 def page() -> str:
     """Return docs/reference/matrix.md: every table and key of matrix.toml."""
     definitions = msgspec.json.schema(tables.MatrixFile)["$defs"]
-    found = list(_tables("MatrixFile", "", definitions, comments_of(tables)))
+    found = list(_tables("MatrixFile", "", definitions, _comments()))
     return render_file("docs/matrix.md.j2", tables=found)
+
+
+def _comments() -> StructComments:
+    """Return the comments of all tables of matrix.toml."""
+    return comments_of(source_tables) | comments_of(tables)
 
 
 def comments_of(module: ModuleType) -> StructComments:

@@ -25,7 +25,8 @@ from build_pytorch.matrix.compatibility import (
     runs_on,
 )
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture, Group, Release
+from build_pytorch.matrix.source_tables import CudaToolkit
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Group, Release
 
 
 class MachineChoice(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.tables import CudaToolkit
+from build_pytorch.matrix.source_tables import CudaToolkit
 
 _UNKNOWN_FLAGS: Final = "the CPU's flags are unknown"
 CONSUMER: Final = ("geforce", "titan")

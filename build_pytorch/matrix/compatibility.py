@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
 from build_pytorch.base.versions import numbers
-from build_pytorch.matrix.tables import CpuIsa, CudaToolkit, GpuArchitecture
+from build_pytorch.matrix.source_tables import CudaToolkit
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
 
 TEGRA: Final = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0"})
 """Capabilities of Jetson and DRIVE GPUs (Thor: 10.1 before CUDA 13, then 11.0). GB10 is none.

@@ -15,7 +15,8 @@ from build_pytorch.matrix import pins_and_rules
 from build_pytorch.matrix.matrix_errors import quoted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.pins_and_rules import Contradiction, unknown
-from build_pytorch.matrix.tables import CudaToolkit, Group, MatrixFile, Release, Trail, Work
+from build_pytorch.matrix.source_tables import CudaToolkit
+from build_pytorch.matrix.tables import Group, MatrixFile, Release, Trail, Work
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Pin, Rule
+from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
 _OURS: Final = {
     "gpu": frozenset({"names", "products", "isas", "unsupported", "unconfirmed"}),

@@ -16,7 +16,8 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
-from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, MatrixFile, Trail
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
+from build_pytorch.matrix.tables import MatrixFile, Trail
 from build_pytorch.matrix.toml_lines import TomlLines, excess
 
 _AnyPackage = TypeVar("_AnyPackage", Variant, CompanionPackage)

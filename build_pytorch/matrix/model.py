@@ -9,19 +9,21 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.tables import (
+from build_pytorch.matrix.source_tables import (
     CUDA_PACKAGES_SOURCE,
-    Builder,
     Companion,
-    CpuIsa,
     CudaPackages,
     CudaToolkit,
-    GpuArchitecture,
-    Group,
-    Manual,
     PackageSource,
     Patch,
     Pin,
+)
+from build_pytorch.matrix.tables import (
+    Builder,
+    CpuIsa,
+    GpuArchitecture,
+    Group,
+    Manual,
     Release,
     Rule,
     WithoutRule,

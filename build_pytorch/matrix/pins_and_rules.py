@@ -9,17 +9,13 @@ from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix import rules
 from build_pytorch.matrix.matrix_errors import listed, quoted
 from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.tables import (
+from build_pytorch.matrix.source_tables import (
     CUDA_PACKAGES,
     CompanionSource,
-    Condition,
-    MatrixFile,
     PackageSource,
-    Release,
-    Rule,
     TorchSource,
-    Trail,
 )
+from build_pytorch.matrix.tables import Condition, MatrixFile, Release, Rule, Trail
 
 Contradiction = tuple[Trail, str]
 """The path of a wrong value, and what is wrong."""

@@ -14,7 +14,8 @@ from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import Group, Pin, Release
+from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.matrix.tables import Group, Release
 
 _REPOSITORIES: Final = {
     "torchvision": {"owner": "pytorch", "repo": "vision"},

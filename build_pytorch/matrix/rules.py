@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import order
 from build_pytorch.matrix.model import Effects, Variant
-from build_pytorch.matrix.tables import Condition, Effect, Patch, Pin, Release, Rule, VariantSetting
+from build_pytorch.matrix.source_tables import Patch, Pin
+from build_pytorch.matrix.tables import Condition, Effect, Release, Rule, VariantSetting
 
 _Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 _COMPARISONS: Final[dict[str, _Comparison]] = {

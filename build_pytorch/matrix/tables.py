@@ -8,182 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Struct
-
-from build_pytorch.base.versions import digits, underscored
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.source_tables import (
+    Companions,
+    CudaToolkit,
+    Nixpkgs,
+    PackageSource,
+    Patch,
+    Pin,
+    TomlTable,
+    TorchSource,
+)
 
 _FLOX_FOLDER = ".flox/pkgs"
 
-CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
-"""The CUDA packages that `packages_from` of a release replaces."""
-
-CUDA_PACKAGES_SOURCE = "cuda-packages"
-"""The name of `packages_from` among the sources of `invoke prefetch`."""
-
-CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
-"""Environment variable with a local checkout in place of the repository of `packages_from`."""
 
 Trail = tuple[str | int, ...]
 """The path of a value in matrix.toml: keys of tables and indices of arrays."""
 
 
-class _TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A TOML table; an unknown key is an error."""
-
-
-class PackageSource(_TomlTable, frozen=True, kw_only=True):
-    """A package of the pinned nixpkgs, or another source in place of it."""
-
-    version: ft.Version  #: version of the package
-    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
-    owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
-    repo: ft.GithubName = ""  #: GitHub repository
-    rev: ft.Rev = ""  #: tag of the version, or a commit
-    fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
-    submodules: bool = False  #: whether the hash covers the submodules
-    hash: ft.NoSri = ""  #: hash of the source tree
-    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
-
-    @property
-    def is_of_pin(self) -> bool:
-        """Whether the recipes keep the package of the pin, with its source and its patches."""
-        return self.source == "nixpkgs"
-
-    @property
-    def lacks_hash(self) -> bool:
-        """Whether it has a source of its own whose hash is not taken yet."""
-        return not (self.is_of_pin or self.hash)
-
-
-class TorchSource(PackageSource, frozen=True, kw_only=True):
-    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
-
-    version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
-    triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
-
-    @property
-    def is_nightly(self) -> bool:
-        """Whether it is a revision of a moving branch, not a release."""
-        return ".dev" in self.version
-
-    @property
-    def nightly_day(self) -> str:
-        """The day of a nightly, such as 20251222; empty for a release."""
-        return self.version.partition(".dev")[2]
-
-
-class CompanionSource(PackageSource, frozen=True, kw_only=True):
-    """A package beside PyTorch, which has to fit its version."""
-
-    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
-    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
-
-
-class Companion(CompanionSource, frozen=True, kw_only=True):
-    """A package that is compiled against the PyTorch of each variant of the release.
-
-    In folder, placeholders have the meaning that they have in the folder of the release.
-    """
-
-    folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
-
-
-class Companions(_TomlTable, frozen=True, kw_only=True):
-    """Packages beside the PyTorch of the release; triton replaces that of the pin."""
-
-    torchvision: Companion | None = None
-    torchaudio: Companion | None = None
-    triton: CompanionSource | None = None
-
-    @property
-    def packages(self) -> dict[str, Companion]:
-        """The companions that have recipes, by name."""
-        found = {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
-        return {name: companion for name, companion in found.items() if companion}
-
-
-class Pin(_TomlTable, frozen=True, kw_only=True):
-    """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
-
-    rev: ft.Rev40  #: the revision
-    fetcher: Literal["fetchTarball"]  #: Nix fetcher
-    sha256: ft.NoSri  #: hash of the unpacked tarball
-    sha256_of: ft.NoRev40  #: revision of the hash
-    date: ft.Text  #: date of the revision, as exactly as it is known
-    torch: ft.Version  #: version of python3Packages.torch
-    python: ft.Version  #: version of python3Packages
-    cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
-    has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
-    source: ft.Origin  #: where these facts are from
-    checked: ft.Date  #: date of the last comparison with the source
-    unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
-
-    def python_set(self, version: str) -> str:
-        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
-        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
-
-
-class Nixpkgs(_TomlTable, frozen=True, kw_only=True):
-    """The nixpkgs that all recipes of a release import."""
-
-    pin: ft.Key  #: key of the pin
-    retired: tuple[ft.Rev40, ...] = ()  #: earlier revisions that no recipe may contain
-    config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
-
-
-class CudaPackages(_TomlTable, frozen=True, kw_only=True):
-    """The source of some CUDA packages of the variants that end in `-wrapper`.
-
-    It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
-    cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
-    a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
-    """
-
-    owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
-    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
-    rev: ft.NoRev40 = ""  #: its revision; never a branch
-    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: determines what the hash covers
-    hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
-    hash_of: ft.NoRev40 = ""  #: revision of the hash
-    folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
-    origin: ft.NoText = ""  #: where the copies are from
-    digests: dict[ft.FileName, ft.Digest] = {}  #: digest of each copy
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether the files are in this repository."""
-        return bool(self.folder)
-
-
-class CudaToolkit(_TomlTable, frozen=True, kw_only=True):
-    """The CUDA of a release; absent in a release without GPU recipes."""
-
-    version: ft.CudaVersion  #: version of CUDA
-    package_set: ft.NixName  #: nixpkgs package set that provides it
-    driver: ft.DriverVersion  #: oldest Linux driver that runs it
-    source: ft.Origin | None = None  #: where these facts are from
-    checked: ft.Date | None = None  #: date of the last comparison with the source
-    packages_from: CudaPackages | None = None  #: other source of some of its packages
-
-    def package_file(self, package: str) -> str:
-        """Return the name of the file with a package of another source: cudnn-13_0.nix."""
-        return f"{package}-{underscored(self.version)}.nix"
-
-
-class Patch(_TomlTable, frozen=True, kw_only=True):
-    """A patch that rules apply to a package of nixpkgs."""
-
-    package: Literal["magma"]  #: the patched package
-    reason: ft.Text  #: why the patch is needed; a comment in the recipes
-    name: ft.PatchName  #: file name of the patch
-    url: ft.Url  #: address of the patch
-    fetcher: Literal["fetchpatch"]  #: Nix fetcher
-    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
-    hash_of: ft.NoUrl  #: address of the hashed patch
-
-
-class Condition(_TomlTable, frozen=True, kw_only=True):
+class Condition(TomlTable, frozen=True, kw_only=True):
     """Properties of a variant. All keys that are present must hold; one of each list must."""
 
     kind: tuple[ft.Kind, ...] = ()  #: kinds of variants
@@ -198,7 +43,7 @@ class Condition(_TomlTable, frozen=True, kw_only=True):
     pin_has: tuple[ft.Word, ...] = ()  #: fixes of pin.*.has
 
 
-class Effect(_TomlTable, frozen=True, kw_only=True):
+class Effect(TomlTable, frozen=True, kw_only=True):
     """What a rule changes in a recipe."""
 
     environment: dict[ft.Variable, ft.Setting] = {}  #: variables of the build's environment
@@ -208,7 +53,7 @@ class Effect(_TomlTable, frozen=True, kw_only=True):
     config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
 
 
-class Rule(_TomlTable, frozen=True, kw_only=True):
+class Rule(TomlTable, frozen=True, kw_only=True):
     """A condition, and what it changes in the recipes of the variants for which it holds."""
 
     id: ft.Word  #: name of the rule
@@ -221,13 +66,13 @@ class Rule(_TomlTable, frozen=True, kw_only=True):
     unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
 
 
-class PythonVersion(_TomlTable, frozen=True, kw_only=True):
+class PythonVersion(TomlTable, frozen=True, kw_only=True):
     """The Python of the release."""
 
     version: ft.Version  #: version; python3Packages if it is that of the pin
 
 
-class Names(_TomlTable, frozen=True, kw_only=True):
+class Names(TomlTable, frozen=True, kw_only=True):
     """Parts of the names: a recipe is PACKAGE-GPU-ID.nix or PACKAGE-CPU-ID.nix.
 
     The suffix comes after the ID.
@@ -241,14 +86,14 @@ class Names(_TomlTable, frozen=True, kw_only=True):
     suffix: ft.NameEnd = ""  #: end of both names, such as -nightly
 
 
-class ClosureBudget(_TomlTable, frozen=True, kw_only=True):
+class ClosureBudget(TomlTable, frozen=True, kw_only=True):
     """Maximum size in GiB of a built variant with everything that it needs at run time."""
 
     gpu: ft.Gib  #: limit for GPU variants
     cpu: ft.Gib  #: limit for CPU-only variants
 
 
-class Build(_TomlTable, frozen=True, kw_only=True):
+class Build(TomlTable, frozen=True, kw_only=True):
     """Limits and requirements of one build."""
 
     max_jobs: ft.Jobs  #: maximum number of parallel compile jobs
@@ -272,7 +117,7 @@ class Build(_TomlTable, frozen=True, kw_only=True):
         return max(1, min(fitting, cpus, self.max_jobs))
 
 
-class Builder(_TomlTable, frozen=True, kw_only=True):
+class Builder(TomlTable, frozen=True, kw_only=True):
     """A remote build machine: a line of Nix's machines file (Nix manual, "Remote builds")."""
 
     uri: ft.BuilderUri  #: SSH address of the machine
@@ -291,7 +136,7 @@ class Builder(_TomlTable, frozen=True, kw_only=True):
         return " ".join(words).rstrip()
 
 
-class Group(_TomlTable, frozen=True, kw_only=True):
+class Group(TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
     title: ft.Text  #: title of the group in the docs
@@ -301,14 +146,14 @@ class Group(_TomlTable, frozen=True, kw_only=True):
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
 
 
-class WithoutRule(_TomlTable, frozen=True, kw_only=True):
+class WithoutRule(TomlTable, frozen=True, kw_only=True):
     """A rule that some variants do not follow."""
 
     rule: ft.Word  #: id of the rule
     reason: ft.Text  #: why it is switched off
 
 
-class VariantSetting(_TomlTable, frozen=True, kw_only=True):
+class VariantSetting(TomlTable, frozen=True, kw_only=True):
     """Settings of some variants of a release. Of two that set the same, the later one counts."""
 
     variants: ft.NonEmptyTexts  #: patterns of ids such as sm90-*, or titles of groups
@@ -318,7 +163,7 @@ class VariantSetting(_TomlTable, frozen=True, kw_only=True):
     without: tuple[WithoutRule, ...] = ()
 
 
-class Cleanup(_TomlTable, frozen=True, kw_only=True):
+class Cleanup(TomlTable, frozen=True, kw_only=True):
     """A hand-written recipe that was in the folder before recipes were generated."""
 
     file: ft.FileName  #: file name in the release's folder
@@ -326,7 +171,7 @@ class Cleanup(_TomlTable, frozen=True, kw_only=True):
     reason: ft.Text  #: why; printed with the action
 
 
-class Manual(_TomlTable, frozen=True, kw_only=True):
+class Manual(TomlTable, frozen=True, kw_only=True):
     """A file or folder in the release's folder that is written by hand and never overwritten.
 
     The recipe of a variant is verified, and its differences from the template are notes. Anything
@@ -338,7 +183,7 @@ class Manual(_TomlTable, frozen=True, kw_only=True):
     waive: ft.Waivers = {}  #: checks that the recipe of a variant need not pass
 
 
-class Release(_TomlTable, frozen=True, kw_only=True):
+class Release(TomlTable, frozen=True, kw_only=True):
     """One PyTorch on one nixpkgs pin, one CUDA and one Python, with its variants.
 
     In folder and names, {release}, {torch}, {python} and {cuda} stand for the key of the release
@@ -416,7 +261,7 @@ def environment_of(folder: str) -> str:
     return folder.removesuffix(_FLOX_FOLDER).rstrip("/") or "."
 
 
-class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
+class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     """A GPU architecture, or several in one build for machines with different GPUs.
 
     The key of a single one is sm and the digits of the capability.
@@ -466,7 +311,7 @@ class GpuArchitecture(_TomlTable, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for names in self.hosts.values() for name in names))
 
 
-class CpuIsa(_TomlTable, frozen=True, kw_only=True):
+class CpuIsa(TomlTable, frozen=True, kw_only=True):
     """A CPU instruction set. The ISA of a machine is the one of the highest level that it runs."""
 
     title: ft.Text  #: name in docs and recipes
@@ -480,7 +325,7 @@ class CpuIsa(_TomlTable, frozen=True, kw_only=True):
     builder_feature: ft.SystemFeature | None = None  #: system feature of Nix builders that run it
 
 
-class WorkShare(_TomlTable, frozen=True, kw_only=True):
+class WorkShare(TomlTable, frozen=True, kw_only=True):
     """A part of the work, relative to one GPU variant that is built alone."""
 
     share: ft.Share  #: the part; 1 is one GPU variant
@@ -488,7 +333,7 @@ class WorkShare(_TomlTable, frozen=True, kw_only=True):
     source: ft.Text  #: where the value comes from
 
 
-class Work(_TomlTable, frozen=True, kw_only=True):
+class Work(TomlTable, frozen=True, kw_only=True):
     """What the work of a build consists of: the model behind `invoke build --share --dry-run`."""
 
     cxx: WorkShare  #: C and C++ objects; they depend on the CPU ISA only
@@ -501,7 +346,7 @@ class Work(_TomlTable, frozen=True, kw_only=True):
     magma: WorkShare  #: one build of MAGMA
 
 
-class MatrixFile(_TomlTable, frozen=True, kw_only=True):
+class MatrixFile(TomlTable, frozen=True, kw_only=True):
     """The whole of matrix.toml."""
 
     pin: Annotated[dict[ft.Key, Pin], ft.filled("pin", "table")]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from build_pytorch.matrix.model import Variant
-from build_pytorch.matrix.tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 
 FOLDER = ".flox/pkgs"
 """The folder of the files in the repository and in a checkout of it."""

@@ -18,7 +18,8 @@ from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.build.build_obstacles import some
 from build_pytorch.matrix.model import Package
-from build_pytorch.matrix.tables import CUDA_PACKAGES_VARIABLE, environment_of
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
+from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.results import ledger
 from build_pytorch.results.evidence import VariantResult

@@ -14,7 +14,8 @@ from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
-from build_pytorch.matrix.tables import CUDA_PACKAGES, Release
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import cuda_checkout
 from build_pytorch.nix.syntax_tree import parse
 

@@ -15,7 +15,8 @@ from build_pytorch.base.versions import NEWEST, is_revision
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
-from build_pytorch.matrix.tables import Release, TorchSource, Trail
+from build_pytorch.matrix.source_tables import TorchSource
+from build_pytorch.matrix.tables import Release, Trail
 from build_pytorch.sources.github import NIGHTLY_BRANCH, GitHub
 
 BRANCHES: Final = (NIGHTLY_BRANCH, "main")

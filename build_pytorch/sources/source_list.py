@@ -14,7 +14,8 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE, CudaPackages, Pin, Trail
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CudaPackages, Pin
+from build_pytorch.matrix.tables import Trail
 
 GITHUB: Final = "https://github.com"
 GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"

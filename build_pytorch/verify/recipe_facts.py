@@ -11,7 +11,7 @@ import msgspec
 
 from build_pytorch.base import digest, paths
 from build_pytorch.matrix.model import CompanionPackage, Package
-from build_pytorch.matrix.tables import CUDA_PACKAGES
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import Context, Finding, RecipeFile, Subjects
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, evaluated, prepare
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.tables import CUDA_PACKAGES
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import CheckList, Finding
 from build_pytorch.verify.recipe_facts import FACTS, PACKAGE_FACTS, Facts, equal
 

@@ -12,7 +12,7 @@ from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.former_recipes import recipes_elsewhere
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CUDA_PACKAGES_SOURCE
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)

@@ -1,0 +1,176 @@
+"""The tables of matrix.toml that name what is fetched: pins, sources, patches, CUDA packages."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import digits, underscored
+from build_pytorch.matrix import field_types as ft
+
+CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
+"""The CUDA packages that `packages_from` of a release replaces."""
+
+
+CUDA_PACKAGES_SOURCE = "cuda-packages"
+"""The name of `packages_from` among the sources of `invoke prefetch`."""
+
+
+CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
+"""Environment variable with a local checkout in place of the repository of `packages_from`."""
+
+
+class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table; an unknown key is an error."""
+
+
+class PackageSource(TomlTable, frozen=True, kw_only=True):
+    """A package of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.Version  #: version of the package
+    source: Literal["nixpkgs", "github"] = "github"  #: nixpkgs: that of the pin with its patches
+    owner: ft.GithubName = ""  #: GitHub owner; this and the keys below only for source github
+    repo: ft.GithubName = ""  #: GitHub repository
+    rev: ft.Rev = ""  #: tag of the version, or a commit
+    fetcher: Literal["fetchFromGitHub"] = "fetchFromGitHub"  #: determines what the hash covers
+    submodules: bool = False  #: whether the hash covers the submodules
+    hash: ft.NoSri = ""  #: hash of the source tree
+    hash_of: ft.NoRev = ""  #: rev of the hash: Nix reuses an old source if only rev changes
+
+    @property
+    def is_of_pin(self) -> bool:
+        """Whether the recipes keep the package of the pin, with its source and its patches."""
+        return self.source == "nixpkgs"
+
+    @property
+    def lacks_hash(self) -> bool:
+        """Whether it has a source of its own whose hash is not taken yet."""
+        return not (self.is_of_pin or self.hash)
+
+
+class TorchSource(PackageSource, frozen=True, kw_only=True):
+    """The PyTorch that is built: that of the pinned nixpkgs, or another source in place of it."""
+
+    version: ft.TorchVersion  #: version of PyTorch; of a nightly such as 2.11.0.dev20251222
+    triton_rev: ft.NoRev40 = ""  #: commit of Triton that a nightly names; "" if not known
+
+    @property
+    def is_nightly(self) -> bool:
+        """Whether it is a revision of a moving branch, not a release."""
+        return ".dev" in self.version
+
+    @property
+    def nightly_day(self) -> str:
+        """The day of a nightly, such as 20251222; empty for a release."""
+        return self.version.partition(".dev")[2]
+
+
+class CompanionSource(PackageSource, frozen=True, kw_only=True):
+    """A package beside PyTorch, which has to fit its version."""
+
+    patches: Literal["keep", "clear"] = "keep"  #: the patches that the pin has for its own version
+    unconfirmed: ft.Text | None = None  #: what nobody has confirmed, such as by a build
+
+
+class Companion(CompanionSource, frozen=True, kw_only=True):
+    """A package that is compiled against the PyTorch of each variant of the release.
+
+    In folder, placeholders have the meaning that they have in the folder of the release.
+    """
+
+    folder: ft.Folder | None = None  #: folder of the recipes; absent: companions beside the release
+
+
+class Companions(TomlTable, frozen=True, kw_only=True):
+    """Packages beside the PyTorch of the release; triton replaces that of the pin."""
+
+    torchvision: Companion | None = None
+    torchaudio: Companion | None = None
+    triton: CompanionSource | None = None
+
+    @property
+    def packages(self) -> dict[str, Companion]:
+        """The companions that have recipes, by name."""
+        found = {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
+        return {name: companion for name, companion in found.items() if companion}
+
+
+class Pin(TomlTable, frozen=True, kw_only=True):
+    """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
+
+    rev: ft.Rev40  #: the revision
+    fetcher: Literal["fetchTarball"]  #: Nix fetcher
+    sha256: ft.NoSri  #: hash of the unpacked tarball
+    sha256_of: ft.NoRev40  #: revision of the hash
+    date: ft.Text  #: date of the revision, as exactly as it is known
+    torch: ft.Version  #: version of python3Packages.torch
+    python: ft.Version  #: version of python3Packages
+    cuda: dict[ft.NixName, ft.CudaVersion] = {}  #: CUDA package sets with the version of each
+    has: tuple[ft.Word, ...] = ()  #: fixes that it contains, by the names that rules use
+    source: ft.Origin  #: where these facts are from
+    checked: ft.Date  #: date of the last comparison with the source
+    unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
+
+    def python_set(self, version: str) -> str:
+        """Return the package set of a Python: python3Packages or, such as, python311Packages."""
+        return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
+
+
+class Nixpkgs(TomlTable, frozen=True, kw_only=True):
+    """The nixpkgs that all recipes of a release import."""
+
+    pin: ft.Key  #: key of the pin
+    retired: tuple[ft.Rev40, ...] = ()  #: earlier revisions that no recipe may contain
+    config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
+
+
+class CudaPackages(TomlTable, frozen=True, kw_only=True):
+    """The source of some CUDA packages of the variants that end in `-wrapper`.
+
+    It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
+    cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
+    a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
+    """
+
+    owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
+    repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
+    rev: ft.NoRev40 = ""  #: its revision; never a branch
+    fetcher: Literal["fetchTarball"] = "fetchTarball"  #: determines what the hash covers
+    hash: ft.NoSri = ""  #: hash of the unpacked tarball; without one no build begins
+    hash_of: ft.NoRev40 = ""  #: revision of the hash
+    folder: ft.CopiesFolder = ""  #: folder with the copies; not with owner
+    origin: ft.NoText = ""  #: where the copies are from
+    digests: dict[ft.FileName, ft.Digest] = {}  #: digest of each copy
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the files are in this repository."""
+        return bool(self.folder)
+
+
+class CudaToolkit(TomlTable, frozen=True, kw_only=True):
+    """The CUDA of a release; absent in a release without GPU recipes."""
+
+    version: ft.CudaVersion  #: version of CUDA
+    package_set: ft.NixName  #: nixpkgs package set that provides it
+    driver: ft.DriverVersion  #: oldest Linux driver that runs it
+    source: ft.Origin | None = None  #: where these facts are from
+    checked: ft.Date | None = None  #: date of the last comparison with the source
+    packages_from: CudaPackages | None = None  #: other source of some of its packages
+
+    def package_file(self, package: str) -> str:
+        """Return the name of the file with a package of another source: cudnn-13_0.nix."""
+        return f"{package}-{underscored(self.version)}.nix"
+
+
+class Patch(TomlTable, frozen=True, kw_only=True):
+    """A patch that rules apply to a package of nixpkgs."""
+
+    package: Literal["magma"]  #: the patched package
+    reason: ft.Text  #: why the patch is needed; a comment in the recipes
+    name: ft.PatchName  #: file name of the patch
+    url: ft.Url  #: address of the patch
+    fetcher: Literal["fetchpatch"]  #: Nix fetcher
+    hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
+    hash_of: ft.NoUrl  #: address of the hashed patch
