@@ -16,13 +16,12 @@ import msgspec
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
-from build_pytorch.base.file_plan import Tree, plan_text
 from build_pytorch.build import board_data
 from build_pytorch.build.board_data import RecipeState
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.cli.commands import BoardOptions
 from build_pytorch.cli.reference_pages import reference_pages
-from build_pytorch.cli.status import RECIPES
+from build_pytorch.cli.status import recipe_states
 from build_pytorch.generate import board, pages, rendering
 from build_pytorch.generate.board import BoardDocument
 from build_pytorch.matrix import matrix_reader
@@ -136,17 +135,11 @@ def _summary(found: BoardDocument) -> str:
 
 def _recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Mapping[str, RecipeState]:
     """Return the state of each recipe and its errors, by id."""
-    texts, tree = rendering.texts(matrix), Tree(root)
     errors: dict[str, list[Finding]] = {}
     for finding in _errors(matrix, root, packages):
         errors.setdefault(finding.path, []).append(finding)
-    return {
-        it.id: (
-            RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited"),
-            errors.get(it.path, ()),
-        )
-        for it in packages
-    }
+    states = recipe_states(matrix, root, packages)
+    return {it.id: (states[it.path], errors.get(it.path, ())) for it in packages}
 
 
 def _errors(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Sequence[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from build_pytorch.results import evidence
 from build_pytorch.results.evidence import VariantResult
 from build_pytorch.verify import verification
 
-RECIPES: Final = {
+_RECIPES: Final = {
     Action.UNCHANGED: "current",
     Action.CREATE: "missing",
     Action.REWRITE: "out of date",
@@ -58,13 +58,10 @@ def run(options: StatusOptions) -> int:
     companions = [each for each in fleet.companions if each.variant.path in own]
     verified = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
     errors = Counter(finding.path for finding in verified.findings if finding.severity == "error")
-    texts, tree = rendering.texts(fleet), Tree(options.root)
     packages: list[Package] = [*variants, *companions]
-    known = evidence.look(options.root, packages)
-    found = {}
-    for it in packages:
-        recipe = RECIPES.get(plan_text(tree, it.path, texts[it.path]).action, "edited")
-        found[it.path] = _row(known[it.attribute], recipe, errors[it.path])
+    recipes = recipe_states(fleet, options.root, packages)
+    known = evidence.look(options.root, packages).values()
+    found = {it.package.path: _row(it, recipes[it.package.path], errors) for it in known}
     rows = [found[it.path] for it in variants]
     others = [found[it.path] for it in companions]
     totals = _totals(rows)
@@ -80,6 +77,13 @@ def run(options: StatusOptions) -> int:
             _print_totals(screen, "companion", [found[it.path] for it in named] or others)
         _print_shared(screen, rows, seeds)
     return EXIT_OK
+
+
+def recipe_states(matrix: Matrix, root: Path, packages: Sequence[Package]) -> dict[str, str]:
+    """Return the state of each recipe by path: current, missing, out of date or edited."""
+    texts, tree = rendering.texts(matrix), Tree(root)
+    planned = {it.path: plan_text(tree, it.path, texts[it.path]) for it in packages}
+    return {path: _RECIPES.get(change.action, "edited") for path, change in planned.items()}
 
 
 def _totals(rows: Sequence[dict[str, str]]) -> dict[str, int]:
@@ -117,13 +121,14 @@ def _print_shared(screen: Screen, rows: list[dict[str, str]], seeds: dict[str, s
         screen.fold(f"seeds, {_SEEDS.get(state, state)}: ", ", ".join(names))
 
 
-def _row(result: VariantResult, recipe: str, errors: int) -> dict[str, str]:
-    """Return the state of one package; `errors` is the number of errors in its recipe.
+def _row(result: VariantResult, recipe: str, errors: Mapping[str, int]) -> dict[str, str]:
+    """Return the state of one package; `errors` is the number of errors by recipe.
 
     `built` is stale for the result of another recipe, unknown for one without a known recipe.
     """
     package, last = result.package, result.last
-    verified = counted(errors, "error") if errors else "yes"
+    number = errors.get(package.path, 0)
+    verified = counted(number, "error") if number else "yes"
     states = {"yes": result.output, "stale": result.stale, "unknown": result.unknown}
     built = next((state for state, path in states.items() if path), "no")
     if built == "no" and last and last.outcome != "built":
