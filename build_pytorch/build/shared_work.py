@@ -81,8 +81,9 @@ def shared_work(
     """
     own = {variant.attribute: seeds.get(variant.attribute, ()) for variant in variants}
     needed = {seed.name: seed for found in own.values() for seed in found}
-    pairs = ((v, *(seed.variant for seed in own[v.attribute])) for v in variants)
-    users = {user.attribute: user for pair in pairs for user in pair}
+    # A seed is made from the recipe of a variant, which need not be one of those that are built.
+    origins = ((v, *(seed.variant for seed in own[v.attribute])) for v in variants)
+    users = {user.attribute: user for several in origins for user in several}
     libraries = {name: _libraries(v, work, imports.get(name, "")) for name, v in users.items()}
     dependencies: dict[str, Job] = {}
     for job in (job for jobs in libraries.values() for job in jobs):
