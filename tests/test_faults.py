@@ -6,6 +6,7 @@ import fcntl
 import os
 import random
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -247,6 +248,25 @@ def test_an_output_that_takes_nothing_is_no_traceback(
     )
     assert "Traceback" not in done.stderr
     assert done.returncode == code
+
+
+@pytest.mark.parametrize("number", [8, 12, 32])
+@pytest.mark.parametrize("command", ["verify", "all", "status", "recommend", "board"])
+def test_a_limit_of_open_files_is_one_line_at_most(
+    project: Project, command: str, number: int
+) -> None:
+    """What fits into the limit is done; what does not ends the command, and no file is torn."""
+    words = f"ulimit -n {number}; exec {shlex.quote(sys.executable)} -m invoke {command}"
+    before = project.snapshot()
+    done = subprocess.run(
+        ["sh", "-c", words], cwd=project.root, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    if done.returncode not in {0, 1}:
+        assert done.returncode == 2
+        assert "Too many open files" in error_line(done)
+    after = project.snapshot()
+    assert {path: after.get(path) for path in before} == before
 
 
 def test_an_output_in_ascii_is_no_traceback(project: Project) -> None:
