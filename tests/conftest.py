@@ -6,6 +6,7 @@ import atexit
 import compileall
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not os.access(Path("~").expanduser(), os.W_OK):  # Nix and Git need a home
     os.environ["HOME"] = tempfile.mkdtemp(prefix="build-pytorch-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
+
+if re.search(r"[^\w./+-]", tempfile.gettempdir()):  # no Nix store has a space in its path
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # noqa: S108 - pytest makes a private folder
 
 collect_ignore = [] if "BROWSER" in os.environ else ["pages"]  # `nox -s pages` runs them
 

@@ -391,7 +391,7 @@ def hangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subpro
     """Scripts that hang until their limit, started before the first test so that none waits."""
     started = {}
     for name, (code, limit) in HANGS.items():
-        folder = tmp_path_factory.mktemp(f"hang-{name}", numbered=False)
+        folder = tmp_path_factory.mktemp(f"hang-{name}")
         fake_torch(folder, code)
         started[name] = subprocess.Popen(
             [sys.executable, str(SCRIPT), "--limit", str(limit)],

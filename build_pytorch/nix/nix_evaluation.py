@@ -52,8 +52,11 @@ def is_installed() -> bool:
 
 
 def start_parsing(files: Sequence[str]) -> process.Running:
-    """Start Nix on the syntax of files. Raises ToolError."""
-    return process.start([_PROGRAM, "--parse", *files])
+    """Start Nix on the syntax of files, also for users who may not use its store.
+
+    Raises ToolError.
+    """
+    return process.start([_PROGRAM, "--parse", "--store", "dummy://", *files])
 
 
 class NixSyntaxError(NamedTuple):
