@@ -79,7 +79,7 @@ def test_its_recipes_say_what_its_tables_say(two: Project) -> None:
             "nixpkgs_pinned.python312Packages.torch.override",
             'rev = "v2.8.0";',
             'ninjaFlags = [ "-j16" ];',
-            'requiredSystemFeatures = [ "big-parallel" "kvm" ];',
+            'requiredSystemFeatures = [ "big-parallel" "benchmark" ];',
             '"-DCUDA_VERSION=12.9"',
             "Driver: NVIDIA 570.26 or newer",
             'pname = "pytorch28-python312-cuda12_9-',
