@@ -141,5 +141,5 @@ def test_without_release_nix_its_check_is_skipped(fleet: Matrix, tree: Path) -> 
 
 @needs_nix
 def test_nix_without_our_model_parses_release_nix() -> None:
-    argv = ["nix-instantiate", "--parse", "--store", "dummy://", PROJECT / "release.nix"]
+    argv = ["nix-instantiate", "--parse", "--store", "dummy://", str(PROJECT / "release.nix")]
     subprocess.run(argv, check=True, capture_output=True)

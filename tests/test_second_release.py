@@ -102,7 +102,7 @@ def test_its_recipes_are_nix(two: Project) -> None:
     two.invoke("all")
     found = sorted((two.root / "cuda12/.flox/pkgs").glob("*.nix"))
     assert found
-    argv = ["nix-instantiate", "--parse", "--store", "dummy://", *found]
+    argv = ["nix-instantiate", "--parse", "--store", "dummy://", *map(str, found)]
     parsed = subprocess.run(argv, capture_output=True, check=False)
     assert parsed.returncode == 0, parsed.stderr
 
