@@ -16,11 +16,12 @@ from build_pytorch.base import digest, files, git, paths
 def recipes_elsewhere(root: Path, folders: Sequence[str]) -> Iterator[str]:
     """Yield the path of each generated recipe, edited or not, that is in none of the folders.
 
-    Only files that Git tracks or would add count, because Flox sees no others. So there are none
-    without Git. Checkouts inside this one, which have a matrix.toml of their own, are left out.
+    Only files in folders `.flox/pkgs` that Git tracks or would add count, because Flox sees no
+    others. So there are none without Git. Checkouts inside this one, which have a matrix.toml of
+    their own, are left out.
     """
     inside = tuple(f"{folder}/" for folder in folders)
-    for path in git.files_named(root, "*.nix"):
+    for path in git.files_named(root, ":(glob)**/.flox/pkgs/*.nix"):
         first, *_ = parts = PurePath(path).parts
         if path.startswith(inside) or first in paths.OWN_FOLDERS or _is_of_another(root, parts):
             continue
