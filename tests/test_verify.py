@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -20,7 +20,7 @@ from sarif_pydantic import Sarif
 
 from build_pytorch.cli.commands import VerifyOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.nix import derivations
+from build_pytorch.nix import derivations, nix_evaluation
 from build_pytorch.verify import recipe_evaluation, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -502,6 +502,43 @@ def test_pinned_fetches_for_real_and_gives_derivations(
     derivations = document["derivations"]
     assert len(set(derivations.values())) == len(derivations) == 44
     assert all(path.endswith("-2.10.0.drv") for path in derivations.values())
+
+
+NIX_2_8: Final = """warning: the group 'nixbld' does not exist
+trace: evaluating a.nix
+trace: evaluation warning: torch is old
+error: attribute 'nosuch' missing
+
+       at /checkout/a.nix:2:16:
+
+            1| { a =
+
+       … while evaluating the attribute 'a'
+
+       at /checkout/a.nix:1:3:
+(use '--show-trace' to show detailed location information)
+"""
+NIX_2_34: Final = """warning: the group 'nixbld' does not exist
+trace: evaluating a.nix
+evaluation warning: torch is old
+error:
+       … while evaluating list element at index 0
+         at /checkout/a.nix:1:3:
+            1| { a =
+             |   ^
+
+       error: attribute 'nosuch'
+       missing
+       at /checkout/a.nix:2:16:
+            1| { a =
+             |                ^
+"""
+
+
+@pytest.mark.parametrize("said", [NIX_2_8, NIX_2_34], ids=["2.8", "2.34"])
+def test_errors_and_warnings_of_old_and_new_nix_are_read(said: str) -> None:
+    assert nix_evaluation.message_of(said) == "attribute 'nosuch' missing"
+    assert recipe_evaluation.warnings_of(said, ["a.nix"]) == {"a.nix": ["torch is old"]}
 
 
 @needs_nix

@@ -211,8 +211,11 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
 
 
 def message_of(stderr: str) -> str:
-    """Return the last error message of Nix, without the places, excerpts and hints after it."""
-    errors = re.findall(r"(?m)^error: ?(.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
+    """Return the last error message of Nix, without the places, excerpts and hints after it.
+
+    Newer versions (seen in 2.34) begin with `error:` alone and what they were evaluating.
+    """
+    errors = re.findall(r"(?m)^ *error: ?(\S.*(?:\n(?!\s*$| *at |\s*\d*\|).+)*)", stderr)
     text = errors[-1] if errors else stderr.strip().split("\n")[-1]
     text = re.sub(r",? at:? /\S+:\d+:\d+.*", "", " ".join(text.split()))
     text = re.sub(r" \(use '--show-trace'[^)]*\)", "", text)

@@ -28,7 +28,8 @@ MODEL: Final = Path(__file__).with_name("nixpkgs_model")
 _SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
 
-_WARNING: Final = re.compile(r"^(?:trace: )?(?:evaluation )?warning: (.*)$")
+_WARNING: Final = re.compile(r"^(?:trace: (?:evaluation )?|evaluation )warning: (.*)$")
+"""A warning of Nix code; Nix's own, such as on its settings, have no word before."""
 
 
 class EvaluatedRecipe(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def evaluated(context: Context) -> Evaluation:
             said = re.sub(
                 r"(?m)^warning: found empty hash, .*\n", "", said
             )  # check stale-hash says so
-        done.warnings = _warnings(said, [recipe.id for recipe in run.recipes])
+        done.warnings = warnings_of(said, [recipe.id for recipe in run.recipes])
         decoded = _decoded(run.result.stdout)
         for recipe, result in zip(run.recipes, decoded, strict=True):
             done.results[recipe.id] = _described(context, recipe, result)
@@ -281,7 +282,7 @@ def _decoded(text: str) -> list[EvaluatedRecipe]:
     return msgspec.json.decode(text.encode(), type=list[EvaluatedRecipe])
 
 
-def _warnings(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:
+def warnings_of(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:
     """Return the warnings by the recipe announced before them. A shared import warns only once."""
     current = ids[0]
     found: dict[str, list[str]] = {}
