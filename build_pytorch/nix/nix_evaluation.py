@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from build_pytorch.base import process
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.console import ProgressLine, shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
 from build_pytorch.nix.syntax_tree import default_of, has_relative_path
@@ -205,7 +205,7 @@ def wait_with_progress(running: process.Running, title: str, total: int) -> proc
     if result.code and _NO_NETWORK.search(result.stderr):
         raise UnreachablePinError(
             "the pinned nixpkgs cannot be downloaded and is not in the store; run this with a "
-            f"network connection (Nix: {message_of(result.stderr)})"
+            f"network connection (Nix: {shortened(message_of(result.stderr), 120)})"
         )
     return result
 
