@@ -22,8 +22,10 @@ from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 
-# A shell ignores Ctrl-C for what it runs in the background, and so would all that tests start.
+# A shell ignores Ctrl-C for what it runs in the background, nohup the end of the terminal, and so
+# would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if not os.access(Path("~").expanduser(), os.W_OK):  # Nix and Git need a home
     os.environ["HOME"] = tempfile.mkdtemp(prefix="build-pytorch-home-")
