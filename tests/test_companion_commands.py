@@ -19,6 +19,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.publish.publication import Publication, decide
 from build_pytorch.results import evidence, ledger
+from build_pytorch.results.package_state import PackageState
 
 needs_world = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 ID = "cpu-avx2+torchvision"
@@ -51,7 +52,7 @@ def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
 # --- publish: decisions ---
 
 
-def result_for(package: CompanionPackage) -> evidence.VariantResult:
+def result_for(package: CompanionPackage) -> PackageState:
     """A built companion with evidence."""
     event = ledger.Tested(
         at=ledger.now(),
@@ -62,9 +63,7 @@ def result_for(package: CompanionPackage) -> evidence.VariantResult:
         outcome="passed",
         output="/nix/store/x",
     )
-    return evidence.VariantResult(
-        package=package, digest="sha256:0", output="/nix/store/x", inspect=event
-    )
+    return PackageState(package=package, digest="sha256:0", output="/nix/store/x", inspection=event)
 
 
 def torch(action: Any, reason: str = "no smoke test passed yet") -> Publication:

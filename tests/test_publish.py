@@ -18,7 +18,8 @@ from build_pytorch.base.errors import WriteError
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select
 from build_pytorch.publish.publication import PackageFacts, carry_out, decide, this_system
-from build_pytorch.results import evidence, ledger
+from build_pytorch.results import ledger
+from build_pytorch.results.package_state import PackageState, package_states
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -108,20 +109,6 @@ def hub(built: World, tmp_path: Path) -> Hub:
     return Hub(built, tmp_path)
 
 
-def test_a_ledger_of_an_older_version_is_read_with_its_words(tmp_path: Path) -> None:
-    line = {"at": "now", "release": "r", "variant": "v", "digest": "d"}
-    tested = line | {"event": "tested", "by": "binary", "outcome": "passed", "output": "o"}
-    published = line | {"event": "published", "unproved": True}
-    book = tmp_path / ".build-pytorch/ledger.jsonl"
-    book.parent.mkdir()
-    book.write_bytes(b"\n".join(map(msgspec.json.encode, (tested, published))))
-    first, second = ledger.Ledger(tmp_path).events()
-    assert isinstance(first, ledger.Tested)
-    assert first.by == "inspect"
-    assert isinstance(second, ledger.Published)
-    assert second.without_evidence
-
-
 def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_path: Path) -> None:
     book = tmp_path / ".build-pytorch/ledger.jsonl"
     book.parent.mkdir()
@@ -205,13 +192,12 @@ def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
     assert hub.calls[2:] == ["publish pytorch-python313-cpu-avx2"]
 
 
-@pytest.mark.parametrize("option", ["--without-evidence", "--unproved"])
-def test_what_has_no_evidence_is_refused_unless_it_is_allowed(hub: Hub, option: str) -> None:
+def test_what_has_no_evidence_is_refused_unless_it_is_allowed(hub: Hub) -> None:
     code, said = hub.publish("cpu-avx2")
     assert code == 1
     assert "no smoke test or inspection passed yet" in said
     assert hub.calls == []
-    code, _ = hub.publish("cpu-avx2", option)
+    code, _ = hub.publish("cpu-avx2", "--without-evidence")
     assert code == 0
     assert hub.world.ledger()[-1]["without_evidence"] is True
 
@@ -238,7 +224,7 @@ def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
         hub.add_evidence("cpu-avx2", outcome)
     for name, value in hub.world.env.items():
         monkeypatch.setenv(name, value)
-    (result,) = evidence.look(hub.world.root, select(fleet, ["cpu-avx2"])).values()
+    (result,) = package_states(hub.world.root, select(fleet, ["cpu-avx2"])).values()
     decided = decide(result, "", without_evidence=False)
     assert decided.action == ("refused" if says else "publish")
     assert says in decided.reason
@@ -328,7 +314,7 @@ def test_what_cannot_be_evaluated_is_shown_as_unknown() -> None:
 # --- platforms ---
 
 
-def result_for(fleet: Matrix, id_: str) -> evidence.VariantResult:
+def result_for(fleet: Matrix, id_: str) -> PackageState:
     """A built variant with evidence."""
     (variant,) = select(fleet, [id_])
     event = ledger.Tested(
@@ -340,9 +326,7 @@ def result_for(fleet: Matrix, id_: str) -> evidence.VariantResult:
         outcome="passed",
         output="/nix/store/x",
     )
-    return evidence.VariantResult(
-        package=variant, digest=event.digest, output=event.output, inspect=event
-    )
+    return PackageState(package=variant, digest=event.digest, output=event.output, inspection=event)
 
 
 OTHER = "sm121-armv9" if this_system() == "x86_64-linux" else "cpu-avx2"

@@ -203,7 +203,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     two.git("remote", "add", "origin", str(tmp_path / "remote.git"))
     two.git("push", "-q", "-u", "origin", "HEAD")
     world.program("flox", FLOX)
-    published = row("publish", "--unproved")
+    published = row("publish", "--without-evidence")
     assert published["output"] == output
     assert published["action"] == "refused"
     assert published["reason"].startswith("its inspection failed: files: libtorch_cpu.so")

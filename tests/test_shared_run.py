@@ -13,7 +13,7 @@ from world import World, programs, wait_until
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.publish.publication import decide
-from build_pytorch.results import evidence
+from build_pytorch.results.package_state import package_states
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -115,14 +115,14 @@ def test_other_commands_know_what_was_built_with_seeds(
     assert any("built with --share; a release is built in one" in w for w in plain["warnings"])
     fleet = matrix_reader.load(world.root / "matrix.toml")
     variant = next(v for v in fleet.variants if v.id == "sm90-avx2")
-    result = evidence.look(world.root, [variant])[variant.attribute]
+    result = package_states(world.root, [variant])[variant.id]
     assert result.reads_seeds
     decided = decide(result, "", without_evidence=True)
     assert decided.action == "refused"
     assert "Flox publishes a build of the recipe alone" in decided.reason
     world.link(variant.package.removeprefix("pytorch-python313-")).unlink()
     assert world.build("sm90-avx2").returncode == 0
-    result = evidence.look(world.root, [variant])[variant.attribute]
+    result = package_states(world.root, [variant])[variant.id]
     assert result.output
     assert not result.reads_seeds
 

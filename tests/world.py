@@ -131,7 +131,8 @@ class World:
 
     def _allow_this_cpu(self) -> None:
         """Take the flags that this machine lacks out of matrix.toml: nothing is compiled here."""
-        here = Path("/proc/cpuinfo").read_text().split()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
         path = self.root / "matrix.toml"
         for cpu in matrix_reader.load(path).cpus.values():
             missing = [flag for flag in cpu.cpuinfo if flag not in here]

@@ -34,9 +34,9 @@ from build_pytorch.generate.board import (
 )
 from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.nix import store
-from build_pytorch.results import evidence
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import AnyEvent, Ended, Published, Started, Tested
+from build_pytorch.results.package_state import PackageState, package_states
 from build_pytorch.smoke.smoke_report import CudaFacts
 from build_pytorch.verify.check import Finding
 
@@ -74,14 +74,16 @@ def board(
 
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
-    known = evidence.look(root, packages)
+    known = package_states(root, packages)
     outputs = list(dict.fromkeys(it.output for it in known.values() if it.output))
     has_nix = bool(outputs) and process.which(store.NIX_STORE)
     sizes = dict(zip(outputs, store.sizes(outputs), strict=True)) if has_nix else {}
     events = [event for it in known.values() for event in it.events]
     earlier = earlier_seconds(events, map(_timed, known.values()))
     rows = [
-        _BoardRow(root, it, recipes[it.package.id], now, earlier.get(it.subject)).row(sizes)
+        _BoardRow(root, it, recipes[it.package.id], now, earlier.get(subject_of(it.package))).row(
+            sizes
+        )
         for it in known.values()
     ]
     return BoardDocument(
@@ -99,7 +101,7 @@ class _BoardRow:
     def __init__(
         self,
         root: Path,
-        result: VariantResult,
+        result: PackageState,
         recipe: RecipeState,
         now: datetime,
         earlier: float | None,
@@ -117,8 +119,8 @@ class _BoardRow:
         name = package.name if isinstance(package, CompanionPackage) else ""
         title = f"{variant.gpu.family if variant.gpu else 'No GPU'}, {variant.cpu.title}"
         running, failure = self._running(), self._failure()
-        steps = {"inspected": self._test(it.inspect), "smoke": self._test(it.smoke)}
-        if it.smoke and it.smoke.report and (gpu := self._gpu(it.smoke.report)):
+        steps = {"inspected": self._test(it.inspection), "smoke": self._test(it.smoke_test)}
+        if it.smoke_test and it.smoke_test.report and (gpu := self._gpu(it.smoke_test.report)):
             steps["smoke"] = msgspec.structs.replace(steps["smoke"], detail=gpu)
         return BoardVariant(
             package=package.package,
@@ -207,7 +209,7 @@ class _BoardRow:
         return shortened(names[0], 100) if names and cuda.available else "CPU only"
 
     def _published(self) -> BoardStep:
-        event = self.result.published
+        event = self.result.publication
         if not event:
             return BoardStep()
         names = [name or "own account" for name in self.result.organizations]
@@ -250,7 +252,7 @@ class _BoardRow:
             )
         if not it.output and last and last.outcome in {"failed", "stopped"} and not self._lost():
             return self._failed_build(last)
-        for test in (it.smoke, it.inspect):
+        for test in (it.smoke_test, it.inspection):
             if test and test.outcome == "failed":
                 command = f"invoke {test.by} {it.package.id}"
                 return BoardFailure(
@@ -338,11 +340,11 @@ class _BoardRow:
                 return BoardEvent(at=event.at, what="build", outcome=outcome)
 
 
-def _timed(result: VariantResult) -> TimedBuild:
+def _timed(result: PackageState) -> TimedBuild:
     """Return what decides how long the next build takes: with seeds, if the last one had them."""
     begun = [event for event in result.events if isinstance(event, Started)]
     reads_seeds = bool(begun) and begun[-1].shared
-    return TimedBuild(result.subject, reads_seeds, kind_of(result.package))
+    return TimedBuild(subject_of(result.package), reads_seeds, kind_of(result.package))
 
 
 def _host(uri: str) -> str:

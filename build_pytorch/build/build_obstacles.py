@@ -24,7 +24,7 @@ from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAG
 from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import cuda_checkout, store
 from build_pytorch.results import artefacts
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.package_state import PackageState
 from build_pytorch.verify import verification
 
 _GIB: Final = 1 << 30
@@ -100,11 +100,11 @@ def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:
 
 
 def stopped_results(
-    steps: Sequence[Step], results: Mapping[str, VariantResult], there: set[str]
+    steps: Sequence[Step], results: Mapping[str, PackageState], there: set[str]
 ) -> Iterator[str]:
     """Yield results in the store whose build was stopped by a log rule."""
     for step in steps:
-        cause = results[step.name].stopped_by
+        cause = results[step.id].stopped_by
         output = step.derivation.output if step.derivation else ""
         if cause and output in there:
             yield (

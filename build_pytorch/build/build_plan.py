@@ -19,8 +19,8 @@ from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
-from build_pytorch.results import evidence
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results import package_state
+from build_pytorch.results.package_state import PackageState
 
 
 class BuildPlan(Struct, frozen=True, kw_only=True):
@@ -68,16 +68,16 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     """
     backend, missing = _backend(matrix, settings)
     wanted = with_companions(packages)
-    results = evidence.look(settings.root, wanted)
+    results = package_state.package_states(settings.root, wanted)
     skipped = _skipped(wanted, results, settings)
-    rest = [p for p in wanted if not (_is_built(results[p.attribute]) or p.id in skipped)]
+    rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
     obstacles = [*missing, *build_obstacles.before_evaluation(matrix, rest, settings)]
     evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
-    in_order = [results[package.attribute] for package in wanted]
+    in_order = [results[package.id] for package in wanted]
     steps = [
         _step(r, found.get(r.package.attribute), there, backend, skipped.get(r.package.id, ""))
         for r in in_order
@@ -137,7 +137,7 @@ def _evaluated(
 def _obstacles(
     building: Sequence[Step],
     backend: BuildBackend,
-    results: Mapping[str, VariantResult],
+    results: Mapping[str, PackageState],
     there: set[str],
 ) -> Iterator[str]:
     """Yield what prevents builds whose recipes evaluate; `there`: outputs that the store has."""
@@ -160,7 +160,7 @@ def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     yield from cache_folder.notes(building, backend)
 
 
-def _is_built(result: VariantResult) -> bool:
+def _is_built(result: PackageState) -> bool:
     """Whether the result is that of the current recipe and reads no local checkout.
 
     Files of a local checkout change without a trace in the recipe: Nix decides then.
@@ -170,7 +170,7 @@ def _is_built(result: VariantResult) -> bool:
 
 
 def _skipped(
-    packages: Sequence[Package], results: Mapping[str, VariantResult], settings: BuildSettings
+    packages: Sequence[Package], results: Mapping[str, PackageState], settings: BuildSettings
 ) -> dict[str, str]:
     """Return why packages are not built, by id: no machine, or a nightly without its hashes.
 
@@ -179,7 +179,7 @@ def _skipped(
     if settings.force:
         return {}
     found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
-    left = [p for p in packages if p.id not in found and not _is_built(results[p.attribute])]
+    left = [p for p in packages if p.id not in found and not _is_built(results[p.id])]
     waiting = [
         package
         for package in left
@@ -205,10 +205,10 @@ def _with_variants(steps: Sequence[Step]) -> list[Step]:
 
 def _seeds(
     matrix: Matrix, steps: Sequence[Step], there: set[str], backend: BuildBackend
-) -> tuple[list[Step], dict[str, VariantResult]]:
+) -> tuple[list[Step], dict[str, PackageState]]:
     """Return the steps of the seeds that builds read, and what is known of them by name."""
     seeds = seed_steps.seeds_to_read(matrix, steps, there)
-    known = evidence.look_at_seeds(backend.settings.root, seeds.values())
+    known = package_state.seed_states(backend.settings.root, seeds.values())
     found = []
     for name in seeds:
         derivation = seed_steps.derivation_of(name, steps)
@@ -217,7 +217,7 @@ def _seeds(
     return found, known
 
 
-def _why_built(result: VariantResult) -> str:
+def _why_built(result: PackageState) -> str:
     """Return why a variant without an up-to-date result is built."""
     if result.local_packages:
         return f"built with the CUDA packages of {result.local_packages}"
@@ -225,7 +225,7 @@ def _why_built(result: VariantResult) -> str:
 
 
 def _step(
-    result: VariantResult,
+    result: PackageState,
     derivation: Derivation | None,
     there: set[str],
     backend: BuildBackend,

@@ -11,7 +11,7 @@ from build_pytorch.build.build_obstacles import some
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.seeds import Seed, seeds_of
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.package_state import PackageState
 
 
 def seeds_to_read(matrix: Matrix, steps: Sequence[Step], there: set[str]) -> dict[str, Seed]:
@@ -37,7 +37,7 @@ def derivation_of(seed: str, steps: Sequence[Step]) -> Derivation | None:
     return next(filter(None, found), None)
 
 
-def current(result: VariantResult, derivation: Derivation | None) -> VariantResult:
+def current(result: PackageState, derivation: Derivation | None) -> PackageState:
     """Return what is known of a seed; a result of another derivation is stale."""
     if derivation and result.output not in {"", derivation.output}:
         return replace(result, output="", stale=result.output)
@@ -64,7 +64,7 @@ def with_needs(matrix: Matrix, steps: Sequence[Step], seeds: Sequence[Step]) -> 
     ]
 
 
-def mixed(matrix: Matrix, results: Sequence[VariantResult], *, share: bool) -> Iterator[str]:
+def mixed(matrix: Matrix, results: Sequence[PackageState], *, share: bool) -> Iterator[str]:
     """Yield a note about results that were built in the other way."""
     known = seeds_of(matrix.variants)
     others = [

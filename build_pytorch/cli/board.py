@@ -20,15 +20,14 @@ from build_pytorch.build import board_data
 from build_pytorch.build.board_data import RecipeState
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.cli.commands import BoardOptions
-from build_pytorch.cli.reference_pages import reference_pages
-from build_pytorch.cli.status import recipe_states
+from build_pytorch.cli.status import recipe_errors, verified_states
 from build_pytorch.generate import board, pages, rendering
 from build_pytorch.generate.board import BoardDocument
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results import evidence
-from build_pytorch.verify import verification
+from build_pytorch.results.package_state import package_states
 from build_pytorch.verify.check import Finding
 
 _DEFAULT: Final = f"{paths.STATE}/board.html"
@@ -88,8 +87,8 @@ def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
         return found
     chosen = {package.path for package in found}
     own = [each for each in matrix.companions if each.variant.path in chosen]
-    known = evidence.look(options.root, own)
-    return [*found, *(each for each in own if known[each.attribute].events)]
+    known = package_states(options.root, own)
+    return [*found, *(each for each in own if known[each.id].events)]
 
 
 def _place(options: BoardOptions) -> tuple[Path, str]:
@@ -138,8 +137,8 @@ def _recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Mapping
     errors: dict[str, list[Finding]] = {}
     for finding in _errors(matrix, root, packages):
         errors.setdefault(finding.path, []).append(finding)
-    states = recipe_states(matrix, root, packages)
-    return {it.id: (states[it.path], errors.get(it.path, ())) for it in packages}
+    states = verified_states(matrix, root, packages, errors)
+    return {it.id: (states[it.id].recipe, errors.get(it.path, ())) for it in packages}
 
 
 def _errors(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Sequence[Finding]:
@@ -155,9 +154,8 @@ def _errors(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Sequence
         stored = msgspec.json.decode(files.read_below(root, _VERIFIED), type=_StoredErrors)
         if stored.key == key:
             return stored.errors
-    variants = list({each.variant.path: each.variant for each in packages}.values())
-    verified = verification.verify(matrix, root, variants=variants, pages=reference_pages)
-    errors = tuple(it for it in verified.findings if it.severity == "error")
+    found = recipe_errors(matrix, root, packages)
+    errors = tuple(finding for each in found.values() for finding in each)
     with suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
         files.make_state(root)
         stored = _StoredErrors(key, errors)

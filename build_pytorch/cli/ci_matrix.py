@@ -1,4 +1,4 @@
-"""`invoke ci-matrix`: the fleet as a job matrix for GitHub Actions."""
+"""`invoke ci-matrix`: the packages as a job matrix for GitHub Actions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, to_builtins
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -24,6 +26,26 @@ _RUNNERS: Final = {"x86_64-linux": "ubuntu-latest", "aarch64-linux": "ubuntu-24.
 """GitHub's own runners. They are too small for PyTorch; --runner names others."""
 
 
+class CiJob(Struct, frozen=True, kw_only=True):
+    """One job: variants of one release, group and platform, and companions of each."""
+
+    name: str
+    release: str
+    group: str
+    platform: str
+    runner: str
+    variants: str
+    """Ids or package names, with spaces between them."""
+    companions: str
+    """Names, with commas between them."""
+
+
+class CiMatrix(Struct, frozen=True):
+    """The document that GitHub Actions reads."""
+
+    include: tuple[CiJob, ...]
+
+
 def run(options: CiMatrixOptions) -> int:
     """Print the matrix: `include`, with jobs of at most `size` variants of a group.
 
@@ -38,23 +60,24 @@ def run(options: CiMatrixOptions) -> int:
         if not label.strip() or platform not in labels:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
-    fleet = matrix_reader.load()
-    selected = select(fleet, options.variants, options.release)
+    matrix = matrix_reader.load()
+    selected = select(matrix, options.variants, options.release)
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     if options.store:
-        wanted = _missing(options.root, fleet, wanted, options.store)
-    jobs = list(_jobs(wanted, options.size, labels))
+        wanted = _missing(options.root, matrix, wanted, options.store)
+    jobs = tuple(_jobs(wanted, options.size, labels))
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
     indent = 2 if sys.stdout.isatty() else None
-    console.write(sys.stdout, json.dumps({"include": jobs}, indent=indent) + "\n")
+    document = to_builtins(CiMatrix(jobs))
+    console.write(sys.stdout, json.dumps(document, indent=indent) + "\n")
     return EXIT_OK
 
 
-def _missing(root: Path, fleet: Matrix, variants: Sequence[Variant], store: str) -> list[Variant]:
+def _missing(root: Path, matrix: Matrix, variants: Sequence[Variant], store: str) -> list[Variant]:
     """Return the variants that a cache does not have, or of which it lacks a companion."""
     paths = {variant.path for variant in variants}
-    companions = [each for each in fleet.companions if each.variant.path in paths]
+    companions = [each for each in matrix.companions if each.variant.path in paths]
     packages: list[Package] = [*variants, *companions]
     evaluated = derivations.evaluate(root, packages)
     for package, why in evaluated.failures.items():
@@ -65,9 +88,7 @@ def _missing(root: Path, fleet: Matrix, variants: Sequence[Variant], store: str)
     return [variant for variant in variants if variant.path in missing]
 
 
-def _jobs(
-    variants: Sequence[Variant], size: int, labels: dict[str, str]
-) -> Iterator[dict[str, str]]:
+def _jobs(variants: Sequence[Variant], size: int, labels: dict[str, str]) -> Iterator[CiJob]:
     groups: dict[tuple[str, str, str], list[Variant]] = {}
     for variant in variants:
         key = (variant.release_name, variant.group.title, variant.cpu.platform)
@@ -76,12 +97,12 @@ def _jobs(
         label = f"{release} {title}" if members[0].is_qualified else title
         shards = [members[i : i + size] for i in range(0, len(members), size)]
         for number, shard in enumerate(shards, 1):
-            yield {
-                "name": f"{label} {number}/{len(shards)}",
-                "release": release,
-                "group": title,
-                "platform": platform,
-                "runner": labels[platform],
-                "variants": " ".join(v.id if v.shares_name else v.package for v in shard),
-                "companions": ",".join(shard[0].release.companion.packages),
-            }
+            yield CiJob(
+                name=f"{label} {number}/{len(shards)}",
+                release=release,
+                group=title,
+                platform=platform,
+                runner=labels[platform],
+                variants=" ".join(v.id if v.shares_name else v.package for v in shard),
+                companions=",".join(shard[0].release.companion.packages),
+            )

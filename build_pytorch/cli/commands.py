@@ -287,7 +287,6 @@ class PublishCommandOptions(CommandOptions, frozen=True):
     without_evidence: Annotated[
         bool, "also publish variants that have no evidence; the ledger records it"
     ] = False
-    unproved: Annotated[bool, "old name of --without-evidence"] = False
     dry_run: Annotated[bool, "check the preconditions of Flox and show the packages"] = False
     json: _Json = False
     root: _Root = paths.PROJECT

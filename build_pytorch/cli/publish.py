@@ -1,13 +1,14 @@
-"""`invoke publish`: publish built variants and companions with Flox, one after the other."""
+"""`invoke publish`: publish built packages with Flox, one after the other."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, get_args
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, replace
 
 from build_pytorch.base.console import Screen, folded, print_json
@@ -26,12 +27,27 @@ from build_pytorch.publish.publication import (
     package_facts,
     unmet_preconditions,
 )
-from build_pytorch.results import evidence
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.package_state import PackageState, package_states
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _COLOURS: Final = {"publish": "green", "refused": "red"}
+
+
+class PublicationRow(Publication, frozen=True, kw_only=True):
+    """What --json says of a package: the decision, and what a catalogue would get to know."""
+
+    system: str | None
+    broken: bool | None
+    closure_bytes: int | None
+
+
+class PublishDocument(Struct, frozen=True, kw_only=True):
+    """What --json prints."""
+
+    variants: tuple[PublicationRow, ...]
+    obstacles: tuple[str, ...]
+    exit_code: int
 
 
 def run(options: PublishCommandOptions) -> int:
@@ -43,14 +59,13 @@ def run(options: PublishCommandOptions) -> int:
     _check(options)
     packages = select_packages(matrix_reader.load(), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    known = _look(options, packages)
-    rows = _decisions(options, packages, known)
-    decided = zip(packages, rows, strict=True)
-    ready = [known[package.attribute] for package, row in decided if row.action == "publish"]
+    states = _states(options, packages)
+    rows = _decisions(options, packages, states, lambda decided, _: decided)
+    ready = [states[row.variant] for row in rows if row.action == "publish"]
     facts = package_facts(options.root, ready)
     _print_decisions(screen, rows, facts)
-    obstacles = list(unmet_preconditions(options.root, packages))
-    lines = "\n".join(line for it in obstacles for line in folded("  ", it))
+    obstacles = tuple(unmet_preconditions(options.root, packages))
+    lines = "\n".join(line for obstacle in obstacles for line in folded("  ", obstacle))
     if options.dry_run:
         would = f"dry run: {len(ready)} would be published"
         screen.line(f"dry run: all would be refused:\n{lines}" if obstacles else would)
@@ -63,24 +78,31 @@ def run(options: PublishCommandOptions) -> int:
     is_bad = any(row.action in {"refused", "failed"} for row in rows)
     code = EXIT_BAD_INPUT if obstacles else EXIT_FINDINGS if is_bad else EXIT_OK
     if options.json:
-        shown = [asdict(row) | _facts(facts.get(row.variant)) for row in rows]
-        print_json({"variants": shown, "obstacles": obstacles, "exit_code": code}, sys.stdout)
+        shown = tuple(_row(row, facts.get(row.variant, PackageFacts())) for row in rows)
+        document = PublishDocument(variants=shown, obstacles=obstacles, exit_code=code)
+        print_json(to_builtins(document), sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
+
+
+def _row(row: Publication, facts: PackageFacts) -> PublicationRow:
+    return PublicationRow(
+        **asdict(row), system=facts.system, broken=facts.broken, closure_bytes=facts.closure
+    )
 
 
 def _publish(
     options: PublishCommandOptions, packages: Sequence[Package], screen: Screen
 ) -> list[Publication]:
     """Publish what can be published, print the totals, and return what became of each package."""
+
+    def act(decided: Publication, state: PackageState) -> Publication:
+        return carry_out(decided, state, options.root, options.org, screen.line)
+
     with only_run(options.root):
-        known = _look(options, packages)  # another run may have published meanwhile
-        rows: list[Publication] = []
-        for package in packages:
-            decided = _decision(options, package, known, rows)
-            result = known[package.attribute]
-            rows.append(carry_out(decided, result, options.root, options.org, screen.line))
+        states = _states(options, packages)  # another run may have published meanwhile
+        rows = _decisions(options, packages, states, act)
     count = Counter(row.action for row in rows)
     already, bad = count["already"], count["refused"] + count["failed"]
     parts = [f"{count['published']} published"]
@@ -100,47 +122,45 @@ def _print_decisions(
             screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.variant].text}")
 
 
-def _look(options: PublishCommandOptions, packages: Sequence[Package]) -> dict[str, VariantResult]:
-    """Return what is known of packages and of the variants that companions are for."""
-    needed = {each.path: each for package in packages for each in (package, package.variant)}
-    return evidence.look(options.root, list(needed.values()))
+def _states(options: PublishCommandOptions, packages: Sequence[Package]) -> dict[str, PackageState]:
+    """Return the states of packages and of the variants that companions are for."""
+    needed = {each.id: each for package in packages for each in (package, package.variant)}
+    return package_states(options.root, needed.values())
 
 
 def _decisions(
-    options: PublishCommandOptions, packages: Sequence[Package], known: Mapping[str, VariantResult]
+    options: PublishCommandOptions,
+    packages: Sequence[Package],
+    states: Mapping[str, PackageState],
+    act: Callable[[Publication, PackageState], Publication],
 ) -> list[Publication]:
+    """Decide for one package after the other. `act` carries a decision out, before the next one."""
     rows: list[Publication] = []
     for package in packages:
-        rows.append(_decision(options, package, known, rows))
+        decided = _decision(options, package, states, rows)
+        rows.append(act(decided, states[package.id]))
     return rows
 
 
 def _decision(
     options: PublishCommandOptions,
     package: Package,
-    known: Mapping[str, VariantResult],
+    states: Mapping[str, PackageState],
     before: Sequence[Publication],
 ) -> Publication:
     """Return what becomes of a package after the others `before` it."""
-    org, system = options.org, options.system
-    allowed = options.without_evidence or options.unproved
-    result = known[package.attribute]
+    org, system, allowed = options.org, options.system, options.without_evidence
+    state = states[package.id]
     if isinstance(package, Variant):
-        return decide(result, org, without_evidence=allowed, system=system)
+        return decide(state, org, without_evidence=allowed, system=system)
     torch = next((row for row in before if row.variant == package.variant.id), None)
     if torch is None:
-        variant = known[package.variant.attribute]
+        variant = states[package.variant.id]
         torch = decide(variant, org, without_evidence=allowed, system=system)
         if torch.action == "publish":
             both = f"`invoke publish {package.variant.id} {package.id}`"
             torch = replace(torch, action="refused", reason=f"not published yet; {both}")
-    return decide(result, org, without_evidence=allowed, system=system, torch=torch)
-
-
-def _facts(facts: PackageFacts | None) -> dict[str, Any]:
-    """Return what --json says of a package that is to be published, beside the decision."""
-    found = facts or PackageFacts()
-    return {"system": found.system, "broken": found.broken, "closure_bytes": found.closure}
+    return decide(state, org, without_evidence=allowed, system=system, torch=torch)
 
 
 def _check(options: PublishCommandOptions) -> None:

@@ -21,8 +21,8 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.tables import CpuIsa
-from build_pytorch.results import evidence
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results import package_state
+from build_pytorch.results.package_state import PackageState
 
 _WIDTH: Final = 36
 """Maximum width of a table's first column, and of a quoted value, in characters."""
@@ -47,7 +47,7 @@ def run(options: RecommendOptions) -> int:
     remarks = list(notes.remarks(machine, gpus, [each.variant for each in found if each]))
     best = [answer.best.variant for answer in result.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
-    known = evidence.look(options.root, best)
+    known = package_state.package_states(options.root, best)
     rows = [_row(fleet, known, answer) for answer in result.answers]
     for_all = result.for_all and result.for_all.id
     if options.json:
@@ -231,12 +231,12 @@ def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ())
         screen.fold("note     ", note, "yellow", indent=9)
 
 
-def _row(fleet: Matrix, known: Mapping[str, VariantResult], answer: Answer) -> dict[str, Any]:
+def _row(fleet: Matrix, known: Mapping[str, PackageState], answer: Answer) -> dict[str, Any]:
     """Return an answer for --json."""
     best, waits = answer.best, answer.waits_for_driver
     row = None
     if best:
-        published = known[best.variant.attribute].published
+        published = known[best.variant.id].publication
         organization = published.organization if published else ""
         companions = fleet.companions_of(best.variant)
         row = {
@@ -287,7 +287,7 @@ def _show(
     answer: Answer,
     row: dict[str, Any],
     which: str,
-    known: Mapping[str, VariantResult],
+    known: Mapping[str, PackageState],
 ) -> None:
     """Print an answer; `which` names its GPUs if there are others."""
 
@@ -308,7 +308,7 @@ def _show(
             line(f"  check: {doubt}", "yellow")
         for what, lines in best["commands"].items():
             line(f"  {what:<8} {'   or   '.join(lines)}")
-        line(f"  It is {_state(known[answer.best.variant.attribute])}.")
+        line(f"  It is {_state(known[answer.best.variant.id])}.")
     else:
         line(f"No variant{which} runs here.", "red")
     for gap in answer.gaps:
@@ -330,7 +330,7 @@ def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) ->
             screen.fold(f"  {first:<{width}}  ", second, indent=width + 4)
 
 
-def _state(known: VariantResult) -> str:
-    if known.published:
+def _state(known: PackageState) -> str:
+    if known.publication:
         return "published from this checkout"
     return f"{'built in' if known.output else 'neither built nor published from'} this checkout"

@@ -22,17 +22,17 @@ from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.results import ledger
-from build_pytorch.results.evidence import VariantResult
+from build_pytorch.results.package_state import BuiltState, PackageState
 
 _TAIL: Final = 10  #: lines of the output that are shown of a failure
 _SHORT: Final = len("sha256:") + 12  #: characters of a digest that are shown
 
 
 class Publication(Struct, frozen=True, kw_only=True):
-    """What becomes of one variant or companion, and why."""
+    """What becomes of one package, and why."""
 
     variant: str
-    """Id of the variant or companion."""
+    """Id of the package."""
     package: str
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
@@ -69,24 +69,24 @@ def this_system() -> str:
     return f"{platform.machine()}-{platform.system().lower()}"
 
 
-def package_facts(root: Path, results: Sequence[VariantResult]) -> dict[str, PackageFacts]:
+def package_facts(root: Path, states: Sequence[PackageState]) -> dict[str, PackageFacts]:
     """Return what a catalogue would get to know, by id; all from one evaluation."""
     evaluated, why = derivations.DerivationSet({}, {}), ""
     try:
-        evaluated = derivations.evaluate(root, [result.package for result in results])
+        evaluated = derivations.evaluate(root, [state.package for state in states])
     except ToolError as error:
         why = str(error).partition("\n")[0]
-    found = {}
-    for result in results:
-        package = result.package
+    facts = {}
+    for state in states:
+        package = state.package
         drv = evaluated.derivations.get(package.attribute)
-        found[package.id] = PackageFacts(
+        facts[package.id] = PackageFacts(
             system=drv.system if drv else None,
             broken=drv.broken if drv else None,
-            closure=_closure(result.output),
+            closure=_closure(state.output),
             problem="" if drv else evaluated.failures.get(package.attribute, why),
         )
-    return found
+    return facts
 
 
 def _closure(output: str) -> int | None:
@@ -138,7 +138,7 @@ def _git(root: Path, *argv: str) -> process.ProcessResult:
 
 
 def decide(
-    result: VariantResult,
+    state: PackageState,
     organization: str,
     *,
     without_evidence: bool,
@@ -151,46 +151,46 @@ def decide(
     of the companion holds it. Flox publishes for the platform of this machine, whatever the package
     is for; `system` is another platform that it is told.
     """
-    package, missing = result.package, result.missing_evidence
-    tests = {"smoke test": result.smoke, "inspection": result.inspect}
-    passed = {name: it for name, it in tests.items() if it and it.outcome == "passed"}
+    package, missing = state.package, state.missing_evidence
+    tests = {"smoke test": state.smoke_test, "inspection": state.inspection}
+    passed = {name: t for name, t in tests.items() if t and t.outcome == "passed"}
     action: Literal["publish", "already", "refused"] = "refused"
-    if why := _unpublishable(result, system):
+    if why := _unpublishable(state, system):
         reason = why
-    elif organization in result.organizations:
+    elif organization in state.organizations:
         action, reason = "already", f"published to {organization or 'yourself'}"
-    elif result.failed_test:
-        reason = f"{result.failed_test}; fix that, `invoke build {package.id}` and test again"
+    elif state.failed_test:
+        reason = f"{state.failed_test}; fix that, `invoke build {package.id}` and test again"
     elif missing and not without_evidence:
         reason = f"{missing}; `invoke smoke {package.id}` on its hardware or `invoke inspect`"
-    elif torch and (why := _torch_obstacle(result, torch)):
+    elif torch and (why := _torch_obstacle(state, torch)):
         reason = why
     else:
         action = "publish"
         how = f"without evidence: {missing}" if missing else f"passed {' and '.join(passed)}"
-        reason = f"recipe {result.digest[:_SHORT]}, {how}"
+        reason = f"recipe {state.digest[:_SHORT]}, {how}"
     return Publication(
         variant=package.id,
         package=package.package,
         action=action,
         reason=reason,
-        output=result.output,
-        digest=result.digest,
+        output=state.output,
+        digest=state.digest,
         evidence=tuple(test.report or test.by for test in passed.values()),
     )
 
 
-def _unpublishable(result: VariantResult, system: str) -> str:
-    """Return why Flox here could not publish this result, whatever the evidence; empty if it can.
+def _unpublishable(state: PackageState, system: str) -> str:
+    """Return why Flox here could not publish a result, whatever the evidence; empty if it can.
 
     `system` is the platform other than that of this machine that Flox is told.
     """
-    package = result.package
-    if result.unknown:
+    package = state.package
+    if state.built is BuiltState.UNKNOWN:
         return f"no record of the recipe it was built from; `invoke build {package.id}`"
-    if not result.output:
+    if not state.built.is_done:
         return f"not built for this recipe; `invoke build {package.id}`"
-    if why := _not_repeatable(result):
+    if why := _not_repeatable(state):
         return why
     wanted = package.platform
     if wanted not in {this_system(), system}:
@@ -199,27 +199,27 @@ def _unpublishable(result: VariantResult, system: str) -> str:
     return ""
 
 
-def _torch_obstacle(result: VariantResult, torch: Publication) -> str:
+def _torch_obstacle(state: PackageState, torch: Publication) -> str:
     """Return why a companion cannot be published after its PyTorch; empty if it can."""
     if torch.action in {"refused", "failed"}:
         return f"its PyTorch {torch.variant} comes first: {torch.reason}"
     try:
-        is_held = torch.output in store.requisites(result.output)
+        is_held = torch.output in store.requisites(state.output)
     except ToolError as error:
         return f"its closure is unknown: {str(error).partition(chr(10))[0]}"
-    fix = f"`invoke build {result.package.id}`"
+    fix = f"`invoke build {state.package.id}`"
     return "" if is_held else f"its closure lacks {torch.output} of {torch.variant}; {fix}"
 
 
-def _not_repeatable(result: VariantResult) -> str:
+def _not_repeatable(state: PackageState) -> str:
     """Return why Flox would publish another build than this one; empty if it would not."""
-    package = result.package
-    if result.reads_seeds:
+    package = state.package
+    if state.reads_seeds:
         return (
             "built with --share, and Flox publishes a build of the recipe alone, which is another "
             f"store path; remove result-{package.attribute}, then `invoke build {package.id}`"
         )
-    if local := result.local_packages or cuda_checkout.path_for(package.variant):
+    if local := state.local_packages or cuda_checkout.path_for(package.variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
         return f"its CUDA packages come from {local}, which nobody else has; {fix}"
     return ""
@@ -227,7 +227,7 @@ def _not_repeatable(result: VariantResult) -> str:
 
 def carry_out(
     decided: Publication,
-    result: VariantResult,
+    state: PackageState,
     root: Path,
     organization: str,
     say: Callable[[str], None],
@@ -235,33 +235,33 @@ def carry_out(
     """Publish a package if that was decided, and record it. Raises WriteError."""
     if decided.action != "publish":
         return decided
-    variant, package = decided.variant, decided.package
-    system = result.package.platform
+    id_, package = decided.variant, state.package
+    system = package.platform
     told = [] if system == this_system() else ["--system", system]
-    folder = environment_of(result.package.folder)
+    folder = environment_of(package.folder)
     place = [] if folder == "." else ["--dir", folder]
     owner = ["-o", organization] if organization else []
-    argv = ["flox", "publish", *place, *owner, *told, package]
+    argv = ["flox", "publish", *place, *owner, *told, package.package]
     say(f"$ {' '.join(argv)}")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    log = Path(paths.STATE, ledger.LOGS, result.package.attribute, f"{stamp}-publish.log")
+    log = Path(paths.STATE, ledger.LOGS, package.attribute, f"{stamp}-publish.log")
     code, tail = asyncio.run(_logged(argv, root, log))
     if code:
         for line in tail:
             say(f"    {line}")
-        say(f"{variant}: flox publish failed with exit code {code}; whole log: {log}")
+        say(f"{id_}: flox publish failed with exit code {code}; whole log: {log}")
         return replace(decided, action="failed", reason=f"exit code {code}; {log}")
     event = ledger.Published(
         at=ledger.now(),
-        release=result.package.release_name,
-        variant=result.package.short_id,
-        digest=result.digest,
+        release=package.release_name,
+        variant=package.short_id,
+        digest=state.digest,
         organization=organization,
-        output=result.output,
-        without_evidence=bool(result.missing_evidence),
+        output=state.output,
+        without_evidence=bool(state.missing_evidence),
     )
     ledger.Ledger(root).append(event)
-    say(f"{variant}: published")
+    say(f"{id_}: published")
     return replace(decided, action="published")
 
 

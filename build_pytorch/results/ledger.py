@@ -1,4 +1,4 @@
-"""The ledger: an append-only file of JSON lines, one for each event of a variant.
+"""The ledger: an append-only file of JSON lines, one for each event of a package.
 
 Every line is synced to disk before `append` returns. Torn and unknown lines are skipped.
 """
@@ -39,7 +39,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     @property
     def subject(self) -> tuple[str, str]:
-        """The release and the variant."""
+        """The release and the package (or seed)."""
         return self.release, self.variant
 
 
@@ -93,7 +93,7 @@ class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):
-    """A variant was published, perhaps without a recorded smoke test or inspection that passed."""
+    """A package was published, perhaps without a recorded smoke test or inspection that passed."""
 
     organization: str = ""
     output: str = ""
@@ -103,11 +103,6 @@ class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults
 AnyEvent = Started | Ended | Tested | Published
 
 _DECODER: Final = msgspec.json.Decoder(AnyEvent)
-_OLD_WORDS: Final = {
-    b'"by":"binary"': b'"by":"inspect"',
-    b'"unproved":true': b'"without_evidence":true',
-}
-"""Words in ledgers of older versions. Inside a JSON string, quotes have a backslash: no match."""
 
 
 class Ledger:
@@ -143,8 +138,6 @@ class Ledger:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
-        for old, new in _OLD_WORDS.items():
-            data = data.replace(old, new)
         for line in data.split(b"\n"):
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield _DECODER.decode(line)

@@ -23,7 +23,7 @@ from build_pytorch.cli import recommend
 from build_pytorch.cli.smoke import SmokeCase, show
 from build_pytorch.hardware import resolver, saved_machines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.results import evidence
+from build_pytorch.results import evidence, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.judge import judge
@@ -110,7 +110,7 @@ def read_ledger(draw: random.Random, text: str) -> bool:
     data = text.encode("utf-8", "surrogatepass")
     (STATE / paths.STATE / FILE).write_bytes(data)
     some = draw.sample(FLEET.variants, 3)
-    known = evidence.look(STATE, some)
+    known = package_state.package_states(STATE, some)
     return bool([each.missing_evidence for each in known.values()])
 
 

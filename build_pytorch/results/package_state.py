@@ -1,0 +1,370 @@
+"""The state of packages: recipe, verification, build, tests, publication. One label for each.
+
+`status`, `show`, the board and `publish` print what stands here, and decide nothing again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+
+from build_pytorch.base.console import counted
+from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.seeds import Seed
+from build_pytorch.nix.store import valid_paths
+from build_pytorch.results import artefacts
+from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of
+from build_pytorch.results.ledger import (
+    AnyEvent,
+    Ended,
+    Ledger,
+    Published,
+    Started,
+    Tested,
+    TestKind,
+)
+
+_Event = TypeVar("_Event", bound=AnyEvent)
+
+
+class StepState(StrEnum):
+    """What became of one step of a package. The value is its label, the first one is success."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the step succeeded for the current recipe."""
+        return self is next(iter(type(self)))
+
+
+class RecipeState(StepState):
+    """How the recipe compares with what the matrix yields."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    OUTDATED = "out of date"
+    EDITED = "edited"
+    NOT_COMPARED = "-"
+
+
+class VerifiedState(StepState):
+    """What verification found in the recipe."""
+
+    YES = "yes"
+    ERRORS = "errors"
+    NOT_RUN = "-"
+
+
+class BuiltState(StepState):
+    """The result behind the link, and without one the last build."""
+
+    YES = "yes"
+    STALE = "stale"  #: of another recipe
+    UNKNOWN = "unknown"  #: the ledger has no recipe for it
+    FAILED = "failed"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    NO = "no"
+
+
+class EvidenceState(StepState):
+    """What a smoke test or an inspection of the current result found."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    COMPATIBLE = "compatible"
+    SKIPPED = "skipped"
+    NONE = "-"
+
+
+class PublishedState(StepState):
+    """Whether a result of the current recipe was published."""
+
+    YES = "yes"
+    NO_EVIDENCE = "no evidence"
+    NO = "-"
+
+
+class OverallState(StrEnum):
+    """The one state that a package is in: the first that applies, in this order."""
+
+    BUILDING = "building"
+    FAILED = "failed"
+    PUBLISHED = "published"
+    TESTED = "tested"
+    BUILT = "built"
+    IMPOSSIBLE = "impossible-host"
+    INTERRUPTED = "interrupted"
+    OUTDATED = "outdated"
+    NOT_BUILT = "not built"
+
+
+class PackageState(Struct, frozen=True, kw_only=True):
+    """What is known of one variant or companion (or of a seed), and of its current recipe."""
+
+    package: Package
+    digest: str
+    """Digest of the recipe; empty if a file cannot be read."""
+    recipe: RecipeState = RecipeState.NOT_COMPARED
+    errors: int | None = None
+    """Number of errors that verification found in the recipe; None if it did not run."""
+    output: str = ""
+    """Store path of the current recipe's result, if the result link leads to it."""
+    stale: str = ""
+    """Store path behind the link, if it was built from another recipe."""
+    unknown: str = ""
+    """Store path behind the link, if the ledger has no recipe for it."""
+    local_packages: str = ""
+    """The local checkout that its CUDA packages came from; such a result is not published."""
+    reads_seeds: bool = False
+    """Whether `output` was built with seeds: the recipe alone has another store path."""
+    last: Ended | None = None
+    """The last build of any recipe."""
+    stopped_by: str = ""
+    """Id of the log rule that stopped the last build of the current recipe."""
+    smoke_test: Tested | None = None
+    inspection: Tested | None = None
+    publication: Published | None = None
+    organizations: tuple[str, ...] = ()
+    """Where `output` is published; an empty name is the user's own account."""
+    events: tuple[AnyEvent, ...] = ()
+    """Every event of the package, of any recipe, oldest first."""
+
+    @property
+    def variant(self) -> Variant:
+        """The variant; for a companion the one that it is for."""
+        return self.package.variant
+
+    @property
+    def verified(self) -> VerifiedState:
+        """What verification found; there is nothing to verify where the recipe is missing."""
+        if self.errors is None or self.recipe is RecipeState.MISSING:
+            return VerifiedState.NOT_RUN
+        return VerifiedState.ERRORS if self.errors else VerifiedState.YES
+
+    @property
+    def verified_label(self) -> str:
+        """The label of `verified`, with the number of errors."""
+        has_errors = self.verified is VerifiedState.ERRORS
+        return counted(self.errors or 0, "error") if has_errors else self.verified
+
+    @property
+    def built(self) -> BuiltState:
+        """The result behind the link; without one, how the last build ended if it failed."""
+        if self.output:
+            return BuiltState.YES
+        if self.stale:
+            return BuiltState.STALE
+        if self.unknown:
+            return BuiltState.UNKNOWN
+        if self.last and self.last.outcome != "built":
+            return BuiltState(self.last.outcome)
+        return BuiltState.NO
+
+    @property
+    def smoke(self) -> EvidenceState:
+        """The outcome of the smoke test."""
+        return EvidenceState(self.smoke_test.outcome if self.smoke_test else "-")
+
+    @property
+    def inspect(self) -> EvidenceState:
+        """The outcome of the inspection."""
+        return EvidenceState(self.inspection.outcome if self.inspection else "-")
+
+    @property
+    def published(self) -> PublishedState:
+        """Whether a result of the current recipe was published, and with evidence."""
+        if not self.publication:
+            return PublishedState.NO
+        is_blind = self.publication.without_evidence
+        return PublishedState.NO_EVIDENCE if is_blind else PublishedState.YES
+
+    @property
+    def failed_test(self) -> str:
+        """The test that this result failed, with its reason; empty if it failed none."""
+        for test, name in ((self.smoke_test, "smoke test"), (self.inspection, "inspection")):
+            if test and test.outcome == "failed":
+                return f"its {name} failed: {test.reason or 'see its report'}"
+        return ""
+
+    @property
+    def missing_evidence(self) -> str:
+        """Why the evidence for this result is not enough; empty if it is."""
+        if self.failed_test:
+            return self.failed_test
+        if EvidenceState.PASSED in {self.smoke, self.inspect}:
+            return ""
+        if self.smoke is EvidenceState.COMPATIBLE:
+            return "it ran only on a GPU of another architecture"
+        return "no smoke test or inspection passed yet"
+
+    @property
+    def unfinished(self) -> Started | None:
+        """The last attempt to build, if no line of the ledger says how it ended."""
+        builds = [event for event in self.events if isinstance(event, Started | Ended)]
+        return builds[-1] if builds and isinstance(builds[-1], Started) else None
+
+    @property
+    def is_building(self) -> bool:
+        """Whether the last attempt runs on this machine now."""
+        return bool(self.unfinished and _is_alive(self.unfinished))
+
+    @property
+    def failure(self) -> Literal["recipe", "build", "smoke test", "inspection"] | None:
+        """What failed last and has not succeeded since; a test only if it is of this result."""
+        if self.errors:
+            return "recipe"
+        failed = {BuiltState.FAILED, BuiltState.STOPPED}
+        if self.last and not (self.output or self.unfinished) and self.last.outcome in failed:
+            return "build"
+        if self.smoke is EvidenceState.FAILED:
+            return "smoke test"
+        return "inspection" if self.inspect is EvidenceState.FAILED else None
+
+    @property
+    def overall(self) -> OverallState:
+        """The one state that the package is in."""
+        if self.is_building:
+            return OverallState.BUILDING
+        if self.failure:
+            return OverallState.FAILED
+        if self.output and self.organizations:
+            return OverallState.PUBLISHED
+        if self.output:
+            return OverallState.BUILT if self.missing_evidence else OverallState.TESTED
+        if self.package.impossible:
+            return OverallState.IMPOSSIBLE
+        if self.unfinished or (self.last and self.last.outcome == "interrupted"):
+            return OverallState.INTERRUPTED
+        return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
+
+
+def package_states(
+    root: Path,
+    packages: Iterable[Package],
+    recipes: Mapping[str, RecipeState] | None = None,
+    errors: Mapping[str, int] | None = None,
+) -> dict[str, PackageState]:
+    """Return the states of packages by id. The ledger is read once, the store asked once.
+
+    `recipes` and `errors`, the number of errors that verification found, are by path of the recipe;
+    without them, recipes are not compared and not verified.
+    Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
+    """
+    subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in packages}
+    return _states(root, subjects, recipes or {}, errors)
+
+
+def seed_states(root: Path, seeds: Iterable[Seed]) -> dict[str, PackageState]:
+    """Return the states of seeds by name. Their recipe is that of a variant. Raises as above."""
+    subjects: dict[str, tuple[Package, Path, tuple[str, str]]] = {
+        seed.name: (
+            seed.variant,
+            artefacts.link_of(root, seed.name),
+            (seed.variant.release_name, seed.name),
+        )
+        for seed in seeds
+    }
+    return _states(root, subjects, {}, None)
+
+
+def _states(
+    root: Path,
+    subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
+    recipes: Mapping[str, RecipeState],
+    errors: Mapping[str, int] | None,
+) -> dict[str, PackageState]:
+    """Return states by key; `subjects` has package, result link, and release and name in events."""
+    events: dict[tuple[str, str], list[AnyEvent]] = {}
+    for event in Ledger(root).events():
+        events.setdefault(event.subject, []).append(event)
+    targets = {key: artefacts.target(link) for key, (_, link, _) in subjects.items()}
+    present = valid_paths([path for path in targets.values() if path])
+    states = {}
+    for key, (package, _, subject) in subjects.items():
+        states[key] = _state(
+            package,
+            recipe_digest(root, package),
+            events.get(subject, []),
+            targets[key] if targets[key] in present else "",
+            recipes.get(package.path, RecipeState.NOT_COMPARED),
+            None if errors is None else errors.get(package.path, 0),
+        )
+    return states
+
+
+def _state(  # noqa: PLR0913, PLR0917 - the facts that make the state of a package
+    package: Package,
+    digest: str,
+    events: Sequence[AnyEvent],
+    target: str,
+    recipe: RecipeState,
+    errors: int | None,
+) -> PackageState:
+    """Combine the events of a package with the store path behind its link ("" if none)."""
+    of_recipe = [event for event in events if event.digest == digest]
+    ended = _last(of_recipe, Ended)
+    stopped_by = ended.cause if ended and ended.outcome == "stopped" else ""
+    origin = origin_of(events, digest, target) if target else None
+    is_current = bool(digest) and origin == digest and not stopped_by
+    builds = builds_of(events, target) if is_current else []
+    tested = [e for e in of_recipe if is_current and isinstance(e, Tested) and e.output == target]
+    sent = [e for e in of_recipe if is_current and isinstance(e, Published) and e.output == target]
+    local = [build.local_packages for build in builds]
+    return PackageState(
+        package=package,
+        digest=digest,
+        recipe=recipe,
+        errors=errors,
+        output=target if is_current else "",
+        stale=target if origin is not None and not is_current else "",
+        unknown=target if origin is None else "",
+        local_packages=local[-1] if local and all(local) else "",
+        reads_seeds=is_current and all(build.shared for build in builds),
+        last=_last(events, Ended),
+        stopped_by=stopped_by,
+        smoke_test=_verdict(tested, "smoke"),
+        inspection=_verdict(tested, "inspect"),
+        publication=_last(of_recipe, Published),
+        organizations=tuple(event.organization for event in sent),
+        events=tuple(events),
+    )
+
+
+def _verdict(tests: Sequence[Tested], kind: TestKind) -> Tested | None:
+    """Return the last passed or failed test of a kind, else the last undecided one."""
+    of_kind = [test for test in tests if test.by == kind]
+    decided = [test for test in of_kind if test.outcome in {"passed", "failed"}]
+    return next(reversed(decided or of_kind), None)
+
+
+def _last(events: Sequence[AnyEvent], kind: type[_Event]) -> _Event | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time of the ledger, or None if it is not a time."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _is_alive(started: Started) -> bool:
+    """Whether the process that an attempt names runs here, and ran when the attempt began."""
+    named = re.fullmatch(r"[\dT.]+-(\d{1,9})-\d+", started.attempt)
+    since = moment(started.at)
+    if not named or since is None:
+        return False
+    import psutil  # takes 20 ms to import, and most checkouts have no unfinished build
+
+    try:
+        return psutil.Process(int(named[1])).create_time() <= since.timestamp() + 2
+    except (psutil.Error, OverflowError, ValueError):
+        return False
