@@ -114,18 +114,28 @@ _add_build_sessions()
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; `-s tests` adds sweeps of hostile inputs and coverage; arguments to pytest."""
+    """Run the tests that protect a change, within minutes; arguments to pytest after --."""
     _install(session, "test")
-    pytest = ["pytest", "-n", "auto", *session.posargs]
-    if "tests" not in sys.argv:  # coverage takes 0.1 to 0.2 s of each command that a test starts
-        session.run(*pytest, "-m", "not sweep")
-        return
+    session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Run the other tests: sweeps of hostile inputs, kills, long examples, all release lines."""
+    _install(session, "test")
+    session.run("pytest", "-n", "auto", "-m", "slow", *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Run all tests and list the lines that none of them reaches."""
+    _install(session, "test")
     folder = ROOT / ".nox/coverage"  # commands that tests run in other folders write there, too
     folder.mkdir(exist_ok=True)
     data = {"COVERAGE_DATA": f"{folder}/data"}
     session.run("coverage", "erase", env=data)
     try:
-        session.run("coverage", "run", "-m", *pytest, env=data)
+        session.run("coverage", "run", "-m", "pytest", "-n", "auto", *session.posargs, env=data)
     finally:
         session.run("coverage", "combine", "--quiet", env=data, success_codes=[0, 1])
         session.run("coverage", "report", "--sort=cover", env=data, success_codes=[0, 1])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 # Invoke turns bytecode off: each command would compile the whole package, a tenth of its time.
 sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+gc.disable()  # a command is short
 
 from build_pytorch.base.errors import (  # noqa: E402 - see above
     end_at_signals,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import compileall
+import contextlib
 import functools
+import io
 import os
 import re
 import shutil
@@ -13,11 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from one_release import first_release
 
+from build_pytorch.cli import entry
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -74,8 +79,18 @@ class Project:
         file.write_text(text.replace(old, new, 1))
 
     def run(
-        self, *argv: str, env: dict[str, str] | None = None, seconds: float = 120
+        self, *argv: str, env: Mapping[str, str] | None = None, seconds: float = 120
     ) -> subprocess.CompletedProcess[str]:
+        """Run invoke in this process, nox and `--root` in a process of their own."""
+        is_command = argv[0] == "invoke" and argv[1:] and not argv[1].startswith("-")
+        if is_command and "--root" not in argv:  # without a matrix there, that of this copy counts
+            return run_in_process(self.root, argv[1:], env or {})
+        return self.run_process(*argv, env=env, seconds=seconds)
+
+    def run_process(
+        self, *argv: str, env: Mapping[str, str] | None = None, seconds: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run invoke or nox of this copy in a process of its own."""
         return subprocess.run(
             [sys.executable, "-m", *argv],
             cwd=self.root,
@@ -113,6 +128,31 @@ class Project:
             and not {".git", ".build-pytorch", "__pycache__", ".nox"}
             & set(path.relative_to(self.root).parts)
         }
+
+
+def run_in_process(
+    root: Path, words: Sequence[str], env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the commands that words name on a checkout, with the package of these tests."""
+    _forget_what_a_process_remembers()
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(root),
+        mock.patch.dict(os.environ, env),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        code = entry.run_words(words, root)
+    return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+
+
+def _forget_what_a_process_remembers() -> None:
+    """Clear the caches of what files and the environment say, which a new process reads again."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("build_pytorch.") and name.split(".")[1] not in {"matrix", "inspect"}:
+            for value in vars(module).values():
+                if getattr(value, "__module__", "") == name and hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 @functools.cache
@@ -174,10 +214,10 @@ def fleet() -> Matrix:
 
 
 @pytest.fixture
-def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Store rendered texts in a folder of the test, also if a source was edited just now."""
-    monkeypatch.setattr(rendering, "CHECKOUT", tmp_path)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
+    """The matrix of an empty checkout, which stores rendered texts also of just edited sources."""
     monkeypatch.setattr(rendering, "STARTED", time.time() + 60)
+    return matrix_reader.parse(ONE, root=tmp_path)
 
 
 def unfolded(text: str) -> str:

@@ -23,7 +23,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, Started
 
-pytestmark = pytest.mark.sweep
+pytestmark = pytest.mark.slow
 
 STATE = ".build-pytorch"
 SECRET = "the secret of another folder"  # noqa: S105 - it is to be recognised in an output

@@ -15,7 +15,7 @@ from world import programs
 
 from build_pytorch.matrix import matrix_reader
 
-pytestmark = pytest.mark.sweep
+pytestmark = pytest.mark.slow
 
 
 def test_every_string_field_of_the_schema_is_tried() -> None:

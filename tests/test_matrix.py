@@ -621,7 +621,7 @@ def test_a_builder_states_its_cpu_by_names_of_isas(feature: str, platform: str, 
 
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
-    assert page == matrix_reference.page()
+    assert page == matrix_reference.page(PROJECT)
     described = {
         header: dict(re.findall(r"(?m)^\| (\w+) \| .+ \| .+ \| (.*) \|$", section)[1:])
         for header, section in re.findall(r"(?ms)^## `(.*?)`\n(.*?)(?=^## |\Z)", page)

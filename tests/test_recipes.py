@@ -179,44 +179,40 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path, hostile: str) -
     assert passed == dict.fromkeys(checks, everything) | {"eval-texts": len(fleet.variants)}
 
 
-def test_a_value_without_a_quoting_filter_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bare.j2").write_text("x = {{ value }};")
-    (tmp_path / "wrong.j2").write_text("x = {{ value | name }};")
-    (tmp_path / "misspelled.j2").write_text("x = {{ valu | nix }};")
-    (tmp_path / "broken.j2").write_text("\n{% if %}")
-    monkeypatch.setattr(paths, "TEMPLATES", tmp_path)
-    recipes._environment.cache_clear()  # noqa: SLF001 - the one cache between tests
-    try:
-        for name, says in {
-            "bare.j2": "without a quoting filter",
-            "wrong.j2": "not a name",
-            "misspelled.j2": "'valu' is undefined",
-            "broken.j2": r"templates/broken\.j2:2",
-            "none.j2": "missing; restore it",
-        }.items():
-            with pytest.raises(TemplateError, match=says):
-                recipes.render_template(name, value='"; evil')
-    finally:
-        recipes._environment.cache_clear()  # noqa: SLF001
+def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
+    templates = tmp_path / "templates"
+    templates.mkdir()
+    (templates / "bare.j2").write_text("x = {{ value }};")
+    (templates / "wrong.j2").write_text("x = {{ value | name }};")
+    (templates / "misspelled.j2").write_text("x = {{ valu | nix }};")
+    (templates / "broken.j2").write_text("\n{% if %}")
+    for name, says in {
+        "bare.j2": "without a quoting filter",
+        "wrong.j2": "not a name",
+        "misspelled.j2": "'valu' is undefined",
+        "broken.j2": r"templates/broken\.j2:2",
+        "none.j2": "missing; restore it",
+    }.items():
+        with pytest.raises(TemplateError, match=says):
+            recipes.render_template(tmp_path, name, value='"; evil')
 
 
-@pytest.mark.usefixtures("own_memory")
 def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
-    fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+    alone: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendering.texts.cache_clear()
-    first = rendering.texts(fleet)
-    assert (rendering.CHECKOUT / rendering.MEMORY).exists()
+    first = rendering.texts(alone)
+    assert (alone.root / rendering.MEMORY).exists()
 
     rendering.texts.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(recipes, "render", lambda _: pytest.fail("rendered again"))
-        assert rendering.texts(fleet) == first
+        assert rendering.texts(alone) == first
 
-    other = matrix_reader.parse(TEXT.replace('title = "AVX2"', 'title = "AVX two"'))
-    assert "AVX two" in rendering.texts(other)[fleet.variants[0].path]
+    other = matrix_reader.parse(
+        TEXT.replace('title = "AVX2"', 'title = "AVX two"'), root=alone.root
+    )
+    assert "AVX two" in rendering.texts(other)[alone.variants[0].path]
 
 
 def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
@@ -237,7 +233,7 @@ def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
             check=True,
         ).stdout
 
-    inputs = {path.name for path in rendering._inputs()}  # noqa: SLF001
+    inputs = {path.name for path in rendering._inputs(paths.PROJECT)}  # noqa: SLF001
     assert {"gpu.nix.j2", "release.md.j2", "tables.py", "quoting.py"} <= inputs
     libraries = {path.name for path in rendering._libraries()}  # noqa: SLF001
     assert {"environment.py", "filters.py", "_json_schema.py"} <= libraries  # jinja2, msgspec
@@ -251,31 +247,29 @@ def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
     assert len(fleet.variants) == 44
 
 
-@pytest.mark.usefixtures("own_memory")
 def test_texts_are_not_stored_if_a_source_may_be_newer_than_the_running_code(
-    fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+    alone: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = max(path.stat().st_mtime for path in rendering._inputs())  # noqa: SLF001
+    newest = max(path.stat().st_mtime for path in rendering._inputs(paths.PROJECT))  # noqa: SLF001
     monkeypatch.setattr(rendering, "STARTED", newest)
     rendering.texts.cache_clear()
-    assert rendering.texts(fleet)
-    assert not (rendering.CHECKOUT / rendering.MEMORY).exists()
+    assert rendering.texts(alone)
+    assert not (alone.root / rendering.MEMORY).exists()
 
 
-@pytest.mark.usefixtures("own_memory")
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", (b"12.0", b"12.1"), (b"44 v", b"54 v")])
 def test_damaged_stored_texts_are_rendered_again(
-    fleet: Matrix, damage: bytes | tuple[bytes, bytes]
+    alone: Matrix, damage: bytes | tuple[bytes, bytes]
 ) -> None:
     rendering.texts.cache_clear()
-    first = rendering.texts(fleet)
-    whole = (rendering.CHECKOUT / rendering.MEMORY).read_bytes()
+    first = rendering.texts(alone)
+    whole = (alone.root / rendering.MEMORY).read_bytes()
     damaged = whole.replace(*damage) if isinstance(damage, tuple) else damage
     assert damaged != whole
-    (rendering.CHECKOUT / rendering.MEMORY).write_bytes(damaged)
+    (alone.root / rendering.MEMORY).write_bytes(damaged)
     rendering.texts.cache_clear()
-    assert rendering.texts(fleet) == first
-    assert (rendering.CHECKOUT / rendering.MEMORY).read_bytes() == whole
+    assert rendering.texts(alone) == first
+    assert (alone.root / rendering.MEMORY).read_bytes() == whole
 
 
 @needs_nix

@@ -23,7 +23,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import Ledger, Published
 
-pytestmark = pytest.mark.sweep
+pytestmark = pytest.mark.slow
 
 HOSTILE = (
     "\x1b[2J\x1b]0;t\x07\x1b]8;;file:///x\x1b\\\u009b31m\u202e\u2066\u200b\ufeff\u2028\u0085"

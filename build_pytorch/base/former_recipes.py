@@ -34,4 +34,4 @@ def recipes_elsewhere(root: Path, folders: Sequence[str]) -> Iterator[str]:
 
 def _is_of_another(root: Path, parts: Sequence[str]) -> bool:
     below = (root.joinpath(*parts[:number]) for number in range(1, len(parts)))
-    return any((folder / paths.MATRIX.name).exists() for folder in below)
+    return any((folder / paths.MATRIX).exists() for folder in below)

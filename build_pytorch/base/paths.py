@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-"""The checkout of this package, with the matrix.toml and the templates in use."""
+"""The checkout of this package: the root of commands that are given no other one."""
 
-MATRIX: Final = PROJECT / "matrix.toml"
-TEMPLATES: Final = PROJECT / "templates"
+MATRIX: Final = "matrix.toml"
+TEMPLATES: Final = "templates"
 
 STATE: Final = ".build-pytorch"
 """Folder below the root for locks, ledger, logs and reports; Git ignores it."""
@@ -37,4 +37,10 @@ PICKER: Final = "docs/site/index.html"
 
 def is_checkout(root: Path) -> bool:
     """Return whether a folder is a checkout that commands may work on."""
-    return (root / MATRIX.name).exists() or (root / ".flox").exists()
+    return (root / MATRIX).exists() or (root / ".flox").exists()
+
+
+def in_use(root: Path, name: str) -> Path:
+    """Return a file or folder of a checkout, or that of this package if it has none."""
+    own = root / name
+    return own if own.exists() else PROJECT / name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
@@ -26,7 +25,7 @@ def run(options: AddOptions) -> int:
     Returns the exit code. Raises BuildPytorchError, with nothing written, for wrong arguments.
     """
     screen = Screen(sys.stdout)
-    old = matrix_reader.load(options.root / paths.MATRIX.name)
+    old = matrix_reader.load(options.root)
     draft = Draft(old)
     _add(draft, options, screen)
     new = draft.matrix

@@ -44,7 +44,7 @@ class _StoredErrors(msgspec.Struct, frozen=True):
 
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     packages = _packages(matrix, options)
     folder, name = _place(options)
     screen = Screen(sys.stderr)
@@ -55,7 +55,7 @@ def run(options: BoardOptions) -> int:
         found = board_data.board(options.root, packages, recipes, now, is_live=is_live)
         data = board.json_bytes(found)
         json_name = Path(name).with_suffix(".json").name
-        contents = {name: board.page(data, json_name).encode(), json_name: data}
+        contents = {name: board.page(options.root, data, json_name).encode(), json_name: data}
         with files.write_errors():
             files.make_state(options.root)
             files.write_all(folder, contents, sync=False)

@@ -50,8 +50,6 @@ def _settings(options: BuildCommandOptions) -> BuildSettings:
     backend_registry.fitting(options.backend, is_remote=bool(options.builders))
     if options.secret_key and not copy_to:
         raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
-    if options.fix_hashes and options.root.resolve() != paths.PROJECT:
-        raise BuildPytorchError("--fix-hashes edits this matrix.toml; leave --root out")
     if options.share and options.backend not in {"", NixBackend.name}:
         raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
     check_cache(copy_to, options.secret_key)
@@ -71,7 +69,7 @@ def run(options: BuildCommandOptions) -> int:
     settings = _settings(options)
     outcomes: dict[str, BuildOutcome] = {}
     for _ in range(_MOST_ROUNDS):
-        matrix = matrix_reader.load()
+        matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
         _print_plan(screen, plan)
         work = _shared_work(screen, matrix, plan) if options.share else {}
@@ -94,7 +92,7 @@ def run(options: BuildCommandOptions) -> int:
         outcomes = {package: o for package, o in outcomes.items() if package not in current}
         outcomes |= {outcome.step.name: outcome for outcome in ended}
         is_fixable = options.fix_hashes and build_run.fixable and not build_run.ended_by
-        if not (is_fixable and _fix(build_run.fixable, screen)):
+        if not (is_fixable and _fix(options.root, build_run.fixable, screen)):
             break
     failed = {package for package, o in outcomes.items() if o.state != "built"}
     code = min(len(failed | build_run.pushes.failed.keys()), _MOST_FAILURES)
@@ -169,16 +167,16 @@ def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
     return None
 
 
-def _fix(logs: Sequence[Path], screen: Screen) -> bool:
+def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     """Write the hashes of logs into matrix.toml. Return whether that changed something."""
-    before = files.read_below(paths.PROJECT, paths.MATRIX.name)
+    before = files.read_below(root, paths.MATRIX)
     for log in logs:
         try:
             with contextlib.redirect_stdout(screen.stream):
-                prefetch.run(PrefetchOptions(from_log=log))
+                prefetch.run(PrefetchOptions(from_log=log, root=root))
         except BuildPytorchError as error:
             screen.line(f"--fix-hashes: {error}")
-    return files.read_below(paths.PROJECT, paths.MATRIX.name) != before
+    return files.read_below(root, paths.MATRIX) != before
 
 
 def _print_plan(screen: Screen, plan: BuildPlan) -> None:

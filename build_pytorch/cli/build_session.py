@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
+from build_pytorch.base import paths
 from build_pytorch.base.errors import EXIT_INTERRUPTED, EXIT_OK
 from build_pytorch.cli import build
-from build_pytorch.cli.commands import COMMANDS, BuildCommandOptions
+from build_pytorch.cli.commands import BuildCommandOptions
 from build_pytorch.cli.declaration import options_from
-from build_pytorch.cli.entry import guarded, read_arguments
+from build_pytorch.cli.entry import guarded, read_calls, run_calls
 
 
 def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
@@ -23,12 +23,12 @@ def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
 
     def run() -> int:
         nonlocal skipped
-        given: dict[str, Any] = {}
-        read_arguments(COMMANDS["build"], argv, given)
-        if given.pop("help", False):
-            return EXIT_OK
+        ((command, given),) = read_calls(["build", *argv])
+        if "help" in given:
+            return run_calls([(command, given)])
+        given["variants"] = [variant]
         try:
-            return build.run(options_from(BuildCommandOptions, {**given, "variants": [variant]}))
+            return build.run(options_from(BuildCommandOptions, given, paths.PROJECT))
         except build.NothingToBuildError as reason:
             skipped = str(reason)
             return EXIT_OK

@@ -6,7 +6,6 @@ import sys
 
 from msgspec import Struct
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import BumpOptions
@@ -37,10 +36,10 @@ def run(options: BumpOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a step fails.
     """
-    old = matrix_reader.load(options.root / paths.MATRIX.name)
+    old = matrix_reader.load(options.root)
     draft = (_to_commit if options.nightly else _to_versions)(options, old)
     screen, name, target = Screen(sys.stdout), draft.name, draft.target
-    moved = matrix_reader.parse(draft.text)
+    moved = matrix_reader.parse(draft.text, root=options.root)
     if (moved.releases, moved.pins) == (old.releases, old.pins):
         screen.line(f"nothing to do: release.{name} has {draft.wanted}")
         return EXIT_OK
@@ -51,7 +50,9 @@ def run(options: BumpOptions) -> int:
     for item in release_bump.fetch_changed(old, moved, name, options.timeout):
         screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")
         fetched.append(item)
-    new = matrix_reader.parse(matrix_editor.edited(draft.text, new_values(fetched)))
+    new = matrix_reader.parse(
+        matrix_editor.edited(draft.text, new_values(fetched)), root=options.root
+    )
     # What a pin contains is known, unless the pin or its CUDA is new.
     is_known = bool(options.as_) and not release_bump.is_assumed(old, new, name)
     if (

@@ -60,7 +60,7 @@ def run(options: CiMatrixOptions) -> int:
         if not label.strip() or platform not in labels:
             raise BuildPytorchError(f"--runner {runner}: use PLATFORM=LABEL, {' or '.join(labels)}")
         labels[platform] = label
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     selected = select(matrix, options.variants, options.release)
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
     if options.store:

@@ -9,7 +9,7 @@ them together take longer to import than most commands take to run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -22,11 +22,7 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Release = Annotated[str, "NAME", "only variants of this release"]
-_Root = Annotated[
-    Path, "DIR", "the checkout to work on, with the same matrix.toml or none (default: this one)"
-]
-_OwnRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is changed (default: this one)"]
-_ReadRoot = Annotated[Path, "DIR", "the checkout whose matrix.toml is read (default: this one)"]
+_Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
@@ -46,9 +42,6 @@ class PhaseOptions(CommandOptions, frozen=True):
     verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
-    init: Annotated[bool, "first make --root DIR a checkout: matrix.toml, templates, program"] = (
-        False
-    )
 
     @property
     def is_read_only(self) -> bool:
@@ -79,7 +72,6 @@ class VerifyOptions(CommandOptions, frozen=True):
 class PrefetchOptions(CommandOptions, frozen=True):
     """Options of `prefetch`."""
 
-    own_matrix: ClassVar[bool] = True
     only: Annotated[
         _Words,
         "SOURCE",
@@ -93,7 +85,6 @@ class PrefetchOptions(CommandOptions, frozen=True):
     ] = None
     timeout: _Minutes = 60
     json: _Json = False
-    root: _OwnRoot = paths.PROJECT
 
 
 class AddOptions(CommandOptions, frozen=True):
@@ -112,13 +103,11 @@ class AddOptions(CommandOptions, frozen=True):
     python: Annotated[str, "VERSION", "release: its Python"] = ""
     nixpkgs: Annotated[str, "PIN", "release: key of a pin, or a revision of 40 hex digits"] = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
-    root: _OwnRoot = paths.PROJECT
 
 
 class BumpOptions(CommandOptions, frozen=True):
     """Options of `bump`."""
 
-    own_matrix: ClassVar[bool] = True
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
@@ -131,30 +120,25 @@ class BumpOptions(CommandOptions, frozen=True):
     pre: Annotated[bool, "accept a pre-release"] = False
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
-    root: _OwnRoot = paths.PROJECT
 
 
 class VendorOptions(CommandOptions, frozen=True):
     """Options of `vendor`."""
 
-    own_matrix: ClassVar[bool] = True
     what: Annotated[_Words, "WHAT", "cuda-packages: files with CUDA packages, for wrappers"] = ()
     from_: Annotated[Path | None, "DIR", "root of a checkout of the repository with the files"] = (
         None
     )
     release: Annotated[str, "NAME", "the release, if several take CUDA packages"] = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
-    root: _OwnRoot = paths.PROJECT
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
     """Options of `outdated`."""
 
-    own_matrix: ClassVar[bool] = True
     release: Annotated[str, "NAME", "only this release, its pin and its CUDA"] = ""
     check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
-    root: _ReadRoot = paths.PROJECT
 
 
 class BuildCommandOptions(CommandOptions, frozen=True):
@@ -188,7 +172,6 @@ class BuildCommandOptions(CommandOptions, frozen=True):
         bool, "build despite failed verification, low disk space or missing hardware"
     ] = False
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class DiagnoseOptions(CommandOptions, frozen=True):
@@ -206,7 +189,6 @@ class StatusOptions(CommandOptions, frozen=True):
     variants: _Variants = ()
     release: _Release = ""
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class ShowOptions(CommandOptions, frozen=True):
@@ -215,7 +197,6 @@ class ShowOptions(CommandOptions, frozen=True):
     variants: Annotated[_Words, "VARIANT", "one variant: id or package name"] = ()
     release: _Release = ""
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class BoardOptions(CommandOptions, frozen=True):
@@ -227,7 +208,6 @@ class BoardOptions(CommandOptions, frozen=True):
         Path | None, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"
     ] = None
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
-    root: _Root = paths.PROJECT
 
 
 class PagesOptions(CommandOptions, frozen=True):
@@ -235,7 +215,6 @@ class PagesOptions(CommandOptions, frozen=True):
 
     check: _Check = False
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
-    root: _Root = paths.PROJECT
 
 
 class CiMatrixOptions(CommandOptions, frozen=True):
@@ -248,7 +227,6 @@ class CiMatrixOptions(CommandOptions, frozen=True):
     runner: Annotated[
         _Words, "LABEL", "runner label for a platform, x86_64-linux=big; may be repeated"
     ] = ()
-    root: _Root = paths.PROJECT
 
 
 class SmokeOptions(CommandOptions, frozen=True):
@@ -260,7 +238,6 @@ class SmokeOptions(CommandOptions, frozen=True):
     device: Annotated[int, "N", "number of the CUDA device", _Number] = 0
     timeout: Annotated[float, "MINUTES", "maximum minutes for one variant"] = 15.0
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class InspectOptions(CommandOptions, frozen=True):
@@ -272,7 +249,6 @@ class InspectOptions(CommandOptions, frozen=True):
         Path | None, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
     ] = None
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class PublishCommandOptions(CommandOptions, frozen=True):
@@ -289,7 +265,6 @@ class PublishCommandOptions(CommandOptions, frozen=True):
     ] = False
     dry_run: Annotated[bool, "check the preconditions of Flox and show the packages"] = False
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class RecommendOptions(CommandOptions, frozen=True):
@@ -308,7 +283,6 @@ class RecommendOptions(CommandOptions, frozen=True):
     driver: Annotated[str, "VERSION", "a machine with this NVIDIA driver (550, 570.26)"] = ""
     release: _Release = ""
     json: _Json = False
-    root: _Root = paths.PROJECT
 
 
 class DescribeMachineOptions(CommandOptions, frozen=True):

@@ -1,25 +1,23 @@
 """How a command is declared, and how its arguments become typed options.
 
-A command is declared once, in `commands.py`. The tasks of Invoke, the arguments after `--` of a nox
-session, their help and the reference page are all derived from that declaration. The arguments are
-not read by argparse, which takes 10 ms to import, and not by Invoke, which has no argument that
-takes several words and lets options without a value pass.
+A command is declared once, in `commands.py`. The parser of its words, its help, the tasks of Invoke
+and the reference page are all derived from that declaration.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import files, paths
-from build_pytorch.base.console import WIDTH
+from build_pytorch.base import paths
+from build_pytorch.base.console import WIDTH, shortened
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import NEWEST
 
@@ -29,7 +27,9 @@ Given = Mapping[str, str | bool | Sequence[str] | None]
 _COLUMN: Final = 22
 """Column in which the texts of help begin."""
 
-_SHORT: Final = {"-h": "--help", "-v": "--verbose"}
+_SHORT: Final = {"help": ["-h"], "verbose": ["-v"]}
+
+_REST: Final = "following words"
 
 _QUOTED: Final = 40
 """Maximum length of a value that an error message quotes, in characters."""
@@ -41,13 +41,12 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
     A field is `Annotated[TYPE, HELP]` or `Annotated[TYPE, NAME OF THE VALUE, HELP]`, with a Meta
     for the limits of a number. The type decides how an option is given: `bool` is a flag,
     `tuple[str, ...]` may be repeated, anything else takes one value. Fields called `variants`,
-    `log` and `what` take words without an option name.
+    `log` and `what` take words without an option name. A field without `Annotated` is no option.
 
-    `own_matrix`: with `--root` the command reads the matrix.toml there. All others use this one, so
-    the checkout there must have the same one, or none.
+    `root`: the checkout that the command works on, from whoever runs the command.
     """
 
-    own_matrix: ClassVar[bool] = False
+    root: Path = paths.PROJECT
 
 
 AnyOptions = TypeVar("AnyOptions", bound=CommandOptions)
@@ -80,11 +79,6 @@ class OptionSpec(Struct, frozen=True):
     help: str
 
     @property
-    def may_be_bare(self) -> bool:
-        """Whether its value may be left out: the name of the value is in brackets then."""
-        return self.metavar.startswith("[")
-
-    @property
     def is_positional(self) -> bool:
         """Whether values are given without the option's name."""
         return self.field in {"variants", "log", "what"}
@@ -94,8 +88,22 @@ class OptionSpec(Struct, frozen=True):
         """How the option is written, such as `--jobs N`."""
         if self.is_positional:
             return f"{self.metavar} ..."
-        short = "".join(f"{s}, " for s, name in _SHORT.items() if name == f"--{self.name}")
-        return f"{short}--{self.name}" + ("" if self.kind == "flag" else f" {self.metavar}")
+        names = ", ".join([*_SHORT.get(self.name, []), f"--{self.name}"])
+        return names + ("" if self.kind == "flag" else f" {self.metavar}")
+
+    @property
+    def for_argparse(self) -> dict[str, Any]:
+        """The keyword arguments of `ArgumentParser.add_argument`."""
+        common = {"help": self.help.replace("%", "%%")}
+        if self.is_positional:
+            return common | {"nargs": "*", "metavar": self.metavar}
+        common["dest"] = self.field
+        if self.kind == "flag":
+            return common | {"action": "store_true"}
+        common |= {"action": "append"} if self.kind == "values" else {}
+        if self.metavar.startswith("["):  # its value may be left out
+            common |= {"nargs": "?", "const": NEWEST}
+        return common | {"metavar": self.metavar}
 
 
 @functools.cache
@@ -103,6 +111,8 @@ def option_specs(options: type[CommandOptions]) -> tuple[OptionSpec, ...]:
     """Return the options of a command in the order of their declaration."""
     specs = []
     for field in msgspec.structs.fields(options):
+        if not hasattr(field.type, "__metadata__"):
+            continue
         kind, notes = field.type.__origin__, field.type.__metadata__
         limits = next((note for note in notes if isinstance(note, Meta)), Meta())
         *metavar, text = (note for note in notes if isinstance(note, str))
@@ -117,9 +127,12 @@ def option_specs(options: type[CommandOptions]) -> tuple[OptionSpec, ...]:
     return tuple(specs)
 
 
-def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
-    """Return the typed options. Raises BuildPytorchError for a value that an option cannot have."""
-    values: dict[str, Any] = {}
+def options_from(options: type[AnyOptions], given: Given, root: Path) -> AnyOptions:
+    """Return the typed options of a command that works on `root`.
+
+    Raises BuildPytorchError for a value that an option cannot have.
+    """
+    values: dict[str, Any] = {"root": root}
     for spec in option_specs(options):
         match given.get(spec.field):
             case True:
@@ -128,40 +141,11 @@ def options_from(options: type[AnyOptions], given: Given) -> AnyOptions:
                 values[spec.field] = _converted(spec, text)
             case [_, *_] as texts:
                 values[spec.field] = tuple(_converted(spec, text) for text in texts)
-    found = options(**values)
-    root: Path = getattr(found, "root", paths.PROJECT)
-    if getattr(found, "init", False):
-        return found
-    if paths.is_checkout(root):
-        if not options.own_matrix:
-            _require_same_matrix(root)
-        return found
-    if not root.is_dir():
-        raise BuildPytorchError(f"--root {root}: no such folder; name an existing checkout")
-    raise BuildPytorchError(
-        f"--root {root}: not a checkout, as it has neither matrix.toml nor .flox; "
-        "`invoke all --init --root DIR` makes one"
-    )
-
-
-def _require_same_matrix(root: Path) -> None:
-    """Raise BuildPytorchError if a checkout has a matrix.toml other than the one in use."""
-    if root == paths.PROJECT:
-        return
-    name = paths.MATRIX.name
-    try:
-        theirs = files.read_below(root, name, files.LARGEST_TEXT)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise BuildPytorchError(
-            f"--root {root}: {name} cannot be read: {error.strerror}; fix that and run again"
-        ) from None
-    if theirs != files.read_named(paths.MATRIX):
-        raise BuildPytorchError(
-            f"--root {root}: has another {name}, and this command uses the one of "
-            f"{paths.PROJECT}; run it in {root}"
-        )
+    chosen: Path = values["root"]
+    if not paths.is_checkout(chosen):
+        what = "neither matrix.toml nor .flox" if chosen.is_dir() else "no such folder"
+        raise BuildPytorchError(f"--root {chosen}: not a checkout: {what}; name a checkout")
+    return options(**values)
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option
@@ -186,75 +170,60 @@ def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type o
     else:
         choices = get_args(spec.type)
         allowed = f"{', '.join(choices)}{near_miss(text, choices)}"
-    raise BuildPytorchError(f'{option}: found "{_shortened(text)}"; allowed: {allowed}')
+    raise BuildPytorchError(f'{option}: found "{shortened(text, _QUOTED)}"; allowed: {allowed}')
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
+def _parser(command: Command) -> argparse.ArgumentParser:
+    """Return the parser of a command's words, which also prints its help."""
+    specs = option_specs(command.options)
+    names = "".join(f" [{spec.metavar} ...]" for spec in specs if spec.is_positional)
+    parser = argparse.ArgumentParser(
+        usage=f"invoke {command.name}{names} [OPTIONS]",
+        description=command.summary,
+        formatter_class=functools.partial(
+            argparse.HelpFormatter, max_help_position=_COLUMN, width=WIDTH
+        ),
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    for spec in specs:
+        flags = [] if spec.is_positional else [*_SHORT.get(spec.name, []), f"--{spec.name}"]
+        parser.add_argument(*(flags or [spec.field]), **spec.for_argparse)
+    parser.add_argument(*_SHORT["help"], "--help", action="store_true", help="show this help")
+    if not names:  # the first other word begins the next command
+        parser.add_argument(_REST, nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
 
 
 def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments by field name, and the words from the first one that is none of them.
+    """Return the arguments that were given, by field name, and the words after the last of them.
 
     `--help` is the argument `help`. Raises BuildPytorchError for an unknown option, and for an
     option without its value or with one that it does not take.
     """
     specs = {f"--{spec.name}": spec for spec in option_specs(command.options)}
-    names = next((spec.field for spec in specs.values() if spec.is_positional), "")
-    given: dict[str, Any] = {}
-    rest = list(words)
-    while rest and (names or _is_option(rest[0])):
-        name, found, value = rest.pop(0).partition("=")
-        name = _SHORT.get(name, name)
+    takes_names = any(spec.is_positional for spec in specs.values())
+    parser = _parser(command)
+    parse = parser.parse_known_intermixed_args if takes_names else parser.parse_known_args
+    try:
+        known, unknown = parse(list(words))
+    except argparse.ArgumentError as error:
+        name = str(error.argument_name).rpartition("/")[2]
         spec = specs.get(name)
-        if not _is_option(name):
-            given.setdefault(names, []).append(f"{name}{found}{value}")
-        elif name == "--help":
-            given["help"] = True
-        elif spec is None:
-            hint = near_miss(name[2:], [spec.name for spec in specs.values()])
-            hint = hint.replace('"', '"--', 1) or f"; `invoke --help {command.name}` lists all"
-            raise BuildPytorchError(f"unknown option {_shortened(name)}{hint}")
-        elif spec.kind == "flag":
-            if found:
-                raise BuildPytorchError(f"{name}: takes no value; remove ={_shortened(value)}")
-            given[spec.field] = True
-        else:
-            if not found:
-                value = _value_after(spec, rest)
-            if spec.kind == "values":
-                given.setdefault(spec.field, []).append(value)
-            else:
-                given[spec.field] = value
-    return given, rest
-
-
-def _value_after(spec: OptionSpec, rest: list[str]) -> str:
-    """Remove the value of an option from the words after it. Raises BuildPytorchError for none."""
-    if rest and not _is_option(rest[0]):
-        return rest.pop(0)
-    if spec.may_be_bare:
-        return NEWEST
-    name = f"--{spec.name}"
-    raise BuildPytorchError(f"{name}: the value is missing; write {name} {spec.metavar}")
-
-
-def _is_option(word: str) -> bool:
-    """Return whether a word begins an option: `-` alone is stdin, and `-1` is a number."""
-    return word.startswith("-") and word != "-" and not word[1:2].isdigit()
+        if spec is None or spec.kind == "flag":
+            raise BuildPytorchError(f"{name}: takes no value; remove it") from None
+        missing = f"{name}: the value is missing; write {name} {spec.metavar}"
+        raise BuildPytorchError(missing) from None
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        hint = near_miss(name[2:], [spec.name for spec in specs.values()]).replace('"', '"--', 1)
+        hint = hint or f"; `invoke --help {command.name}` lists all"
+        raise BuildPytorchError(f"unknown option {shortened(name, _QUOTED)}{hint}")
+    given = {key: value for key, value in vars(known).items() if value not in (None, False, [])}
+    return given, given.pop(_REST, [])
 
 
 def help_text(command: Command) -> str:
     """Return what `invoke --help NAME` prints: usage, summary and options, in 80 columns."""
-    specs = option_specs(command.options)
-    variants = "".join(f" [{spec.metavar} ...]" for spec in specs if spec.is_positional)
-    lines = [f"Usage: invoke {command.name}{variants} [OPTIONS]", "", command.summary, ""]
-    for spec in specs:
-        usage = spec.usage
-        first, *more = textwrap.wrap(spec.help, WIDTH - _COLUMN)
-        if len(usage) + 4 > _COLUMN:
-            lines.append(f"  {usage}")
-            usage = ""
-        lines.append(f"  {usage:<{_COLUMN - 2}}{first}" if usage else " " * _COLUMN + first)
-        lines += [" " * _COLUMN + line for line in more]
-    return "\n".join(lines) + "\n"
+    return _parser(command).format_help()

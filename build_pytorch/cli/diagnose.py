@@ -50,7 +50,7 @@ def run(options: DiagnoseOptions) -> int:
     if len(options.log) != 1:
         raise BuildPytorchError("name one log: invoke diagnose LOG, or - for standard input")
     (name,) = options.log
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     known = select(matrix, [options.variant] if options.variant else [], options.release)
     chosen = known if options.variant else ()
     if len(chosen) > 1:

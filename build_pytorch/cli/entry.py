@@ -2,64 +2,107 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from build_pytorch.base import process
+from build_pytorch.base import paths, process
 from build_pytorch.base.console import Screen, write
 from build_pytorch.base.errors import (
     ENDINGS,
     EXIT_BAD_INPUT,
     EXIT_OK,
     BuildPytorchError,
+    near_miss,
     reporting_missing_packages,
 )
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, Given, help_text, options_from, parsed
 
 
-def run_command(command: Command, given: Given) -> int:
-    """Run a command with the arguments that were given. Returns the exit code."""
+def run_command(command: Command, given: Given, root: Path = paths.PROJECT) -> int:
+    """Run a command with the arguments that were given on a checkout. Returns the exit code."""
 
     def run() -> int:
         module, function = command.place
-        options = options_from(command.options, given)
+        options = options_from(command.options, given, root)
         code: int = getattr(import_module(f"build_pytorch.cli.{module}"), function)(options)
         return code
 
     return guarded(run)
 
 
+Call = tuple[Command, dict[str, Any]]
+"""A command and its arguments by field name."""
+
+
 def run_arguments(name: str, argv: Sequence[str]) -> int:
     """Run a command with the arguments after `--` of a nox session. Returns the exit code."""
-    command = COMMANDS[name]
-    given: dict[str, Any] = {}
-    return guarded(lambda: read_arguments(command, argv, given)) or (
-        EXIT_OK if "help" in given else run_command(command, given)
-    )
+    calls: list[Call] = []
+
+    def read() -> int:
+        calls.extend(read_calls([name, *argv]))
+        if rest := [command.name for command, _ in calls[1:]]:
+            raise BuildPytorchError(f'{name}: takes no names; found "{rest[0]}"')
+        return EXIT_OK
+
+    return guarded(read) or run_calls(calls)
 
 
-def read_arguments(command: Command, argv: Sequence[str], given: dict[str, Any]) -> int:
-    """Read the arguments after `--` of a nox session into `given`; print help if it is wanted.
+def run_words(words: Sequence[str], root: Path) -> int:
+    """Run the commands that words name, as those after `invoke`, on a checkout.
 
-    Returns EXIT_OK. Raises BuildPytorchError for wrong arguments.
+    Returns the exit code.
     """
-    found, rest = parsed(command, argv)
-    if rest:
-        raise BuildPytorchError(f'{command.name}: takes no names; found "{rest[0]}"')
-    given.update(found)
-    if "help" in given:
-        write(sys.stdout, help_text(command))
+    calls: list[Call] = []
+
+    def read() -> int:
+        calls.extend(read_calls(words))
+        return EXIT_OK
+
+    return guarded(read) or run_calls(calls, root)
+
+
+def read_calls(words: Sequence[str]) -> list[Call]:
+    """Return the commands that words name, with their arguments.
+
+    Raises BuildPytorchError for an unknown command and for wrong arguments.
+    """
+    calls: list[Call] = []
+    rest = list(words)
+    while rest:
+        command = find_command(rest[0])
+        given, rest = parsed(command, rest[1:])
+        if rest and rest[0] not in COMMANDS:
+            raise BuildPytorchError(f'{command.name}: takes no names; found "{rest[0]}"')
+        calls.append((command, given))
+    return calls
+
+
+def run_calls(calls: Iterable[Call], root: Path = paths.PROJECT) -> int:
+    """Run commands, or print their help, until one fails. Returns the last exit code."""
+    for command, given in calls:
+        if given.pop("help", False):
+            write(sys.stdout, help_text(command))
+        elif code := run_command(command, given, root):
+            return code
     return EXIT_OK
+
+
+def find_command(name: str) -> Command:
+    """Return the command of a name. Raises BuildPytorchError with a hint for an unknown one."""
+    if name not in COMMANDS:
+        kind = "option" if name.startswith("-") else "command"
+        hint = near_miss(name, COMMANDS) or "; `invoke --list` shows all commands"
+        raise BuildPytorchError(f'unknown {kind} "{name}"{hint}')
+    return COMMANDS[name]
 
 
 class _Ended(KeyboardInterrupt):
@@ -72,7 +115,6 @@ def guarded(run: Callable[[], int]) -> int:
     Expected errors, a missing dependency and the signals of ENDINGS end without a traceback, and
     programs that were started end as well. Anything else is a bug and keeps it.
     """
-    gc.disable()  # runs are short, so garbage collection only costs time
     _prepare_streams()
     handlers: dict[int, Any] = {}
     try:

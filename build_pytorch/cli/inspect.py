@@ -27,7 +27,7 @@ def run(options: InspectOptions) -> int:
     0: all passed; 1: one failed; 3: none failed and not all could be decided. Raises
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
-    fleet = matrix_reader.load()
+    fleet = matrix_reader.load(options.root)
     if not options.variants:
         message = "no variant given; for example: invoke inspect sm120-avx512"
         raise errors.BuildPytorchError(message)

@@ -1,7 +1,7 @@
 """Invoke tasks made from the declared commands.
 
 Invoke finds tasks.py, prints the list of tasks and completes names. The words of a command line
-are read by `declaration.parsed`, as those of nox sessions are: `InvokeMenu` replaces the methods of
+are read by `entry.read_calls`, as those of nox sessions are: `InvokeMenu` replaces the methods of
 Invoke's program that Invoke offers to subclasses for this.
 """
 
@@ -23,10 +23,10 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from build_pytorch.base import console
-from build_pytorch.base.errors import ENDINGS, EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.base.errors import ENDINGS, EXIT_OK
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, Given, help_text, option_specs, parsed
-from build_pytorch.cli.entry import guarded, run_command
+from build_pytorch.cli.declaration import Command, help_text, option_specs
+from build_pytorch.cli.entry import Call, find_command, guarded, read_calls, run_calls, run_command
 
 
 class CommandTask(Task[Callable[..., None]]):
@@ -60,7 +60,7 @@ class CommandTask(Task[Callable[..., None]]):
 class InvokeMenu(Program):
     """Invoke's program with our commands: their words, their help, the list of them."""
 
-    calls: list[tuple[Command, Given]]
+    calls: list[Call]
 
     def parse_tasks(self) -> None:
         """Read the commands and their arguments. Exits with code 2 if they are wrong."""
@@ -71,25 +71,16 @@ class InvokeMenu(Program):
         self.tasks = ParseResult(self.parser.contexts[each.name] for each, _ in self.calls)
 
     def _read_words(self) -> int:
-        words = list(self.core.unparsed)
-        while words:
-            command = _command(words[0])
-            given, words = parsed(command, words[1:])
-            if given.pop("help", False):
-                self.args["help"].value = command.name
-            if words and words[0] not in COMMANDS:
-                raise BuildPytorchError(f'{command.name}: takes no names; found "{words[0]}"')
-            self.calls.append((command, given))
+        self.calls = read_calls(self.core.unparsed)
         if isinstance(self.args["help"].value, str):
-            _command(self.args["help"].value)
+            find_command(self.args["help"].value)
         return EXIT_OK
 
     def execute(self) -> None:
         """Run the commands one after the other; the first that fails is the last."""
         try:
-            for command, given in self.calls:
-                if code := run_command(command, given):
-                    raise Exit(code=code)
+            if code := run_calls(self.calls):
+                raise Exit(code=code)
         finally:
             for number in ENDINGS:  # all is done; Python only cleans up
                 signal.signal(number, signal.SIG_IGN)
@@ -108,14 +99,6 @@ class InvokeMenu(Program):
         """Print the commands, and how to see the options of one."""
         console.write(sys.stdout, _listing())
         raise Exit
-
-
-def _command(name: str) -> Command:
-    if name not in COMMANDS:
-        kind = "option" if name.startswith("-") else "command"
-        hint = near_miss(name, COMMANDS) or "; `invoke --list` shows all commands"
-        raise BuildPytorchError(f'unknown {kind} "{name}"{hint}')
-    return COMMANDS[name]
 
 
 def _listing() -> str:

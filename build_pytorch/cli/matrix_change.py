@@ -30,7 +30,7 @@ def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
     Returns the exit code: 1, with nothing written, if a file is edited by hand or a recipe does not
     pass verification. Raises WriteError.
     """
-    screen.diff(matrix_editor.change(root / paths.MATRIX.name, old.text, new.text).diff())
+    screen.diff(matrix_editor.change(root / paths.MATRIX, old.text, new.text).diff())
     print_plan(screen, "Files", planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")

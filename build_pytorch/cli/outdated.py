@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
@@ -25,7 +24,7 @@ def today() -> dt.date:
 
 def run(options: OutdatedOptions, clock: Callable[[], dt.date] = today) -> int:
     """List what is newer than the matrix; exit 1 with --check if something is. Raises ToolError."""
-    matrix = matrix_reader.load(options.root / paths.MATRIX.name)
+    matrix = matrix_reader.load(options.root)
     name, now = options.release, clock()
     if name:
         require_release(matrix, name)

@@ -18,7 +18,7 @@ def run(options: PagesOptions) -> int:
 
     Returns 1 if it was edited by hand; with `check`, also if it would change.
     """
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     text = rendering.texts(matrix)[paths.PICKER]
     change = plan_text(Tree(options.root, force=options.force), paths.PICKER, text)
     if not options.check:

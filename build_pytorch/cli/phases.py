@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from build_pytorch.base import file_plan, files, git, paths
+from build_pytorch.base import file_plan, git
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree, totals
@@ -34,14 +32,13 @@ def run(
     `fleet` is another matrix than that of this checkout. Returns the exit code. Raises
     BuildPytorchError for what stops a run altogether.
     """
-    fleet = fleet or matrix_reader.load()
+    fleet = fleet or matrix_reader.load(options.root)
     chosen = select(fleet, (), options.release)  # first: nothing is written for a wrong name
     root = options.root
     _refuse_ignored_folders(fleet, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
-    copied = _first_files(fleet, tree, pages, options, screen) if options.init else {}
     plans = {phase: plan(phase, fleet, tree, pages, options.release) for phase in phases}
     everything = [change for planned in plans.values() for change in planned]
     if not options.is_read_only:
@@ -57,14 +54,10 @@ def run(
     if verify and not pending:
         failed, verified = _verify(fleet, chosen, options, screen)
         code = max(code, failed)
-    if screen and options.init and not options.is_read_only:
-        screen.line(f"Next: cd {shlex.quote(str(root))}; git init; git add -A; git commit")
-        screen.line("Flox builds only what Git tracks. docs/tutorial.md leads to the first build.")
     if not screen:
         document = {
             "root": str(root),
             "written": not options.is_read_only,
-            "init": copied,
             "phases": [_report(phase, planned, options) for phase, planned in plans.items()],
             "totals": counts,
             "verification": verified,
@@ -96,38 +89,6 @@ def _refuse_ignored_folders(fleet: Matrix, root: Path) -> None:
             table += f".companion.{package.name}"
         what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
         raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")
-
-
-def _first_files(
-    fleet: Matrix,
-    tree: Tree,
-    pages: Mapping[str, str],
-    options: PhaseOptions,
-    screen: Screen | None,
-) -> dict[str, int]:
-    """Make a folder a checkout and return the number of files for each action.
-
-    Raises BuildPytorchError.
-    """
-    from build_pytorch.generate import first_checkout, rendering
-
-    root = tree.root
-    if root == paths.PROJECT:
-        raise BuildPytorchError("--init: name the folder of the new checkout with --root")
-    if root.exists() and not root.is_dir():
-        raise BuildPytorchError(f"--root {root}: not a folder")
-    generated = {path for path in rendering.texts(fleet) if "#" not in path}
-    planned = first_checkout.plan(tree, generated | pages.keys())
-    if not options.is_read_only:
-        with files.write_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
-        file_plan.apply(root, planned)
-    if screen:
-        screen.line(screen.paint(f"New checkout in {root!s}", "bold"))
-        rows = Counter((change.action, change.path.partition("/")[0]) for change in planned)
-        for (action, name), number in rows.items():
-            screen.line(f"  {action:<9}  {name}: {counted(number, 'file')}")
-    return totals(planned)
 
 
 phase1, phase2, phase3, phase4, phase5 = (partial(run, [phase]) for phase in Phase)

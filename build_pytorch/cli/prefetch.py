@@ -21,8 +21,8 @@ def run(options: PrefetchOptions) -> int:
 
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a fetch fails.
     """
-    path = options.root / paths.MATRIX.name
-    fleet = matrix_reader.load(path)
+    path = options.root / paths.MATRIX
+    fleet = matrix_reader.load(options.root)
     wanted = sources(fleet, options.only, options.release)
     if options.from_log:
         fetched = from_log(options.from_log, wanted)
@@ -53,7 +53,7 @@ def run(options: PrefetchOptions) -> int:
     matrix_editor.write(path, fleet.text, new)
     of_phases = PhaseOptions(root=options.root)
     with redirect_stdout(screen.stream):
-        return max(code, phases.run(list(Phase), of_phases, fleet=matrix_reader.load(path)))
+        return max(code, phases.run(list(Phase), of_phases, fleet=matrix_reader.load(options.root)))
 
 
 def _row(item: FetchedHash) -> dict[str, str]:

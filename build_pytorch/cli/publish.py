@@ -57,7 +57,7 @@ def run(options: PublishCommandOptions) -> int:
     in, not clean, not pushed; and for a missing selection.
     """
     _check(options)
-    packages = select_packages(matrix_reader.load(), options.variants, options.release)
+    packages = select_packages(matrix_reader.load(options.root), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
     states = _states(options, packages)
     rows = _decisions(options, packages, states, lambda decided, _: decided)

@@ -33,7 +33,7 @@ _LAST_GPU: Final = 1023
 
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
-    fleet = matrix_reader.load()
+    fleet = matrix_reader.load(options.root)
     numbers = [word for word in options.gpu if _is_index(word)]
     names = [word for word in options.gpu if not _is_index(word)]
     if numbers and (names or len(numbers) > 1):

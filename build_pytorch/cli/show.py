@@ -163,7 +163,7 @@ class ShowDocument(Struct, frozen=True, kw_only=True):
 
 def run(options: ShowOptions) -> int:
     """Print one package. Raises BuildPytorchError for none, for several and for a wrong name."""
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     if not options.variants:
         raise BuildPytorchError(f"name a variant, such as {matrix.variants[0].id}")
     selected = select_packages(matrix, options.variants, options.release)

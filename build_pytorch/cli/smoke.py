@@ -69,7 +69,7 @@ def run(options: SmokeOptions) -> int:
     0: all passed; 1: one failed; 3: none failed, and not all passed. Raises BuildPytorchError for
     bad input.
     """
-    fleet = matrix_reader.load()
+    fleet = matrix_reader.load(options.root)
     if not 0 < options.timeout < float("inf"):
         raise BuildPytorchError(f"--timeout {options.timeout:g}: give minutes, more than 0")
     packages = select_packages(fleet, options.variants, options.release)

@@ -85,7 +85,7 @@ def run(options: StatusOptions) -> int:
 
     Companions have rows where the patterns name them; of the others only the totals are printed.
     """
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     selected = select_packages(matrix, options.variants, options.release)
     variants = {package.variant.path: package.variant for package in selected}
     named = [package for package in selected if isinstance(package, CompanionPackage)]

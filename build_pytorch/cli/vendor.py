@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree
@@ -24,14 +23,13 @@ def run(options: VendorOptions) -> int:
     """
     if options.what != (CUDA_PACKAGES_SOURCE,) or options.from_ is None:
         raise BuildPytorchError(f"write `invoke vendor {CUDA_PACKAGES_SOURCE} --from DIR`")
-    path = options.root / paths.MATRIX.name
-    old = matrix_reader.load(path)
+    old = matrix_reader.load(options.root)
     name = cuda_copies.chosen_release(old, options.release)
     release = old.releases[name]
     copies = cuda_copies.read_checkout(options.from_, release)
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
-    new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values))
+    new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values), root=old.root)
     planned = changed_matrix.plan(old, new, options.root, name)
     wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
     recipes = [change for change in planned if change.path in {v.path for v in wrappers}]

@@ -29,7 +29,7 @@ def run(options: VerifyOptions) -> int:
         from build_pytorch.verify import reports
 
         reports.check_files(named)  # first, as a verification may take minutes
-    matrix = matrix_reader.load()
+    matrix = matrix_reader.load(options.root)
     result = verification.verify(
         matrix,
         options.root,

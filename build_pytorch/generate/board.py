@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -159,12 +160,13 @@ def _visible(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def page(data: bytes, json_name: str) -> str:
+def page(root: Path, data: bytes, json_name: str) -> str:
     """Return the HTML page of a board from its JSON, which lies beside it. Raises TemplateError."""
     document = msgspec.json.decode(data, type=BoardDocument)
     rows = document.variants
     counts = Counter(row.state for row in rows)
     return pages.page(
+        root,
         "board",
         board=document,
         json_name=json_name,
@@ -188,7 +190,7 @@ def page(data: bytes, json_name: str) -> str:
     )
 
 
-def reference_page() -> str:
+def reference_page(root: Path) -> str:
     """Return docs/reference/board.md: every key of the JSON."""
     comments = matrix_reference.comments_of(sys.modules[__name__])
     tables = [
@@ -198,7 +200,7 @@ def reference_page() -> str:
             *(BoardFailure, BoardEvent),
         )
     ]
-    return render_file("docs/board.md.j2", tables=tables, states=STATES)
+    return render_file(root, "docs/board.md.j2", tables=tables, states=STATES)
 
 
 def duration(seconds: float | None) -> str:

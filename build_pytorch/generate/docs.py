@@ -45,22 +45,26 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
 
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
-        paths.BOARD_DOC: board.reference_page(),
-        paths.RELEASES_DOC: render_file("docs/releases.md.j2", releases=releases),
-        paths.CHOOSING_DOC: render_file("docs/choosing.md.j2", **_choosing(matrix)),
-        paths.MATRIX_DOC: matrix_reference.page(),
+        paths.BOARD_DOC: board.reference_page(matrix.root),
+        paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
+        paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", **_choosing(matrix)),
+        paths.MATRIX_DOC: matrix_reference.page(matrix.root),
         paths.SCHEMA_DOC: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
         paths.PICKER: picker.page(matrix),
-        f"{paths.README}#counts": render_template("docs/counts.md.j2", releases=releases),
+        f"{paths.README}#counts": render_template(
+            matrix.root, "docs/counts.md.j2", releases=releases
+        ),
         f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }
     for release in releases:
         page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
-        texts[page] = render_file("docs/release.md.j2", release=release)
+        texts[page] = render_file(matrix.root, "docs/release.md.j2", release=release)
         if not release["notes"]:
             continue
-        texts[f"{release['notes']}#variants"] = render_template("docs/notes.md.j2", release=release)
+        texts[f"{release['notes']}#variants"] = render_template(
+            matrix.root, "docs/notes.md.j2", release=release
+        )
     return texts
 
 
@@ -69,7 +73,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
 
     Whole files are created if missing; regions are filled only in pages that have them.
     """
-    has_matrix = (tree.root / paths.MATRIX.name).exists()
+    has_matrix = (tree.root / paths.MATRIX).exists()
     recipe_paths = {package.path for package in matrix.packages}
     changes = [
         plan_text(tree, path, text)
@@ -301,6 +305,7 @@ def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
     tables = ["\n".join(lines[place.of(key) - 1 :]).partition("\n\n")[0] for key in keys]
     excerpt = rendered[variant.path].partition("\nlet\n")[2].partition("\nin\n")[0]
     return render_template(
+        matrix.root,
         "docs/example.md.j2",
         path=f"{variant.package}.nix",
         rows="\n\n".join(table.rstrip() for table in tables),

@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -71,11 +72,11 @@ def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:
             _allow_parts(definitions, definitions[name])
 
 
-def page() -> str:
+def page(root: Path) -> str:
     """Return docs/reference/matrix.md: every table and key of matrix.toml."""
     definitions = msgspec.json.schema(tables.MatrixFile)["$defs"]
     found = list(_tables("MatrixFile", "", definitions, _comments()))
-    return render_file("docs/matrix.md.j2", tables=found)
+    return render_file(root, "docs/matrix.md.j2", tables=found)
 
 
 def _comments() -> StructComments:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.generate.recipes import render_template, template_source
@@ -20,7 +21,7 @@ GENERATOR: Final = "build-pytorch"
 """The content of the `generator` meta element, by which a page of ours is recognised."""
 
 
-def page(name: str, *libraries: str, **values: Any) -> str:
+def page(root: Path, name: str, *libraries: str, **values: Any) -> str:
     """Render NAME.html.j2 of templates/pages/ with style.css and with NAME.css and NAME.js.
 
     `libraries` are scripts that come before NAME.js. Raises TemplateError as `render_template`
@@ -30,8 +31,8 @@ def page(name: str, *libraries: str, **values: Any) -> str:
 
     styles, scripts = ("style.css", f"{name}.css"), (*libraries, f"{name}.js")
     parts = {
-        "style": "".join(template_source(f"pages/{file}") for file in styles),
-        "script": "".join(template_source(f"pages/{file}") for file in scripts),
+        "style": "".join(template_source(root, f"pages/{file}") for file in styles),
+        "script": "".join(template_source(root, f"pages/{file}") for file in scripts),
     }
     hashes = {part: _hash(text) for part, text in parts.items()}
     policy = (
@@ -40,7 +41,7 @@ def page(name: str, *libraries: str, **values: Any) -> str:
     )
     ours: dict[str, str] = {part: Markup(text) for part, text in parts.items()}
     return render_template(
-        f"pages/{name}.html.j2", **values, **ours, policy=policy, generator=GENERATOR
+        root, f"pages/{name}.html.j2", **values, **ours, policy=policy, generator=GENERATOR
     )
 
 

@@ -41,7 +41,7 @@ def plan(
     if phase is not Phase.DOCS:
         return list(_recipes(phase, fleet, tree, release))
     planned = docs.plan(fleet, rendering.texts(fleet), tree)
-    if pages and (tree.root / paths.MATRIX.name).exists():
+    if pages and (tree.root / paths.MATRIX).exists():
         planned += [plan_text(tree, path, text) for path, text in pages.items()]
     return planned
 

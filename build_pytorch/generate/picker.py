@@ -27,6 +27,7 @@ def page(matrix: Matrix) -> str:
     platforms = [cpu.platform for cpu in cpus.values()]
     return digest.seal(
         pages.page(
+            matrix.root,
             "picker",
             *("picker_rules.js", "picker_reading.js"),
             data=pages.data(data(matrix)),

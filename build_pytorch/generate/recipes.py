@@ -7,6 +7,7 @@ import html
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
@@ -28,12 +29,16 @@ def render(matrix: Matrix) -> dict[str, str]:
     Raises TemplateError if a template is missing, invalid, or contains an unquoted value.
     """
     recipes = {
-        variant.path: render_file("gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant)
+        variant.path: render_file(
+            matrix.root, "gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant
+        )
         for variant in matrix.variants
     }
     for package in matrix.companions:
         file = os.path.relpath(package.variant.path, package.folder)
-        recipes[package.path] = render_file("companion.nix.j2", package=package, variant_file=file)
+        recipes[package.path] = render_file(
+            matrix.root, "companion.nix.j2", package=package, variant_file=file
+        )
     return recipes
 
 
@@ -72,6 +77,7 @@ def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
     seeds = {seed.name: seed for found in own.values() for seed in found}
     companions = [(each, imported[each.variant.attribute]) for each in matrix.companions]
     return render_file(
+        matrix.root,
         "release.nix.j2",
         imports=names,
         variants=variants,
@@ -92,27 +98,28 @@ def hardware(variant: Variant) -> str:
     return f"{products} on {variant.cpu.platform}, where the CPU has {variant.cpu.title}"
 
 
-def render_file(name: str, **values: Any) -> str:
+def render_file(root: Path, name: str, **values: Any) -> str:
     """Render a template for a whole file, with its digest. Raises TemplateError."""
-    return digest.seal(render_template(name, **values))
+    return digest.seal(render_template(root, name, **values))
 
 
-def render_template(name: str, **values: Any) -> str:
-    """Render a file of templates/. Raises TemplateError with file and line."""
+def render_template(root: Path, name: str, **values: Any) -> str:
+    """Render a template of a checkout. Raises TemplateError with file and line."""
     import jinja2  # takes 50 ms to import, and is not needed for stored texts
 
     try:
-        return _environment(is_page=name.endswith(".html.j2")).get_template(name).render(values)
+        environment = _environment(root, is_page=name.endswith(".html.j2"))
+        return environment.get_template(name).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"templates/{error.name}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"templates/{name}: {error.message}") from None
 
 
-def template_source(name: str) -> str:
-    """Return the text of a file of templates/. Raises TemplateError."""
+def template_source(root: Path, name: str) -> str:
+    """Return the text of a template of a checkout. Raises TemplateError."""
     try:
-        return files.read_below(paths.TEMPLATES, name).decode()
+        return files.read_below(paths.in_use(root, paths.TEMPLATES), name).decode()
     except FileNotFoundError:
         raise TemplateError(f"templates/{name}: missing; restore it from Git") from None
     except OSError as error:
@@ -120,7 +127,7 @@ def template_source(name: str) -> str:
 
 
 @functools.cache
-def _environment(*, is_page: bool) -> Environment:
+def _environment(root: Path, *, is_page: bool) -> Environment:
     """Return a Jinja2 environment in which every value must go through a quoting filter.
 
     In a page of HTML, Jinja2 escapes every value itself.
@@ -134,7 +141,7 @@ def _environment(*, is_page: bool) -> Environment:
         raise jinja2.TemplateRuntimeError(f"a value without a quoting filter: {value!r}")
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(template_source),
+        loader=jinja2.FunctionLoader(functools.partial(template_source, root)),
         undefined=jinja2.StrictUndefined,
         autoescape=True,  # makes macros return Markup, which `only_quoted` accepts
         finalize=None if is_page else only_quoted,

@@ -25,7 +25,6 @@ from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix.model import Matrix
 
 MEMORY: Final = f"{paths.STATE}/rendered.json"
-CHECKOUT: Final = paths.PROJECT
 STARTED: Final = time.time() - 10
 """A source file that is newer than this may differ from the code that this process runs."""
 
@@ -44,7 +43,7 @@ def texts(matrix: Matrix) -> dict[str, str]:
     """
     key, newest = inputs(matrix)
     with contextlib.suppress(OSError, LinkError, msgspec.DecodeError):
-        stored = msgspec.json.decode(files.read_below(CHECKOUT, MEMORY), type=_StoredTexts)
+        stored = msgspec.json.decode(files.read_below(matrix.root, MEMORY), type=_StoredTexts)
         if stored.key == key and stored.digest == _digest(stored.texts):
             return stored.texts
     rendered = recipes.render(matrix)
@@ -52,8 +51,8 @@ def texts(matrix: Matrix) -> dict[str, str]:
     if newest < STARTED and inputs(matrix)[0] == key:
         stored = _StoredTexts(key, rendered, _digest(rendered))
         with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
-            files.make_state(CHECKOUT)
-            files.write_all(CHECKOUT, {MEMORY: msgspec.json.encode(stored)}, sync=False)
+            files.make_state(matrix.root)
+            files.write_all(matrix.root, {MEMORY: msgspec.json.encode(stored)}, sync=False)
     return rendered
 
 
@@ -62,7 +61,7 @@ def inputs(matrix: Matrix) -> tuple[str, float]:
     hasher = hashlib.sha256(f"{sys.version}{sys.flags.optimize}".encode())
     hasher.update(matrix.text.encode())
     newest = 0.0
-    for path in _inputs():
+    for path in _inputs(matrix.root):
         with contextlib.suppress(OSError):  # the renderer has the better message
             newest = max(newest, path.stat().st_mtime)
             hasher.update(f"\0{path}\0".encode() + files.read_named(path))
@@ -72,10 +71,10 @@ def inputs(matrix: Matrix) -> tuple[str, float]:
     return hasher.hexdigest(), newest
 
 
-def _inputs() -> Iterator[Path]:
+def _inputs(root: Path) -> Iterator[Path]:
     """Yield the templates with their styles and scripts, the code and tables of this package."""
     for kind in ("*.j2", "*.css", "*.js"):
-        yield from sorted(paths.TEMPLATES.rglob(kind))
+        yield from sorted(paths.in_use(root, paths.TEMPLATES).rglob(kind))
     for kind in ("*.py", "*.sh", "*.toml"):
         yield from sorted(Path(__file__).parents[1].rglob(kind))
 

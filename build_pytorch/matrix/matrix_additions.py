@@ -39,7 +39,7 @@ class Draft:
     def matrix(self) -> Matrix:
         """The matrix as it is now. Raises MatrixError if an addition contradicts it."""
         if self._matrix.text != self.text:
-            self._matrix = matrix_reader.parse(self.text)
+            self._matrix = matrix_reader.parse(self.text, root=self._matrix.root)
         return self._matrix
 
     # --- what users name ---

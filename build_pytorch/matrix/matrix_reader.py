@@ -31,21 +31,22 @@ _RESTORE: Final = (
 )
 
 
-def load(path: Path = paths.MATRIX) -> Matrix:
-    """Read and check a matrix file.
+def load(root: Path = paths.PROJECT) -> Matrix:
+    """Read and check the matrix of a checkout; that of this package if it has none.
 
     Raises MatrixError with file, line, TOML path, the value found and the values allowed.
     """
+    path = paths.in_use(root, paths.MATRIX)
     try:
         data = files.read_below(path.parent, path.name, files.LARGEST_TEXT)
     except FileNotFoundError:
         raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {_RESTORE}") from None
-    return decode(data, path.name)
+    return decode(data, path.name, root)
 
 
-def decode(data: bytes, name: str = "matrix.toml") -> Matrix:
+def decode(data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:
     """Parse the content of a matrix file. Raises MatrixError as `load` does."""
     if len(data) > _LARGEST:
         what = f"found {len(data) / 1e6:.1f} MB; allowed: {_LARGEST / 1e6:.0f} MB at most"
@@ -59,11 +60,14 @@ def decode(data: bytes, name: str = "matrix.toml") -> Matrix:
     if text.startswith("\ufeff"):
         what = "begins with a byte order mark; save the file without one"
         raise MatrixError(f"{name}:1: top level: {what}")
-    return parse(text, name)
+    return parse(text, name, root)
 
 
-def parse(text: str, name: str = "matrix.toml") -> Matrix:
-    """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does."""
+def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:
+    """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does.
+
+    `root` is the checkout that the matrix describes.
+    """
     raw = _parse_toml(text, name)
     if wrong := list(inheritance.apply(raw)):
         raise _error(text, name, wrong)
@@ -90,6 +94,7 @@ def parse(text: str, name: str = "matrix.toml") -> Matrix:
         companions=companions,
         notes=tuple(_notes(spec, text, name)),
         text=text,
+        root=root,
     )
 
 

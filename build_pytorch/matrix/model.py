@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from enum import StrEnum
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -393,6 +394,8 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     """What is allowed and not complete, each with its place in the file."""
     text: str
     """The text of matrix.toml."""
+    root: Path
+    """The checkout that the matrix describes; its templates are used."""
 
     @property
     def packages(self) -> tuple[Package, ...]:

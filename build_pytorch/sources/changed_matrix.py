@@ -25,7 +25,7 @@ def plan(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
     """
     tree = Tree(root)
     texts = rendering.texts(new)
-    changes = [matrix_editor.change(paths.MATRIX, old.text, new.text)]
+    changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
     changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
     kept = {package.path for package in new.packages}
     for path in dict.fromkeys(package.path for package in old.packages):

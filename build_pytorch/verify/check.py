@@ -87,13 +87,13 @@ class Context:
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
-        trusted: bool | None = None,
+        trusted: bool = True,
         pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
-        self.trusted = root.resolve() == paths.PROJECT if trusted is None else trusted
+        self.trusted = trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.by_path: dict[str, Package] = {variant.path: variant for variant in self.variants}
@@ -164,7 +164,7 @@ class Context:
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
         """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`."""
         line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
-        return Finding(found, expected, path=paths.MATRIX.name, line=line, fix=fix)
+        return Finding(found, expected, path=paths.MATRIX, line=line, fix=fix)
 
 
 class Check(Struct, frozen=True, kw_only=True):

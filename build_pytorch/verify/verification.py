@@ -79,7 +79,7 @@ def verify(  # noqa: PLR0913 - the options of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
-    trusted: bool | None = None,
+    trusted: bool = True,
     pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.

@@ -94,7 +94,7 @@ def _docs(context: Context) -> Iterator[Finding]:
     fix="run `invoke phase5`",
 )
 def _reference(context: Context) -> Iterator[Finding]:
-    if context.pages is None or not (context.root / paths.MATRIX.name).exists():
+    if context.pages is None or not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no reference pages to compare with")
     tree = Tree(context.root)
     for path, text in context.pages().items():

@@ -73,7 +73,7 @@ def _findings(context: Context, *, is_error: bool) -> Iterator[Finding]:
         yield Finding(
             problem.found,
             problem.expected,
-            path=paths.MATRIX.name,
+            path=paths.MATRIX,
             line=lines.of(("rule", matrix.rules.index(problem.rule))),
             severity="error" if is_error else "warning",
         )
