@@ -104,6 +104,10 @@ class Project:
     def invoke(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return self.run("invoke", *argv)
 
+    def invoke_process(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run invoke in a process of its own: for what a process or the copied program decides."""
+        return self.run_process("invoke", *argv)
+
     def nox(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return self.run("nox", *argv)
 

@@ -101,12 +101,14 @@ def test_help_shows_every_option_with_its_value_in_80_columns(command: Command) 
     shown = help_text(command)
     assert all(len(line) <= 80 and line == line.rstrip() for line in shown.splitlines())
     for spec in option_specs(command.options):
+        if spec.is_positional:
+            continue
         assert re.search(
             rf"(?m)^  (-\w, )?{re.escape(spec.usage.rpartition(', ')[2])}(  |$)", shown
         )
     names = [spec.usage for spec in option_specs(command.options) if spec.is_positional]
     assert shown.startswith(
-        f"Usage: invoke {command.name} {'[' + names[0] + '] ' if names else ''}["
+        f"usage: invoke {command.name} {'[' + names[0] + '] ' if names else ''}["
     )
 
 
@@ -115,7 +117,7 @@ def words_of_options(*kinds: str) -> list[tuple[str, str]]:
         (command.name, f"--{spec.name}")
         for command in COMMANDS.values()
         for spec in option_specs(command.options)
-        if spec.kind in kinds
+        if spec.kind in kinds and not spec.is_positional
     ]
 
 
@@ -131,7 +133,7 @@ def test_every_option_refuses_to_be_without_its_value(name: str, option: str) ->
 
 @pytest.mark.parametrize(("name", "option"), words_of_options("flag"))
 def test_every_flag_refuses_a_value(name: str, option: str) -> None:
-    with pytest.raises(BuildPytorchError, match=f"^{option}: takes no value; remove =1"):
+    with pytest.raises(BuildPytorchError, match=f"^{option}: takes no value; remove it"):
         parsed(COMMANDS[name], [f"{option}=1"])
 
 
@@ -157,7 +159,6 @@ def test_every_command_refuses_an_unknown_option(name: str, word: str) -> None:
         (["invoke", "build", "--jobs"], "--jobs: the value is missing; write --jobs N"),
         (["invoke", "build", "--all", "--gpu", "--dry-run"], "--gpu: the value is missing; write"),
         (["invoke", "verify", "--only"], "--only: the value is missing; write --only CHECK"),
-        (["invoke", "build", "--variants"], "--variants: the value is missing; write --varian"),
         (["invoke", "all", "phase1", "--nope"], "unknown option --nope; `invoke --help phase1` "),
         (["invoke", "phase1", "foo"], 'phase1: takes no names; found "foo"'),
         (["nox", "-s", "verify", "--", "--only"], "--only: the value is missing; write --only C"),
@@ -261,7 +262,7 @@ def test_every_command_names_a_function_that_takes_its_options(command: Command)
         ("smoke --device -1", {"device": "-1"}),
         ("publish --org= a", {"variants": ["a"], "org": ""}),
         ("verify -h", {"help": True}),
-        ("verify --variants=a b --variants c", {"variants": ["a", "b", "c"]}),
+        ("verify a --json b", {"variants": ["a", "b"], "json": True}),
     ],
 )
 def test_words_become_arguments(words: str, given: dict[str, object]) -> None:
@@ -292,7 +293,7 @@ def test_wrong_arguments_after_the_dashes_exit_with_2(project: Project) -> None:
 
 def test_a_missing_dependency_is_one_line(project: Project) -> None:
     (project.root / "msgspec.py").write_text("raise ModuleNotFoundError(name='msgspec')")
-    for done in (project.invoke("all"), project.nox("-s", "verify")):
+    for done in (project.invoke_process("all"), project.nox("-s", "verify")):
         assert done.returncode == 2
         assert "msgspec is missing; run `pip install -e .`" in error_line(done)
 
@@ -336,7 +337,7 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
 def test_other_signals_then_are_one_line_as_well(project: Project, number: str, code: int) -> None:
     kill = f"import os, signal, time\nos.kill(os.getpid(), signal.{number})\ntime.sleep(60)\n"
     (project.root / "msgspec.py").write_text(kill)
-    done = project.invoke("all")
+    done = project.invoke_process("all")
     assert (done.returncode, done.stderr.count("\n")) == (code, 1)
     assert done.stderr.endswith("every file is whole, run again to go on\n")
 
@@ -344,7 +345,7 @@ def test_other_signals_then_are_one_line_as_well(project: Project, number: str, 
 def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None:
     kill = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
     (project.root / "msgspec.py").write_text(kill)
-    done = project.invoke("all")
+    done = project.invoke_process("all")
     assert done.returncode == 130
     assert done.stderr == "error: interrupted; every file is whole, run again to go on\n"
     (project.root / "msgspec.py").unlink()
@@ -352,7 +353,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None
         path = project.root / "build_pytorch" / module
         text = path.read_text()
         path.write_text(text.replace("from __future__ import annotations\n", kill, 1))
-        done = project.invoke("all")
+        done = project.invoke_process("all")
         assert (done.returncode, done.stderr.count("interrupted"), done.stderr.count("\n")) == (
             130,
             1,
@@ -365,7 +366,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None
 def test_a_signal_after_the_work_is_done_changes_nothing(project: Project, number: str) -> None:
     late = f"import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.{number})\n"
     (project.root / "tasks.py").write_text((project.root / "tasks.py").read_text() + late)
-    done = project.invoke("all", "--check")
+    done = project.invoke_process("all", "--check")
     assert (done.returncode, done.stderr) == (0, "")
     assert "44 of 44 recipes" in done.stdout.splitlines()[-2]
     assert done.stdout.endswith("warnings\n")
@@ -437,8 +438,6 @@ def test_a_value_that_an_option_cannot_have_is_one_line(
         ["invoke", "smoke", "--python", ""],
         ["invoke", "inspect", "cpu-avx2", "--path", ""],
         ["invoke", "publish", "cpu-avx2", "--org", ""],
-        ["invoke", "status", "--root", ""],
-        ["nox", "-s", "smoke", "--", "--root", ""],
         ["nox", "-s", "smoke", "--", "--python", ""],
         ["nox", "-s", "verify", "--", "--root", ""],
     ],

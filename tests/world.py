@@ -115,6 +115,8 @@ class World:
     ) -> None:
         self.project = project
         self.root = project.root
+        self.in_process = True
+        """False for tests that edit the program of the copy."""
         self.site = site
         self.folder = folder
         if not is_built:
@@ -155,7 +157,8 @@ class World:
         path.chmod(0o755)
 
     def build(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return self.project.run("invoke", "build", *argv, env=self.env)
+        run = self.project.run if self.in_process else self.project.run_process
+        return run("invoke", "build", *argv, env=self.env)
 
     def built(self, *argv: str) -> dict[str, Any]:
         """The JSON of `invoke build --json`, its variants by id."""
