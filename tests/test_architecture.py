@@ -272,7 +272,6 @@ OPENS_FILES: Final = {
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
     "build_pytorch.cli.entry": "/dev/null",
-    "build_pytorch.cli.phases": "the folder that --init names",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.inspect.cpu_features": "a table of the package",
