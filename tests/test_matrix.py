@@ -275,17 +275,6 @@ def test_any_type_can_be_explained() -> None:
     ]
 
 
-def test_a_correct_matrix_is_read_without_jsonschema() -> None:
-    script = (
-        "import sys; from build_pytorch.matrix import matrix_reader; matrix_reader.load();"
-        "print([name for name in ('jsonschema', 'packaging', 'tomlkit') if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
 # --- the lines of values ---
 
 TRICKY = """\
@@ -398,11 +387,7 @@ def test_the_line_is_the_one_to_fix(old: str, new: str) -> None:
         ('owner = "pytorch"', '= "pytorch"', "cuda13_0.torch: {}found no key; allowed: KEY ="),
         ('owner = "pytorch"', 'owner = "a\\q"', "torch.owner: {}found a backslash that"),
         ('owner = "pytorch"', 'owner = "a\x1b"', "torch.owner: {}found a character that TOML does"),
-        ('owner = "pytorch"', "owner = 0x" + "f" * 5000, "torch.owner: found a number longer"),
         ('owner = "pytorch"', 'owner = "a" repo = "b"', "torch.owner: {}found more after the va"),
-        ('owner = "pytorch"', "owner = [[" * 90, "torch.owner: found a nesting longer or deeper"),
-        ('owner = "pytorch"', "owner" + ".a" * 20000 + " = 1", "a: found a key longer or deeper"),
-        ('owner = "pytorch"', "owner = {" + "a." * 20000 + "a = 1}", "torch.owner: found a key lo"),
         (
             "[release.cuda13_0.python]",
             "[release.cuda13_0.python",
@@ -446,13 +431,6 @@ def test_a_list_of_allowed_names_is_shortened() -> None:
     (message,) = errors_of(broken, ("[cpu.avx2]", f"{gpus}\n[cpu.avx2]"))
     assert "and 849 more" in message
     assert len(message) < 400
-
-
-def test_a_file_larger_than_1_mb_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    path = tmp_path / "matrix.toml"
-    path.write_text(TEXT + "#" * 1_000_000)
-    with pytest.raises(MatrixError, match=r"^matrix\.toml:1: top level: found 1\.0 MB; allowed: 1"):
-        matrix_reader.load(path)
 
 
 def test_broken_matrices_give_lines_with_places_and_no_traceback() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
@@ -24,22 +23,103 @@ _TOML: Final = {"object": "a table", "array": "a list", "boolean": "true or fals
 JSON: Final = {**_TOML, "object": "an object"}
 """What JSON calls its types; the names of TOML are the default."""
 
+Fault = tuple[Trail, str]
+"""The path of a wrong value, and what is wrong."""
+
 
 def explain(
     error: msgspec.ValidationError,
     raw: Any,
     kind: type[msgspec.Struct],
     names: Mapping[str, str] = _TOML,
-) -> list[tuple[Trail, str]]:
+) -> list[Fault]:
     """Return the path and the explanation of each value in `raw` that does not fit `kind`.
 
-    `error` is msgspec's own, which is returned where the JSON schema of the type is less strict.
+    msgspec itself decides on every value; its own `error` names only the first one.
     """
-    found: dict[Trail, str] = {}
-    for each in _leaves(_validator(kind).iter_errors(raw)):
-        for trail, text in _explained(each, names):
-            found.setdefault(trail, text)
-    return list(found.items()) or [((), str(error))]
+    return list(_faults(raw, kind, (), names)) or [((), str(error))]
+
+
+def _faults(
+    value: Any,
+    kind: Any,
+    trail: Trail,
+    names: Mapping[str, str],
+) -> Iterator[Fault]:
+    """Yield the innermost values that do not fit their types."""
+    if _fits(value, kind):
+        return
+    plain = _plain(kind)
+    inner: list[Fault] = []
+    if isinstance(value, dict) and isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+        fields = msgspec.structs.fields(plain)
+        inner += _key_faults(value, plain, trail)
+        for field in fields:
+            if field.encode_name in value:
+                path = (*trail, field.encode_name)
+                inner += _faults(value[field.encode_name], field.type, path, names)
+    elif isinstance(value, dict) and get_origin(plain) is dict:
+        key_kind, value_kind = get_args(plain)
+        for key, each in value.items():
+            if not _fits(key, key_kind):
+                inner.append(((*trail, key), _explained(key, key_kind, names, "this key")))
+            inner += _faults(each, value_kind, (*trail, key), names)
+    elif isinstance(value, list) and get_origin(plain) is tuple:
+        for index, each in enumerate(value):
+            inner += _faults(each, get_args(plain)[0], (*trail, index), names)
+    yield from inner or [(trail, _explained(value, kind, names))]
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without its constraints; for `X | None` that of X."""
+    while get_origin(kind) in {Annotated, UnionType}:
+        kind = next(part for part in get_args(kind) if part is not NoneType)
+    return kind
+
+
+def _key_faults(value: dict[str, Any], kind: type[msgspec.Struct], trail: Trail) -> Iterator[Fault]:
+    """Yield unknown and missing keys of a table; a misspelled key is one error."""
+    fields = msgspec.structs.fields(kind)
+    known = [field.encode_name for field in fields]
+    hints = {}
+    if kind.__struct_config__.forbid_unknown_fields:
+        unknown = [key for key in value if key not in known]
+        hints = {key: near_miss(key, known) if key in unknown[:_MOST] else "" for key in unknown}
+    for key, hint in hints.items():
+        yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
+    misspelled = "".join(hints.values())
+    for field in fields:
+        key = field.encode_name
+        if field.required and key not in value and f'"{key}"' not in misspelled:
+            yield (*trail, key), "missing; add it"
+
+
+def _explained(
+    value: Any,
+    kind: Any,
+    names: Mapping[str, str],
+    shown: str = "",
+) -> str:
+    """Return what is found and what is allowed; `shown` is said in place of the value."""
+    schema = msgspec.json.schema(kind)
+    if isinstance(value, str) and len(value) > schema.get("maxLength", math.inf):
+        most = f"at most {schema['maxLength']} characters"
+        return f"found {len(value)} characters; allowed: {most}"
+    if isinstance(value, (dt.date, dt.time)):
+        quotes = ", in quotes" if schema.get("type") == "string" else ""
+        found = f"found the TOML date or time {value.isoformat()}"
+        return f"{found}; allowed: {allowed(schema, names)}{quotes}"
+    choices = [str(choice) for choice in schema.get("enum", ())]
+    hint = near_miss(value, choices) if isinstance(value, str) else ""
+    return f"found {shown or quoted(value)}; allowed: {allowed(schema, names)}{hint}"
 
 
 def dotted(trail: Trail) -> str:
@@ -59,66 +139,6 @@ def message(errors: Sequence[str]) -> str:
     """Join errors, one a line, and replace those after the 20th by their number."""
     more = len(errors) - _MOST
     return "\n".join([*errors[:_MOST], *([f"and {more} more errors"] if more > 0 else [])])
-
-
-@functools.cache
-def _validator(kind: type[msgspec.Struct]) -> Any:
-    """A validator that takes numbers as strictly as msgspec: 1.0 is no integer, NaN no number."""
-    # Takes 60 ms to import, and is needed only after msgspec has refused a document.
-    from jsonschema import Draft202012Validator, validators
-
-    checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, v: type(v) is int)
-    types = checker.redefine("number", _is_number)
-    extend: Any = validators.extend  # has no types
-    return extend(Draft202012Validator, type_checker=types)(msgspec.json.schema(kind))
-
-
-def _is_number(_checker: object, value: object) -> bool:
-    return type(value) is int or (isinstance(value, float) and not math.isnan(value))
-
-
-def _leaves(errors: Iterable[Any]) -> Iterator[Any]:
-    """Yield jsonschema's errors; for a type `X | None` those of X."""
-    for error in errors:
-        if error.validator == "anyOf":
-            yield from _leaves(e for e in error.context if e.validator_value != "null")
-        else:
-            yield error
-
-
-def _explained(error: Any, names: Mapping[str, str]) -> Iterator[tuple[Trail, str]]:
-    schema: dict[str, Any] = error.schema
-    trail, value = tuple(error.absolute_path), error.instance
-    if error.validator in {"additionalProperties", "required"}:
-        known = list(schema["properties"])
-        unknown = [key for key in value if key not in known]
-        hints = dict.fromkeys(unknown, "")
-        hints |= {key: near_miss(key, known) for key in itertools.islice(unknown, _MOST)}
-        if error.validator == "required":
-            misspelled = "".join(hints.values())  # one mistake is one error
-            for key in error.validator_value:
-                if key not in value and f'"{key}"' not in misspelled:
-                    yield (*trail, key), "missing; add it"
-            return
-        for key, hint in hints.items():
-            yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
-        return
-    if isinstance(value, str) and len(value) > schema.get("maxLength", math.inf):
-        most = f"at most {schema['maxLength']} characters"
-        key = (value,) if "propertyNames" in error.absolute_schema_path else ()
-        yield (*trail, *key), f"found {len(value)} characters; allowed: {most}"
-        return
-    if isinstance(value, (dt.date, dt.time)):
-        quotes = ", in quotes" if schema.get("type") == "string" else ""
-        found = f"found the TOML date or time {value.isoformat()}"
-        yield trail, f"{found}; allowed: {allowed(schema, names)}{quotes}"
-        return
-    choices = [str(choice) for choice in schema.get("enum", ())]
-    hint = near_miss(value, choices) if isinstance(value, str) else ""
-    if "propertyNames" in list(error.absolute_schema_path)[-2:-1]:
-        yield (*trail, value), f"found this key; allowed: {allowed(schema, names)}{hint}"
-    else:
-        yield trail, f"found {quoted(value)}; allowed: {allowed(schema, names)}{hint}"
 
 
 def allowed(schema: dict[str, Any], names: Mapping[str, str] = _TOML) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,18 +12,15 @@ import msgspec
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.errors import MatrixError
-from build_pytorch.matrix import consistency, inheritance, rules, toml_syntax
+from build_pytorch.matrix import consistency, inheritance, rules
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
 from build_pytorch.matrix.tables import MatrixFile, Trail
-from build_pytorch.matrix.toml_lines import TomlLines, excess
+from build_pytorch.matrix.toml_lines import TomlLines, syntax_problem
 
 _AnyPackage = TypeVar("_AnyPackage", Variant, CompanionPackage)
 
-_LARGEST: Final = 1_000_000  #: bytes; ours has 12 thousand
-_LONG: Final = re.compile(r"(\S{97})\S{4,}")
-"""Names of the user in a message, which are shortened. Nothing else has words of this length."""
 _RESTORE: Final = (
     "restore it with `git checkout matrix.toml`; outside a checkout of build-pytorch, "
     "install the package from one with `pip install -e .`"
@@ -48,9 +44,6 @@ def load(root: Path = paths.PROJECT) -> Matrix:
 
 def decode(data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:
     """Parse the content of a matrix file. Raises MatrixError as `load` does."""
-    if len(data) > _LARGEST:
-        what = f"found {len(data) / 1e6:.1f} MB; allowed: {_LARGEST / 1e6:.0f} MB at most"
-        raise MatrixError(f"{name}:1: top level: {what}")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -116,14 +109,10 @@ def inherits(text: str, release: str) -> str:
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
     text = text.replace("\r\n", "\n")  # as tomllib does, whose positions are compared with it
-    if deep := excess(text):
-        raise _syntax_error(
-            text, name, deep[0], f"found {deep[1]} longer or deeper than in any matrix; shorten it"
-        )
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-        raise _syntax_error(text, name, *toml_syntax.explain(text, str(error))) from None
+        raise _syntax_error(text, name, *syntax_problem(text, str(error))) from None
 
 
 def _syntax_error(text: str, name: str, offset: int, what: str) -> MatrixError:
@@ -142,10 +131,8 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
     found: dict[Trail, str] = {}
     for trail, what in wrong:
         found.setdefault(trail, what)
-    errors = []
-    for trail in sorted(found, key=lines.of):
-        what = _LONG.sub(r"\1...", found[trail])
-        errors.append(f"{name}:{lines.of(trail)}: {dotted(trail)}: {what}")
+    trails = sorted(found, key=lines.of)
+    errors = [f"{name}:{lines.of(trail)}: {dotted(trail)}: {found[trail]}" for trail in trails]
     return MatrixError(message(errors))
 
 

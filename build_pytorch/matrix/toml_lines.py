@@ -21,11 +21,30 @@ _TOKEN: Final = re.compile(
 )
 _KEY: Final = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)\s*(\.?)""")
 
-_DEEPEST: Final = 64
-"""Maximum number of parts of a key and of nested brackets. A matrix has six."""
 
-
-_NUMBER: Final = re.compile(r"(?<![\"'\w])(?:0[xob][0-9a-fA-F_]{1000,}|[0-9_]{1000,})")
+_PLACE: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)")
+_TWICE: Final = "set twice, first in line {first}; keep one of them"
+_QUOTE: Final = "the text is not closed; add the missing quote at its end"
+_SYNTAX: Final = "allowed: KEY = VALUE, [TABLE] or # and a comment"
+_MEANINGS: Final = {
+    # The messages of tomllib in Python 3.11 to 3.14.
+    r"Unterminated string|(Illegal|invalid) character '\\n'|Expected [\"']{2,}": _QUOTE,
+    "Cannot (declare|overwrite|mutate)|Duplicate inline": _TWICE,
+    "Expected '='": f"found a key without a value; {_SYNTAX}",
+    r"Invalid value \(at end": "the file ends inside a value; add what is missing, such as ]",
+    "Invalid value": "found no value; put a text into quotes, or add the value",
+    "Unclosed array": "the list is not closed; add the missing comma or ]",
+    "Unclosed inline": "the table is not closed; add the missing comma or }",
+    "Expected ']": "the header of the table is not closed; add the missing ]",
+    "Expected newline": "found more after the value; quote a text, begin each key on a line",
+    "Invalid (statement|initial)": f"found no key; {_SYNTAX}",
+    r"Unescaped|Invalid hex|Escaped": (
+        "found a backslash that begins no escape sequence; write two of them"
+    ),
+    "(Illegal|invalid) character": "found a character that TOML does not allow here; remove it",
+    "Invalid date": "found a date that does not exist; put a text into quotes",
+    "recursion": "nested too deeply to be a matrix; remove brackets",
+}
 
 
 class TomlLines:
@@ -78,35 +97,22 @@ class TomlLines:
         return before[-1] if before else (1, ())
 
 
-def excess(text: str) -> tuple[int, str] | None:
-    """Return the offset and the kind of what is longer or deeper than in any matrix, or None.
+def syntax_problem(text: str, message: str) -> tuple[int, str]:
+    """Return the offset of an error of tomllib, and what is wrong there.
 
-    A parser's time grows with the square of a key's parts; Python prints no number of this length.
+    With `{first}` in the explanation, the error is a key that is set for the second time.
     """
-    if number := _NUMBER.search(text):
-        return number.start(), "a number"
-    depth = dots = 0
-    if not any(line.count(".") > _DEEPEST for line in text.split("\n")) and (
-        text.count("[") + text.count("{") <= _DEEPEST
-    ):
-        return None
-    for token in _TOKEN.finditer(text):
-        if token[0] == "\n":
-            dots = 0
-        elif token[0] in {"[", "{"}:
-            depth += 1
-        elif token[0] in {"]", "}"}:
-            depth = max(0, depth - 1)
-        elif token[0][0] not in "\"'#":
-            dots += token[0].count(".")
-        if dots > _DEEPEST:
-            return token.start(), "a key"
-        if depth > _DEEPEST:
-            return token.start(), "a nesting"
-    return None
+    place = _PLACE.search(message)
+    offset = len(text)
+    if place and place[1]:
+        lines = text.split("\n")[: int(place[1]) - 1]
+        offset = sum(len(line) + 1 for line in lines) + int(place[2]) - 1
+    known = (meaning for pattern, meaning in _MEANINGS.items() if re.search(pattern, message))
+    what = next(known, message)
+    return _loose_quote(text) if what is _QUOTE else offset, f"not valid TOML: {what}"
 
 
-def loose_quote(text: str) -> int:
+def _loose_quote(text: str) -> int:
     """Return the offset of the first quote that begins no text, or the length of the text."""
     end = 0
     for token in _TOKEN.finditer(text):
@@ -138,7 +144,7 @@ def _keys(statement: str) -> list[str]:
     """Return the parts of the dotted key at the start of a statement."""
     keys: list[str] = []
     position, more = 0, "."
-    while more and len(keys) <= _DEEPEST and (found := _KEY.match(statement, position)):
+    while more and (found := _KEY.match(statement, position)):
         written, more = found.groups()
         with contextlib.suppress(ValueError):  # of an error in the text, such as "\q"
             written = tomllib.loads(f"key = {written}")["key"] if written[0] in "\"'" else written

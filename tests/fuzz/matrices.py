@@ -1,7 +1,7 @@
 """Broken matrices, drawn from a seed: each is refused with lines of place and reason, or is valid.
 
-The mistakes are those of people (a missing quote, a deleted line), of programs (bytes, truncation)
-and of attackers (huge keys, deep nesting, control characters).
+The mistakes are those of people (a missing quote, a deleted line) and of programs (bytes,
+truncation, control characters). Whoever writes matrix.toml is trusted.
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ PIECES: list[str] = [
     "${x}",
     "a = 1",
     "1979-13-45",
-    "0x" + "f" * 5000,
     "9" * 5000,
-    ".".join("a" * 3000),
     "[" * 2000,
-    "{a=" * 600,
     "x" * 3000,
     "release.cuda13_0",
     "nan",
