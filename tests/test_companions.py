@@ -333,7 +333,7 @@ def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
 
 def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> None:
     (vision,) = source_list.sources(fleet, ("torchvision",))
-    assert vision.url.endswith("/pytorch/vision")
+    assert vision.table.address.endswith("/pytorch/vision")
     assert vision.trail == ("release", "cuda13_0", "companion", "torchvision", "hash")
     assert vision.recorded == vision.taken_for == "v0.25.0"
     whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs

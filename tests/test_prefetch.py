@@ -18,11 +18,12 @@ from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_ni
 
 from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import hashes
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources.fetchers import fetch
-from build_pytorch.sources.source_list import FAKE, sources
+from build_pytorch.sources.source_list import sources
 
 TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="

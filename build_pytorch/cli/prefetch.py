@@ -22,18 +22,18 @@ def run(options: PrefetchOptions) -> int:
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a fetch fails.
     """
     path = options.root / paths.MATRIX
-    fleet = matrix_reader.load(options.root)
-    wanted = sources(fleet, options.only, options.release)
+    matrix = matrix_reader.load(options.root)
+    wanted = sources(matrix, options.only, options.release)
     if options.from_log:
         fetched = from_log(options.from_log, wanted)
     else:
         fetched = fetch_all(wanted, options.timeout)
-    new = matrix_editor.edited(fleet.text, new_values(fetched))
+    new = matrix_editor.edited(matrix.text, new_values(fetched))
     screen = Screen(sys.stderr if options.json else sys.stdout)
     for item in fetched:
         text = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
         screen.fold(f"{item.source.release}  ", text)
-    screen.diff(matrix_editor.change(path, fleet.text, new).diff())
+    screen.diff(matrix_editor.change(path, matrix.text, new).diff())
     refused = [item for item in fetched if item.is_moved and not options.accept]
     for item in refused:
         screen.fold(
@@ -42,7 +42,7 @@ def run(options: PrefetchOptions) -> int:
             f"{item.source.hash} and is {item.hash}. Find out why; --accept takes the new "
             "hash. Nothing was written.",
         )
-    differs = new != fleet.text
+    differs = new != matrix.text
     code = EXIT_FINDINGS if refused or (options.check and differs) else EXIT_OK
     writes = differs and not (refused or options.check)
     if options.json:
@@ -50,7 +50,7 @@ def run(options: PrefetchOptions) -> int:
         print_json({"sources": rows, "written": writes, "exit_code": code}, sys.stdout)
     if not writes:
         return code
-    matrix_editor.write(path, fleet.text, new)
+    matrix_editor.write(path, matrix.text, new)
     of_phases = PhaseOptions(root=options.root)
     with redirect_stdout(screen.stream):
         return max(code, phases.run(list(Phase), of_phases, fleet=matrix_reader.load(options.root)))

@@ -65,6 +65,11 @@ def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:
     return numbers(gpu.first_cuda) <= version <= numbers(gpu.last_cuda or cuda.version)
 
 
+def cuda_window(gpu: GpuArchitecture) -> str:
+    """Return the versions of CUDA that compile for an architecture, in words."""
+    return f"{gpu.first_cuda} to {gpu.last_cuda}" if gpu.last_cuda else f"{gpu.first_cuda} or newer"
+
+
 def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:
     """Return one architecture with the code of several, in ascending order of the capability."""
     first, *others = parts

@@ -15,7 +15,6 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
 from build_pytorch.matrix.tables import MatrixFile, Trail
 from build_pytorch.matrix.toml_lines import TomlLines, syntax_problem
 
@@ -74,7 +73,7 @@ def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Ma
     companions = _named(_companions(variants))
     if wrong := list(consistency.collisions(spec, variants, companions)):
         raise _error(text, name, wrong)
-    return Matrix(
+    matrix = Matrix(
         releases=spec.release,
         gpus=spec.gpu,
         cpus=spec.cpu,
@@ -85,10 +84,11 @@ def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Ma
         work=spec.work,
         variants=variants,
         companions=companions,
-        notes=tuple(_notes(spec, text, name)),
+        notes=(),
         text=text,
         root=root,
     )
+    return msgspec.structs.replace(matrix, notes=tuple(_notes(matrix, name)))
 
 
 def tables(text: str) -> dict[str, Any]:
@@ -136,25 +136,15 @@ def _error(text: str, name: str, wrong: Iterable[tuple[Trail, str]]) -> MatrixEr
     return MatrixError(message(errors))
 
 
-def _notes(spec: MatrixFile, text: str, name: str) -> Iterator[str]:
-    """Yield the hashes that are not taken yet, of pins in use and of nightlies."""
-    used = dict.fromkeys(release.nixpkgs.pin for release in spec.release.values())
-    unsure = "Nix cannot detect a changed tarball"
-    found: list[tuple[Trail, str, str, str]] = [
-        (("pin", key), "sha256", unsure, "nixpkgs") for key in used if not spec.pin[key].sha256
-    ]
-    for key, release in spec.release.items():
-        at: Trail = ("release", key)
-        if release.torch.is_nightly and not release.torch.hash:
-            found.append(((*at, "torch"), "hash", "no build begins", "torch"))
-        packages = release.cuda.packages_from if release.cuda else None
-        if packages and not (packages.is_copied or packages.hash):
-            trail = (*at, "cuda", "packages_from")
-            found.append((trail, "hash", "no build begins", CUDA_PACKAGES_SOURCE))
-    lines = TomlLines(text if found else "")
-    for trail, field, effect, source in found:
-        what = f"{name}:{lines.of(trail)}: {dotted(trail)} has no {field}"
-        yield f"{what}: {effect}; `invoke prefetch --only {source}` adds the hash"
+def _notes(matrix: Matrix, name: str) -> Iterator[str]:
+    """Yield the hashes that are not taken yet, of pins and of nightlies."""
+    missing = [source for source in matrix.sources() if source.may_wait and not source.hash]
+    lines = TomlLines(matrix.text if missing else "")
+    for source in missing:
+        unsure = "Nix cannot detect a changed tarball"
+        effect = unsure if source.place[0] == "pin" else "no build begins"
+        what = f"{name}:{lines.of(source.place)}: {dotted(source.place)} has no {source.trail[-1]}"
+        yield f"{what}: {effect}; `invoke prefetch --only {source.name}` adds the hash"
 
 
 def _named(packages: Iterable[_AnyPackage]) -> tuple[_AnyPackage, ...]:

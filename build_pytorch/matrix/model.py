@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.hashed_sources import Source, source_name, sources
 from build_pytorch.matrix.source_tables import (
-    CUDA_PACKAGES_SOURCE,
     Companion,
     CudaPackages,
     CudaToolkit,
@@ -230,18 +231,10 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of its sources that have no hash yet: without, no build begins."""
-        torch, triton = self.release.torch, self.release.companion.triton
-        place = f"release.{self.release_name}"
-        missing = [("torch", f"{place}.torch")] if torch.lacks_hash else []
-        if triton and triton.lacks_hash:
-            missing.append(("triton", f"{place}.companion.triton"))
-        packages = self.packages_from
-        if packages and not (packages.is_copied or packages.hash):
-            missing.append((CUDA_PACKAGES_SOURCE, f"{place}.cuda.packages_from"))
-        return (
-            *missing,
-            *(("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash),
-        )
+        places = [("torch",), ("companion", "triton")]
+        places += [("cuda", "packages_from")] if self.is_wrapper else []
+        patches = (("patch", f"patch {p.name}") for p in self.effects.patches if not p.hash)
+        return (*_untaken(self.release_name, self.release, places), *patches)
 
     @property
     def builder_features(self) -> tuple[str, ...]:
@@ -366,9 +359,18 @@ class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of the sources without a hash, also of its variant."""
-        place = f"release.{self.release_name}.companion.{self.name}"
-        own = ((self.name, place),) if self.companion.lacks_hash else ()
+        own = _untaken(self.release_name, self.release, [("companion", self.name)])
         return (*self.variant.untaken_hashes, *own)
+
+
+def _untaken(
+    name: str, release: Release, places: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names and places of tables of a release that have no hash."""
+    for place in places:
+        table = release.hashed.get(place)
+        if table and not getattr(table, table.hash_key):
+            yield source_name(place, table), f"release.{name}.{'.'.join(place)}"
 
 
 Package = Variant | CompanionPackage
@@ -405,6 +407,16 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     def companions_of(self, variant: Variant) -> tuple[CompanionPackage, ...]:
         """Return the companions for a variant."""
         return tuple(each for each in self.companions if each.variant.path == variant.path)
+
+    def sources(self) -> list[Source]:
+        """Return everything that has a hash, each once."""
+        users = {
+            key: variant.release_name
+            for variant in reversed(self.variants)
+            for key, patch in self.patches.items()
+            if patch in variant.effects.patches
+        }
+        return sources(self.releases, self.pins, self.patches, users)
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -17,6 +17,8 @@ CUDA_PACKAGES_SOURCE = "cuda-packages"
 """The name of `packages_from` among the sources of `invoke prefetch`."""
 
 
+GITHUB = "https://github.com"
+
 CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
 """Environment variable with a local checkout in place of the repository of `packages_from`."""
 
@@ -25,7 +27,40 @@ class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table; an unknown key is an error."""
 
 
-class PackageSource(TomlTable, frozen=True, kw_only=True):
+Arguments = dict[str, str | bool]
+"""Arguments of a Nix function, by name."""
+
+
+class HashedTable(TomlTable, frozen=True, kw_only=True):
+    """A table with a source and its hash; `HASH_of` beside it has the revision of the hash.
+
+    A subclass has a field `fetcher`, the Nix function that fetches its source with `arguments`.
+    """
+
+    source_name: ClassVar[str] = ""
+    """Its name for `invoke prefetch --only`; empty: the key of the table."""
+    hash_key: ClassVar[str] = "hash"
+    revision_key: ClassVar[str] = "rev"
+    """The key of the revision or URL that the hash must belong to."""
+
+    @property
+    def function(self) -> str:
+        """The Nix function that fetches the source."""
+        name: str = getattr(self, "fetcher")  # noqa: B009 - a field of each subclass
+        return name
+
+    @property
+    def address(self) -> str:
+        """The URL of the source."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of the Nix function, without the hash."""
+        return {"url": self.address}
+
+
+class PackageSource(HashedTable, frozen=True, kw_only=True):
     """A package of the pinned nixpkgs, or another source in place of it."""
 
     version: ft.Version  #: version of the package
@@ -44,9 +79,15 @@ class PackageSource(TomlTable, frozen=True, kw_only=True):
         return self.source == "nixpkgs"
 
     @property
-    def lacks_hash(self) -> bool:
-        """Whether it has a source of its own whose hash is not taken yet."""
-        return not (self.is_of_pin or self.hash)
+    def address(self) -> str:
+        """The URL of the repository."""
+        return f"{GITHUB}/{self.owner}/{self.repo}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of fetchFromGitHub."""
+        names: Arguments = {"owner": self.owner, "repo": self.repo, "rev": self.rev}
+        return {**names, "fetchSubmodules": self.submodules}
 
 
 class TorchSource(PackageSource, frozen=True, kw_only=True):
@@ -96,8 +137,11 @@ class Companions(TomlTable, frozen=True, kw_only=True):
         return {name: companion for name, companion in found.items() if companion}
 
 
-class Pin(TomlTable, frozen=True, kw_only=True):
+class Pin(HashedTable, frozen=True, kw_only=True):
     """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
+
+    source_name: ClassVar[str] = "nixpkgs"
+    hash_key: ClassVar[str] = "sha256"
 
     rev: ft.Rev40  #: the revision
     fetcher: Literal["fetchTarball"]  #: Nix fetcher
@@ -112,6 +156,11 @@ class Pin(TomlTable, frozen=True, kw_only=True):
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
 
+    @property
+    def address(self) -> str:
+        """The URL of the tarball."""
+        return f"{GITHUB}/NixOS/nixpkgs/archive/{self.rev}.tar.gz"
+
     def python_set(self, version: str) -> str:
         """Return the package set of a Python: python3Packages or, such as, python311Packages."""
         return "python3Packages" if version == self.python else f"python{digits(version)}Packages"
@@ -125,13 +174,15 @@ class Nixpkgs(TomlTable, frozen=True, kw_only=True):
     config: tuple[ft.NixName, ...]  #: options that are true in its config, beside those of rules
 
 
-class CudaPackages(TomlTable, frozen=True, kw_only=True):
+class CudaPackages(HashedTable, frozen=True, kw_only=True):
     """The source of some CUDA packages of the variants that end in `-wrapper`.
 
     It is a repository with a file `.flox/pkgs/PACKAGE-CUDA.nix` for each, such as
     cudnn-13_0.nix; or copies of these files in this repository. Each GPU variant of the release has
     a second variant then, which takes cudatoolkit, cudnn, nccl and libcusparse_lt from there.
     """
+
+    source_name: ClassVar[str] = CUDA_PACKAGES_SOURCE
 
     owner: ft.GithubName = ""  #: GitHub owner of the repository; not with folder
     repo: ft.GithubName = ""  #: GitHub repository; the variable CUDA_TOOLKIT_REPO replaces it
@@ -147,6 +198,11 @@ class CudaPackages(TomlTable, frozen=True, kw_only=True):
     def is_copied(self) -> bool:
         """Whether the files are in this repository."""
         return bool(self.folder)
+
+    @property
+    def address(self) -> str:
+        """The URL of the tarball."""
+        return f"{GITHUB}/{self.owner}/{self.repo}/archive/{self.rev}.tar.gz"
 
 
 class CudaToolkit(TomlTable, frozen=True, kw_only=True):
@@ -164,8 +220,11 @@ class CudaToolkit(TomlTable, frozen=True, kw_only=True):
         return f"{package}-{underscored(self.version)}.nix"
 
 
-class Patch(TomlTable, frozen=True, kw_only=True):
+class Patch(HashedTable, frozen=True, kw_only=True):
     """A patch that rules apply to a package of nixpkgs."""
+
+    source_name: ClassVar[str] = "patch"
+    revision_key: ClassVar[str] = "url"
 
     package: Literal["magma"]  #: the patched package
     reason: ft.Text  #: why the patch is needed; a comment in the recipes
@@ -174,3 +233,13 @@ class Patch(TomlTable, frozen=True, kw_only=True):
     fetcher: Literal["fetchpatch"]  #: Nix fetcher
     hash: ft.NoSri  #: hash of the patch as fetchpatch normalises it
     hash_of: ft.NoUrl  #: address of the hashed patch
+
+    @property
+    def address(self) -> str:
+        """The URL of the patch."""
+        return self.url
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of fetchpatch."""
+        return {"name": self.name, "url": self.url}

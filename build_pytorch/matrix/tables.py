@@ -13,6 +13,7 @@ from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import (
     Companions,
     CudaToolkit,
+    HashedTable,
     Nixpkgs,
     PackageSource,
     Patch,
@@ -220,6 +221,17 @@ class Release(TomlTable, frozen=True, kw_only=True):
         found |= {("companion", name): each for name, each in self.companion.packages.items()}
         if self.companion.triton:
             found["companion", "triton"] = self.companion.triton
+        return found
+
+    @property
+    def hashed(self) -> dict[tuple[str, ...], HashedTable]:
+        """The tables of the release whose source has a hash, by their path below it."""
+        found: dict[tuple[str, ...], HashedTable] = {
+            place: source for place, source in self.sources.items() if not source.is_of_pin
+        }
+        packages = self.cuda.packages_from if self.cuda else None
+        if packages and not packages.is_copied:
+            found["cuda", "packages_from"] = packages
         return found
 
     @property

@@ -17,60 +17,87 @@ from build_pytorch.base.console import ProgressLine
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.base.versions import is_revision
+from build_pytorch.matrix.hashed_sources import FAKE, Source
 from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.source_tables import GITHUB
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
-from build_pytorch.sources.source_list import FAKE, Source
+from build_pytorch.sources.source_list import arguments, mirrored
+
+Request = tuple[str, ...]
+
+
+def _shape(source: Source) -> str:
+    """Return `tree` (Git with submodules), `archive` (Git without), `tarball` or `other`."""
+    if source.table.function == "fetchFromGitHub":
+        return "tree" if source.table.arguments["fetchSubmodules"] else "archive"
+    return "tarball" if source.table.function == "fetchTarball" else "other"
+
+
+def _url(source: Source) -> str:
+    return mirrored(source.table.address)
+
+
+def _rev(source: Source) -> str:
+    """Return the revision of a Git source; empty for others."""
+    return str(source.table.arguments.get("rev", ""))
 
 
 def _nix_prefetch(source: Source) -> list[str]:
     """Return the command of nix-prefetch, which takes a function of nixpkgs and its arguments."""
-    pairs = [(f"--{name}", value) for name, value in source.arguments.items() if value]
+    pairs = [(f"--{name}", value) for name, value in arguments(source).items() if value]
     words = [word for pair in pairs for word in pair if isinstance(word, str)]
-    return ["nix-prefetch", "--quiet", source.function, *words]
+    return ["nix-prefetch", "--quiet", source.table.function, *words]
 
 
 def _nurl(source: Source) -> list[str]:
-    submodules = "true" if source.shape == "tree" else "false"
-    return ["nurl", "--hash", f"--submodules={submodules}", source.url, source.rev]
+    submodules = "true" if _shape(source) == "tree" else "false"
+    return ["nurl", "--hash", f"--submodules={submodules}", _url(source), _rev(source)]
 
 
 def _nix_prefetch_git(source: Source) -> list[str]:
-    rev = source.rev if is_revision(source.rev) else f"refs/tags/{source.rev}"
+    rev = _rev(source) if is_revision(_rev(source)) else f"refs/tags/{_rev(source)}"
     argv = ["nix-prefetch-git", "--quiet", "--fetch-submodules"]
-    return [*argv, "--url", source.url, "--rev", rev]
+    return [*argv, "--url", _url(source), "--rev", rev]
 
 
 def _nix_prefetch_github(source: Source) -> list[str]:
-    if not source.url.startswith("https://github.com"):
+    if not _url(source).startswith(GITHUB):
         return []
-    owner, repo = source.url.split("/")[-2:]
-    argv = ["nix-prefetch-github", owner, repo, "--rev", source.rev, "--json"]
-    return [*argv, "--fetch-submodules"] if source.shape == "tree" else argv
+    owner, repo = _url(source).split("/")[-2:]
+    argv = ["nix-prefetch-github", owner, repo, "--rev", _rev(source), "--json"]
+    return [*argv, "--fetch-submodules"] if _shape(source) == "tree" else argv
 
 
 def _tarball(source: Source) -> list[str]:
-    archive = f"{source.url}/archive/{source.rev}.tar.gz"
-    return store.prefetch_tarball_argv(archive if source.shape == "archive" else source.url)
+    url = _url(source)
+    is_tarball = _shape(source) == "tarball"
+    return store.prefetch_tarball_argv(
+        url if is_tarball else f"{url}/archive/{_rev(source)}.tar.gz"
+    )
 
 
 def _git_tree(source: Source) -> list[str]:
     """Return the command for the narHash of a clone, which is the hash of its tree without .git."""
-    ref = f"ref = {quoting.literal(f'refs/tags/{source.rev}')};"
-    if is_revision(source.rev):
-        ref = f"allRefs = true; rev = {quoting.literal(source.rev)};"
-    clone = f"builtins.fetchGit {{ url = {quoting.literal(source.url)}; {ref} submodules = true; }}"
+    ref = f"ref = {quoting.literal(f'refs/tags/{_rev(source)}')};"
+    if is_revision(_rev(source)):
+        ref = f"allRefs = true; rev = {quoting.literal(_rev(source))};"
+    clone = (
+        f"builtins.fetchGit {{ url = {quoting.literal(_url(source))}; {ref} submodules = true; }}"
+    )
     return store.evaluate_argv(f"({clone}).narHash")
 
 
 def _fake_hash(source: Source) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
-    arguments = {**source.arguments, "hash": FAKE}
-    given = " ".join(f"{name} = {quoting.literal(value)};" for name, value in arguments.items())
-    nixpkgs = f"import (builtins.fetchTarball {quoting.literal(source.pin)}) {{ }}"
-    return store.build_expression_argv(f"with {nixpkgs}; {source.function} {{ {given} }}")
+    words = {**arguments(source), "hash": FAKE}.items()
+    given = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
+    nixpkgs = (
+        f"import (builtins.fetchTarball {quoting.literal(mirrored(source.pin.address))}) {{ }}"
+    )
+    return store.build_expression_argv(f"with {nixpkgs}; {source.table.function} {{ {given} }}")
 
 
 class Fetcher(NamedTuple):
@@ -124,7 +151,7 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
     """Take the hash of one source with the first fetcher that succeeds. Raises ToolError."""
     errors = []
     for fetcher in FETCHERS:
-        argv = fetcher.argv(source) if source.shape in fetcher.shapes else []
+        argv = fetcher.argv(source) if _shape(source) in fetcher.shapes else []
         if not (argv and process.which(argv[0])):
             continue
         progress = ProgressLine(f"{source.label} by {fetcher.name}", 0)
@@ -142,11 +169,16 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
 
 def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
     """Take the hash of every source; equal requests are fetched once. Raises ToolError."""
-    done: dict[tuple[str, ...], FetchedHash] = {}
+    done: dict[Request, FetchedHash] = {}
     for source in wanted:
-        if source.request not in done:
-            done[source.request] = fetch(source, minutes)
-    return [structs.replace(done[source.request], source=source) for source in wanted]
+        if (request := _request(source)) not in done:
+            done[request] = fetch(source, minutes)
+    return [structs.replace(done[_request(source)], source=source) for source in wanted]
+
+
+def _request(source: Source) -> Request:
+    """Return what is fetched. Sources with the same request are fetched once."""
+    return source.table.function, _url(source), *map(str, arguments(source).items())
 
 
 def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
@@ -169,7 +201,7 @@ def from_log(path: Path, wanted: list[Source]) -> list[FetchedHash]:
     fetched = []
     for pair in pairs:
         meant = [source for source in wanted if source.specified == pair.specified]
-        if len({source.request for source in meant}) > 1:
+        if len({_request(source) for source in meant}) > 1:
             names = " and ".join(source.label for source in meant)
             raise BuildPytorchError(f"{path}: {names} have the same old hash; name one with --only")
         fetched += [FetchedHash(source=s, hash=pair.got, fetcher="build log") for s in meant]
@@ -180,8 +212,7 @@ def new_values(fetched: list[FetchedHash]) -> dict[Trail, Value]:
     """Return the values of matrix.toml that record the hashes."""
     values: dict[Trail, Value] = {}
     for item in fetched:
-        *table, key = item.source.trail
-        values |= {item.source.trail: item.hash, (*table, f"{key}_of"): item.source.taken_for}
+        values |= item.source.values(item.hash)
     return values
 
 
@@ -223,8 +254,8 @@ def explain(source: Source, result: ProcessResult) -> str:
     # Nix also warns about its binary cache, which is not the failure.
     text = re.sub(r"(?m)^warning: .*\n?", "", result.stderr)
     for pattern, message in _FAILURES:
-        if re.search(pattern, text) and (source.rev or "{rev}" not in message):
-            return f"{source.label}: {message.format(url=source.url, rev=source.rev)}"
+        if re.search(pattern, text) and (_rev(source) or "{rev}" not in message):
+            return f"{source.label}: {message.format(url=_url(source), rev=_rev(source))}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error")]
     errors += [line for line in lines if line.startswith("fatal")]  # Git's own message comes last

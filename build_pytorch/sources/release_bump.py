@@ -10,13 +10,14 @@ from packaging.version import Version
 from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.hashed_sources import Source
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import quoting, store
 from build_pytorch.sources.bump_values import BumpTarget
 from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.source_list import Source, sources
+from build_pytorch.sources.source_list import arguments
 
 
 def refuse_pre_release(target: BumpTarget) -> None:
@@ -47,10 +48,10 @@ def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterat
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
     """Fetch the sources of a release that changed, one by one. Raises ToolError."""
-    before = {(source.release, source.name, source.request) for source in sources(old)}
-    for source in sources(new):
-        is_new = source.release == name and (name, source.name, source.request) not in before
-        if is_new and source.recorded != source.taken_for:
+    before = {(source.place, source.taken_for) for source in old.sources()}
+    for source in new.sources():
+        is_changed = (source.place, source.taken_for) not in before
+        if source.release == name and is_changed and source.recorded != source.taken_for:
             yield fetch(source, minutes)
 
 
@@ -68,7 +69,7 @@ def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[st
     line that begins with "not checked" if the pin cannot be evaluated here.
     """
     release = matrix.releases[name]
-    (source,) = (s for s in sources(matrix, ("nixpkgs",)) if s.release == name)
+    (source,) = (s for s in matrix.sources() if s.place == ("pin", release.nixpkgs.pin))
     wanted = {"Python": release.python.version}
     pin = matrix.pins[release.nixpkgs.pin]
     interpreter = pin.python_set(release.python.version).removesuffix("Packages")
@@ -94,11 +95,11 @@ def _evaluated(
     source: Source, attributes: Mapping[str, str], minutes: float
 ) -> dict[str, str | None]:
     """Return attributes of a pinned nixpkgs by name. Raises ToolError with one line."""
-    given = {**source.arguments, "sha256": source.hash}
-    arguments = " ".join(f"{k} = {quoting.literal(v)};" for k, v in given.items() if v)
+    given = {**arguments(source), "sha256": source.hash}
+    given_code = " ".join(f"{k} = {quoting.literal(v)};" for k, v in given.items() if v)
     items = " ".join(f"{name} = {code};" for name, code in attributes.items())
     options = '{ system = "x86_64-linux"; config = { }; overlays = [ ]; }'
-    pkgs = f"import (builtins.fetchTarball {{ {arguments} }}) {options}"
+    pkgs = f"import (builtins.fetchTarball {{ {given_code} }}) {options}"
     argv = store.evaluate_argv(f"let pkgs = {pkgs}; in {{ {items} }}")
     result = process.start(argv).finish(minutes * 60)
     try:

@@ -11,8 +11,6 @@ from build_pytorch.base import digest, files
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.former_recipes import recipes_elsewhere
-from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -113,43 +111,17 @@ def _extra(context: Context) -> Iterator[Finding]:
     fix="run `invoke prefetch`",
 )
 def _stale_hash(context: Context) -> Iterator[Finding]:
-    for kind, table, field, hash_, hash_of, wanted in _recorded_hashes(context.matrix):
-        expected = f"the hash of {wanted}"
-        fix = f"run `invoke prefetch --only {kind}`, which sets hash and {field}"
-        if hash_ and hash_of != wanted:
-            found = f"{table}: the hash of {hash_of or 'an unknown revision'}"
+    for source in context.matrix.sources():
+        table = ".".join(map(str, source.place))
+        expected = f"the hash of {source.taken_for}"
+        fix = f"run `invoke prefetch --only {source.name}`, which sets {source.trail[-1]}"
+        if source.hash and source.recorded != source.taken_for:
+            found = f"{table}: the hash of {source.recorded or 'an unknown revision'}"
             yield context.matrix_finding(f"[{table}]", found, expected, fix)
-        elif not hash_ and kind != "nixpkgs" and not _waits(context.matrix, table):
+        elif not (source.hash or source.may_wait):
             found = f"{table}: no hash yet; recipes evaluate, and cannot be built"
             finding = context.matrix_finding(f"[{table}]", found, expected, fix)
             yield structs.replace(finding, severity="warning")
-
-
-def _waits(matrix: Matrix, table: str) -> bool:
-    """Return whether a table is of a nightly: each of its moves needs new hashes.
-
-    Until they are taken, the matrix has a note and no build begins.
-    """
-    release = matrix.releases.get(table.split(".")[1])
-    return release is not None and release.torch.is_nightly
-
-
-def _recorded_hashes(matrix: Matrix) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Yield each source: kind, table, key of its revision, hash, revision of the hash, revision."""
-    for name, release in matrix.releases.items():
-        for place, own in release.sources.items():
-            if not own.is_of_pin:
-                table = f"release.{name}.{'.'.join(place)}"
-                yield place[-1], table, "hash_of", own.hash, own.hash_of, own.rev
-        packages = release.cuda.packages_from if release.cuda else None
-        if packages and not packages.is_copied:
-            table = f"release.{name}.cuda.packages_from"
-            kind = CUDA_PACKAGES_SOURCE
-            yield kind, table, "hash_of", packages.hash, packages.hash_of, packages.rev
-    for key, pin in matrix.pins.items():
-        yield "nixpkgs", f"pin.{key}", "sha256_of", pin.sha256, pin.sha256_of, pin.rev
-    for key, patch in matrix.patches.items():
-        yield "patch", f"patch.{key}", "hash_of", patch.hash, patch.hash_of, patch.url
 
 
 @CHECKS.add(

@@ -1,0 +1,109 @@
+"""The one list of what has a hash in matrix.toml.
+
+A new kind of source is a struct below `HashedTable` in source_tables.py, and a field of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, HashedTable, Patch, Pin
+from build_pytorch.matrix.tables import Release, Trail
+
+FAKE: Final = "sha256-" + "A" * 43 + "="
+"""The hash that Nix assumes for an empty one."""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A table of matrix.toml with a hash, and the first release that uses it."""
+
+    name: str
+    """What `invoke prefetch --only` calls it, such as torch."""
+    release: str
+    place: Trail
+    """The path of the table in matrix.toml."""
+    table: HashedTable
+    pin: Pin
+    """The nixpkgs whose functions fetch it."""
+    may_wait: bool
+    """Whether a missing hash is a note and no finding: each move of a nightly needs another one."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of matrix.toml; empty if it is not taken yet."""
+        value: str = getattr(self.table, self.table.hash_key)
+        return value
+
+    @property
+    def taken_for(self) -> str:
+        """The revision or URL that the hash must belong to."""
+        value: str = getattr(self.table, self.table.revision_key)
+        return value
+
+    @property
+    def recorded(self) -> str:
+        """The revision or URL that matrix.toml has for its hash."""
+        value: str = getattr(self.table, f"{self.table.hash_key}_of")
+        return value
+
+    @property
+    def trail(self) -> Trail:
+        """The path of the hash in matrix.toml."""
+        return (*self.place, self.table.hash_key)
+
+    @property
+    def label(self) -> str:
+        """The name with the revision or URL, for messages."""
+        return f"{self.name} ({self.table.arguments.get('rev') or self.table.address})"
+
+    @property
+    def specified(self) -> str:
+        """The hash that Nix expects, as it reports it if it finds another one; "" for any."""
+        return self.hash or ("" if self.table.function == "fetchTarball" else FAKE)
+
+    def values(self, taken: str) -> dict[Trail, str]:
+        """Return the values of matrix.toml that record a hash."""
+        of = (*self.place, f"{self.table.hash_key}_of")
+        return {self.trail: taken, of: self.taken_for}
+
+
+def source_name(place: Sequence[str | int], table: HashedTable) -> str:
+    """Return what `invoke prefetch --only` calls the source of a table."""
+    return table.source_name or str(place[-1])
+
+
+def sources(
+    releases: Mapping[str, Release],
+    pins: Mapping[str, Pin],
+    patches: Mapping[str, Patch],
+    patch_users: Mapping[str, str],
+) -> list[Source]:
+    """Return the sources of each release that it does not inherit, with its pin; then patches.
+
+    `patch_users` has the first release that uses a patch, by key; by default the first one.
+    """
+    found: list[Source] = []
+    pin_users: dict[str, str] = {}
+    for name, release in releases.items():
+        key = release.nixpkgs.pin
+        inherited = releases[release.like].hashed if release.like else {}
+        for place, table in release.hashed.items():
+            if inherited.get(place) != table and (pin := pins.get(key)):
+                may_wait = release.torch.is_nightly or table.source_name == CUDA_PACKAGES_SOURCE
+                path: Trail = ("release", name, *place)
+                found.append(_source(name, path, table, pin, may_wait=may_wait))
+        if pin_users.setdefault(key, name) == name and (pin := pins.get(key)):
+            found.append(_source(name, ("pin", key), pin, pin, may_wait=True))
+    for key, patch in patches.items():
+        name = patch_users.get(key, next(iter(releases)))
+        if pin := pins.get(releases[name].nixpkgs.pin):
+            found.append(_source(name, ("patch", key), patch, pin, may_wait=False))
+    return found
+
+
+def _source(release: str, place: Trail, table: HashedTable, pin: Pin, *, may_wait: bool) -> Source:
+    name = source_name(place, table)
+    return Source(name=name, release=release, place=place, table=table, pin=pin, may_wait=may_wait)
