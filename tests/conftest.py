@@ -36,6 +36,20 @@ if not os.access(Path("~").expanduser(), os.W_OK):  # Nix and Git need a home
     os.environ["HOME"] = tempfile.mkdtemp(prefix="build-pytorch-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
+
+def _remove_store(folder: str) -> None:
+    """Remove a store of Nix, whose folders nobody may write to."""
+    subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+NIX = shutil.which("nix-instantiate")
+if NIX and subprocess.run([NIX, "--eval", "-E", "1"], capture_output=True, check=False).returncode:
+    # This user may not use the machine's store: no daemon, or no right to call it.
+    _store = tempfile.mkdtemp(prefix="build-pytorch-store-")
+    atexit.register(_remove_store, _store)
+    os.environ["NIX_REMOTE"] = f"local?root={_store}"
+
 if re.search(r"[^\w./+-]", tempfile.gettempdir()):  # no Nix store has a space in its path
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # noqa: S108 - pytest makes a private folder
 
@@ -49,9 +63,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
 WHOLE = (PROJECT / "matrix.toml").read_text()
 
-needs_nix = pytest.mark.skipif(
-    shutil.which("nix-instantiate") is None, reason="Nix is not installed"
-)
+needs_nix = pytest.mark.skipif(NIX is None, reason="Nix is not installed")
 
 
 ONE = first_release(WHOLE)

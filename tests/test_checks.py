@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, ONE, PROJECT, Project
+from conftest import LEGACY, ONE, PROJECT, Project, needs_nix
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -79,7 +79,6 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
         "substitution-fails",
         replace(GPU, "    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s"),
     ),
-    ("eval-cuda-packages", foreign_cudnn),
     ("gpu-pattern-lines", replace(GPU, 'version = "2.10.0";', 'version = "2.9.1";')),
     ("gpu-pattern-lines", replace(GPU, "let\n", "let\n  # not cudaPackages_13 here\n")),
     ("gpu-pattern-lines", replace(GPU, "final.cudaPackages_13;", "final.cudaPackages_12;")),
@@ -165,6 +164,12 @@ def test_a_broken_tree_trips_the_check(
     assert check in tripped(project)
 
 
+@needs_nix
+def test_a_library_of_another_package_set_trips_its_check(project: Project) -> None:
+    foreign_cudnn(project)
+    assert "eval-cuda-packages" in tripped(project)
+
+
 def test_checks_have_distinct_ids_a_reason_and_a_fix() -> None:
     every = registry.chosen()
     assert len({check.id for check in every}) == len(every)
@@ -209,6 +214,7 @@ def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
     assert with_hash.notes == ()
 
 
+@needs_nix
 def test_the_hand_written_canonical_recipe_builds_the_right_package(project: Project) -> None:
     name = "pytorch-python313-cuda13_0-sm120-avx512.nix"
     (project.pkgs / name).write_bytes((LEGACY / name).read_bytes())

@@ -334,6 +334,7 @@ def test_a_companion_belongs_to_the_pytorch_of_the_process(
     assert says in messages(document)["cpu torchvision pairing"]
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @pytest.mark.parametrize("is_other", [True, False])
 def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
     tmp_path: Path, *, is_other: bool

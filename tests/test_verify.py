@@ -42,6 +42,7 @@ def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
 # --- what to look at ---
 
 
+@needs_nix
 def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
     assert verify(broken, "sm120-*", "--only", "text").returncode == 0
     done = verify(broken, "sm90-*", "--json")
@@ -293,6 +294,7 @@ def test_a_gcc_that_compiles_nothing_is_skipped(project: Project, tmp_path: Path
     assert "gcc cannot compile an empty program: gcc: fatal error" in " ".join(done.stdout.split())
 
 
+@needs_nix
 @pytest.mark.parametrize(("broken", "reason"), [("folder", "cannot be read"), ("", "is missing")])
 def test_release_nix_names_the_recipe_that_it_lacks(
     project: Project, broken: str, reason: str
@@ -443,6 +445,7 @@ def test_a_recipe_cannot_hide_behind_a_false_announcement(project: Project) -> N
     assert states["evaluates"] == 3 * 43
 
 
+@needs_nix
 def test_strict_fails_on_a_warning(project: Project) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "    export USE_CUDA=0\n", "")
     assert verify(project, "--only", "evaluation").returncode == 0
