@@ -159,6 +159,7 @@ def run_in_process(
         contextlib.redirect_stderr(stderr),
     ):
         code = entry.run_words(words, root)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `build` ignores it until its process ends
     return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
 
 

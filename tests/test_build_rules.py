@@ -9,11 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from build_pytorch.build.build_outcome import clock
-from build_pytorch.build.log_matcher import LogMatcher, is_interesting
-from build_pytorch.build.log_reader import BuildProgress, PlainReader
-from build_pytorch.build.log_rules import RULES, LogRule
+from build_pytorch.build.build_progress import (
+    BuildProgress,
+    TimedBuild,
+    earlier_seconds,
+    kind_of,
+    remaining,
+)
+from build_pytorch.build.log_reader import TextLogReader
+from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule, is_interesting
 from build_pytorch.build.schedule import next_of, ordered
-from build_pytorch.build.time_estimate import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.log_format import LogLine, NixLogReader
 from build_pytorch.results.evidence import subject_of
@@ -101,7 +106,7 @@ def first_match(line: str, variant: Variant | None) -> LogRule | None:
         return matcher.message(line)
     if not is_interesting(line):
         return None
-    parts = ("downloading", "compiling", "importing")
+    parts: tuple[BuildPart, ...] = ("downloading", "compiling", "importing")
     return next(filter(None, (matcher.line(line, part) for part in parts)), None)
 
 
@@ -128,203 +133,23 @@ def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
     assert [first_match(line, cpu) for line in lines] == [None] * 4
 
 
-CMAKE = "CMake Warning at cmake/public/cuda.cmake:31 (message): "
-CMAKE_ERROR = "CMake Error at cmake/cmake_install.cmake:77 "
-
-GPU_LINES = {
-    "cuda-not-found": [
-        f"{CMAKE}PyTorch: CUDA cannot be found. Depending on whether",
-        f"{CMAKE_ERROR}(message): PyTorch: CUDA was explicitly requested (USE_CUDA=1) but",
-    ],
-    "not-compiling-cuda": [f"{CMAKE}Not compiling with CUDA. Suppress this warning with"],
-    "cuda-off": ["--   USE_CUDA              : OFF", "--   USE_CUDA              : 0"],
-    "magma-off": ["-- MAGMA not found. Compiling without MAGMA support"],
-    "cudnn-off": [
-        "--     USE_CUDNN           : OFF",
-        "-- Configuring incomplete, errors occurred!",
-    ],
-    "wrong-capability": [
-        'declare -x TORCH_CUDA_ARCH_LIST="8.0;9.0"',
-        "TORCH_CUDA_ARCH_LIST=9.0+PTX",
-        "cmake -GNinja -DTORCH_CUDA_ARCH_LIST=9.0a -DUSE_MAGMA=1",
-        "/nix/store/x/bin/cmake -GNinja -DTORCH_CUDA_ARCH_LIST=8.0 -DUSE_MAGMA=1",
-    ],
-    "wrong-architecture": [
-        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES:STRING=90;100 -DX=1",
-        "cmake -GNinja -DCMAKE_CUDA_ARCHITECTURES=native -DX=1",
-    ],
-    "wrong-nvcc-flags": [
-        "-- Added CUDA NVCC flags for: -gencode;arch=compute_80,code=sm_80",
-        "-- Added CUDA NVCC flags for: -gencode;arch=compute_90,code=sm_90;-gencode;"
-        "arch=compute_100,code=sm_100",
-    ],
-    "unknown-architecture": [
-        f"{CMAKE}Found Unknown CUDA Architecture Name in CUDA_SELECT_NVCC_ARCH_FLAGS: sm_90",
-        "nvcc fatal   : Unsupported gpu architecture 'compute_900'",
-        f'{CMAKE_ERROR}(message): The CUDA compiler "/x/nvcc" is not able to compile a simple test '
-        "program. It fails with: nvcc fatal : Unsupported gpu architecture 'compute_900'",
-        "ptxas fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
-    ],
-    "wrong-cuda": ["--     CUDA version        : 12.8", "--     CUDA version        : 13.1"],
-    "wrong-version": [
-        "Building wheel torch-2.9.1",
-        "Building wheel torch-2.9.1-cp313",
-        "--   TORCH_VERSION         : 2.14.1",
-    ],
-    "hash-mismatch": [
-        "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':",
-        "output path '/nix/store/x' has wrong hash",
-        "fixed-output derivation produced path '/x' with sha256 hash 'y' instead of the expected",
-    ],
-    "timed-out": [
-        "error: building of '/nix/store/x.drv!out' from .drv file timed out after 7 seconds",
-        "       Reason: timed out after 600 seconds of silence",
-        "##[error]The job has exceeded the maximum execution time of 6h0m0s",
-        "##[error]The action 'Build' has timed out after 350 minutes.",
-        "##[error]The job running on agent x ran longer than the maximum time of 360 minutes.",
-        "ERROR: Job failed: execution took longer than 6h0m0s seconds",
-        "Build timed out (after 360 minutes). Marking the build as aborted.",
-    ],
-    "log-limit": ["error: x killed after writing more than 1000 bytes of log output"],
-    "disk-full": [
-        "cc1plus: fatal error: No space left on device",
-        "error: committing transaction: database or disk is full (in '/nix/var/db.sqlite')",
-        "OSError: [Errno 28] No space left on device: '/build/x'",
-        "cp: error writing 'x': Disk quota exceeded",
-    ],
-    "illegal-instruction": [
-        "/build/setup: line 3:    77 Illegal instruction     (core dumped) ./bin/protoc x.proto",
-        "Illegal instruction",
-        "Fatal Python error: Illegal instruction",
-        "error: builder for '/nix/store/x.drv' failed due to signal 4 (Illegal instruction)",
-        "make: *** [x] Error 132",
-    ],
-    "out-of-memory": [
-        "g++: fatal error: Killed signal terminated program cc1plus",
-        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
-        "nvcc error   : '\"$CICC_PATH/cicc\"' died due to signal 9",
-        "Killed",
-        "/build/setup: line 1577:    13 Killed                  ninja",
-        "cc1plus: out of memory allocating 65536 bytes",
-        "virtual memory exhausted: Cannot allocate memory",
-        "collect2: fatal error: ld terminated with signal 9 [Killed]",
-        "error: builder for '/nix/store/x.drv' failed due to signal 9 (Killed)",
-        "       Reason: builder failed with exit code 137.",
-        "(exit 137)",
-        'ERROR: process "/bin/sh -c make" did not complete successfully: exit code: 137',
-        "terminate called after throwing an instance of 'std::bad_alloc': what():  std::bad_alloc",
-    ],
-    "missing-feature": [
-        "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but "
-        "I am a 'x86_64-linux' with features {big-parallel}",
-        "       Reason: required system or feature not available",
-        "Required system: 'x86_64-linux' with features {big-parallel}",
-    ],
-    "no-builder": [
-        "error: unable to start any build; either increase '--max-jobs' or enable remote builds.",
-        "error: Unable to start any build; remote machines may not have all required system",
-    ],
-    "builder-unreachable": ["cannot build on 'ssh://thor': error: failed to start SSH connection"],
-    "daemon-lost": [
-        "error: unexpected end-of-file",
-        "error: Nix daemon disconnected unexpectedly (maybe it crashed?)",
-        "error: cannot connect to socket at '/nix/var/nix/socket': Connection refused",
-    ],
-    "unfree": [
-        "error: Package \u2018cuda\u2019 in x:1 has an unfree license (\u2018CUDA\u2019), refusing"
-    ],
-    "marked-broken": [
-        "error: Package \u2018torch-2.9.1\u2019 in x:1 is marked as broken, refusing"
-    ],
-    "submodules": [
-        " --- Submodule initalization failed",
-        "Did you run 'git submodule update --init --recursive'?",
-        f"{CMAKE_ERROR}(add_subdirectory): The source directory /build/source/third_party/fmt does "
-        "not contain a CMakeLists.txt file.",
-    ],
-    "bad-flags": [
-        "cc1plus: error: bad value \u2018foo\u2019 for \u2018-march=\u2019 switch",
-        "cc1plus: error: unknown value \u2018armv9-z\u2019 for \u2018-march\u2019",
-        "cc1plus: error: invalid feature modifier \u2018x\u2019 in \u2018-march=armv9-a+x\u2019",
-        "c++: error: unrecognized command-line option \u2018-mavx999\u2019",
-        "nvcc fatal   : Unknown option '-mavx2'",
-        "clang++: error: unknown argument: '-mavx999'",
-    ],
-    "gcc-too-new": [
-        "host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 14",
-    ],
-    "magma-clock-rate": [
-        "x.cu: error: 'struct cudaDeviceProp' has no member named 'clockRate'",
-        "x.cu: error: class \u2018cudaDeviceProp\u2019 has no member named \u2018clockRate\u2019",
-        'a.cu(3): error: class "cudaDeviceProp" has no member "clockRate"',
-    ],
-    "patch-applied-twice": ["Reversed (or previously applied) patch detected!  Skipping patch."],
-    "cccl-headers": [
-        "t.cpp:2:10: fatal error: thrust/complex.h: No such file or directory",
-        "u.cpp:1:10: fatal error: cuda/std/utility: No such file or directory",
-        'x.cu(1): catastrophic error: cannot open source file "cub/cub.cuh"',
-        f"{CMAKE_ERROR}(message): Cannot find CUB.",
-    ],
-    "no-specific-code": ["build-pytorch: cmake/Codegen.cmake has no condition for 103a"],
-    "torch-feature-version": [
-        "  12 | #if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
-        "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0",
-    ],
-    "find-cuda-toolkit": [
-        f'{CMAKE_ERROR}(file): file INSTALL cannot find "/x/FindCUDAToolkit.cmake": No such',
-    ],
-    "cuda-toolkit": [
-        f"{CMAKE_ERROR}(message): Could NOT find CUDAToolkit (missing: CUDAToolkit_NVCC)",
-        f"{CMAKE_ERROR}(enable_language): No CMAKE_CUDA_COMPILER could be found.",
-        f'{CMAKE_ERROR}(message): The CUDA compiler "/x/nvcc" is not able to compile a simple test',
-        f"{CMAKE_ERROR}(message): Failed to detect a default CUDA architecture.",
-        "x.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory",
-    ],
-    "link-overflow": [
-        "x.cpp:(.text+0x1): relocation truncated to fit: R_X86_64_PC32 against symbol `x'",
-        "lib/libtorch_cuda.so: PC-relative offset overflow in PLT entry for `_ZN1x'",
-        "ld.lld: error: x.o:(.text): relocation R_X86_64_PC32 out of range: 2147483648",
-    ],
-    "import-check": [
-        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
-        "ModuleNotFoundError: No module named 'torch._C'",
-        "AssertionError",
-    ],
-    "not-there": [
-        "error: unable to download 'https://x/y.patch': HTTP error 404",
-        "curl: (22) The requested URL returned error: 404",
-    ],
-    "network": [
-        "error: unable to download 'https://github.com/x': Couldn't resolve host name (6)",
-        "curl: (28) Connection timed out after 300000 milliseconds",
-        "fatal: unable to access 'https://x/': Could not resolve host: x",
-        "tar: Unexpected EOF in archive",
-        "gzip: stdin: unexpected end of file",
-    ],
-}
+SAMPLES = [(rule, line) for rule in RULES for line in rule.samples]
 
 
-@pytest.mark.parametrize(
-    ("rule", "line"), [(rule, line) for rule, lines in GPU_LINES.items() for line in lines]
-)
-def test_each_rule_matches_the_lines_of_its_failure(sm90: Variant, rule: str, line: str) -> None:
-    found = first_match(line, sm90)
-    assert found
-    assert found.id == rule
+@pytest.mark.parametrize(("rule", "line"), SAMPLES, ids=[rule.id for rule, _ in SAMPLES])
+def test_each_rule_matches_the_lines_of_its_failure(
+    sm90: Variant, cpu: Variant, rule: LogRule, line: str
+) -> None:
+    variant, other = (sm90, cpu) if "gpu" in rule.kinds else (cpu, sm90)
+    assert first_match(line, variant) is rule
+    if len(rule.kinds) == 1:
+        assert first_match(line, other) is not rule
 
 
-def test_a_cpu_only_build_with_cuda_is_found(cpu: Variant, sm90: Variant) -> None:
-    line = "--   USE_CUDA              : ON"
-    found = first_match(line, cpu)
-    assert found
-    assert (found.id, found.stops) == ("cuda-on", True)
-    assert first_match(line, sm90) is None
-
-
-def test_every_rule_is_tried_and_says_what_to_do() -> None:
+def test_every_rule_has_samples_and_says_what_to_do() -> None:
     ids = [rule.id for rule in RULES]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {*GPU_LINES, "cuda-on"}
+    assert all(rule.samples for rule in RULES)
     stops = [rule.stops for rule in RULES]
     assert stops == sorted(stops, reverse=True)  # the certain rules first
     assert all(len(rule.meaning) > 10 and len(rule.fix) > 10 for rule in RULES)
@@ -361,7 +186,7 @@ def test_the_structured_log_of_nix_names_the_derivation_of_a_line() -> None:
 
 def test_plain_output_belongs_to_the_variant_unless_it_is_named_otherwise() -> None:
     package = "pytorch-python313-cuda13_0-sm90-avx512"
-    reader = PlainReader(package)
+    reader = TextLogReader(package)
     name = "python3.13-pytorch210-python313-cuda13_0-sm90-avx512"
     lines = [f"{name}> [1/9] x", "magma-2.9.0> --   USE_CUDA : OFF", "Building in Nix mode"]
     found = [line for raw in lines for line in reader.read(raw.encode())]
@@ -374,7 +199,7 @@ def test_plain_output_belongs_to_the_variant_unless_it_is_named_otherwise() -> N
 
 def test_plain_output_without_names_belongs_to_what_is_being_built() -> None:
     package = "pytorch-python313-cuda13_0-sm90-avx512"
-    reader = PlainReader(package)
+    reader = TextLogReader(package)
     store = "/nix/store/" + "a" * 32
     lines = [
         "Building in Nix mode",
@@ -401,7 +226,7 @@ def test_a_damaged_record_is_shown_as_text() -> None:
 
 def fed(variant: Variant, lines: Sequence[str], *, own: bool = True) -> BuildProgress:
     progress = BuildProgress(variant)
-    reader = PlainReader(variant.package)
+    reader = TextLogReader(variant.package)
     for number, text in enumerate(lines):
         for line in reader.read(text.encode()):
             progress.see(line, float(number), own=own)
@@ -441,8 +266,8 @@ def test_a_message_of_cmake_is_read_although_it_is_wrapped(sm90: Variant) -> Non
     ]
     cause = fed(sm90, wrapped).cause()
     assert cause
-    assert cause[0].id == "find-cuda-toolkit"
-    assert "file INSTALL cannot find" in cause[1]
+    assert cause.rule.id == "find-cuda-toolkit"
+    assert "file INSTALL cannot find" in cause.text
     # The parts of the message alone are no message.
     assert fed(sm90, [line.strip() for line in wrapped[1:]]).cause() is None
 
@@ -452,7 +277,7 @@ def test_a_failure_of_a_step_names_the_failure_until_ninja_ends(sm90: Variant) -
     others = [f"[{n}/100] x" for n in range(11, 42)] + ["x.cpp:1: warning: y"] * 300
     cause = fed(sm90, [*failed, *others]).cause()
     assert cause
-    assert cause[0].id == "out-of-memory"
+    assert cause.rule.id == "out-of-memory"
     assert fed(sm90, [*failed, *others, "[1/50] x", *["y"] * 300]).cause() is None
 
 
@@ -474,7 +299,7 @@ def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:
     ):
         cause = fed(sm90, [phase, line]).cause()
         assert cause
-        assert cause[0].id == "import-check"
+        assert cause.rule.id == "import-check"
 
 
 def test_what_others_print_stops_no_build(sm90: Variant) -> None:
@@ -501,7 +326,7 @@ def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: 
         progress.see(LogLine("", text), 0.0, own=False)
     found = progress.cause()
     assert found
-    assert found[0].id == "not-there"
+    assert found.rule.id == "not-there"
 
 
 def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:

@@ -16,8 +16,8 @@ from conftest import ONE, Project, needs_nix
 from msgspec.structs import replace
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.build import cache_folder
-from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build import build_machine
+from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -93,7 +93,7 @@ def notes(folder: Path, host: NixSettings, kind: type[BuildBackend] = BuildBacke
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     step = Step(variant=variant, action="build", reason="", digest="")
     backend = kind(BuildSettings(root=Path()), matrix, host)
-    found = list(cache_folder.notes([step], backend))
+    found = list(build_machine.compiler_caches([step], backend))
     assert all(note.startswith(f"cache {folder}: ") for note in found)
     return [note.partition(": ")[2] for note in found]
 

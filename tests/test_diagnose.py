@@ -17,7 +17,8 @@ import msgspec
 import pytest
 from conftest import PROJECT, Project, error_line
 
-from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant, split_lines
+from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant
+from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.diagnose import _chunks
 from build_pytorch.matrix.model import Matrix, Variant
 
@@ -105,12 +106,6 @@ def quoted_by_nix(lines: Sequence[bytes]) -> list[bytes]:
     return [*head, b"       Last 400 log lines:", *(b"       > " + line for line in lines)]
 
 
-def quoted_by_nix_2_3(lines: Iterable[bytes]) -> list[bytes]:
-    drv = b"/nix/store/" + b"a" * 32 + b"-python3.13-torch-2.10.0.drv"
-    head = b"builder for '%s' failed with exit code 1; last 400 log lines:" % drv
-    return [head, *(b"  " + line for line in lines)]
-
-
 def of_nom(lines: Sequence[bytes]) -> list[bytes]:
     """As nix-output-monitor shows the error of Nix."""
     return ["\u2503 ".encode() + line for line in quoted_by_nix(lines)]
@@ -138,22 +133,8 @@ def with_siblings(lines: Sequence[bytes]) -> list[bytes]:
 
 ORIGINS = (
     *(plain, with_crlf, in_colour, of_github, of_gh_run_view, with_prefix, structured, of_nom),
-    *(of_kubernetes, of_a_colour_terminal_in_ci, with_siblings, quoted_by_nix, quoted_by_nix_2_3),
+    *(of_kubernetes, of_a_colour_terminal_in_ci, with_siblings, quoted_by_nix),
 )
-
-MARGINS: dict[str, Callable[[int, bytes], bytes]] = {
-    "a quotation": lambda _, line: b"> " + line,
-    "a margin": lambda _, line: b"    " + line,
-    "times": lambda n, line: b"10:%02d:%02d " % (n // 60 % 60, n % 60) + line,
-    "times in brackets": lambda _, line: b"[10:15:00] " + line,
-    "dates": lambda _, line: b"Nov 21 10:15:00 " + line,
-    "seconds": lambda _, line: b"1763719200.123456 " + line,
-    "cat -n": lambda n, line: b"%6d\t" % n + line,
-    "less -N": lambda n, line: b"%7d  " % n + line,
-    "grep -n": lambda n, line: b"%d:" % n + line,
-    "a container": lambda _, line: b"builder-1  | " + line,
-    "links": lambda n, line: b"[%d](https://example.org/x/runs/7#step:10:%d)" % (n, n) + line,
-}
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=lambda f: f.__name__)
@@ -168,18 +149,6 @@ def test_the_logs_of_real_builds_are_judged_right(
     judge(diagnose(found, variant), entry)
     own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in found]
     judge(diagnose(own, variant), entry)
-
-
-@pytest.mark.parametrize("margin", MARGINS.values(), ids=MARGINS)
-@pytest.mark.parametrize("name", ["pytorch> ", "torch> ", "python3.13-torch-2.10.0> ", ""])
-def test_logs_are_judged_right_whatever_stands_before_their_lines(
-    fleet: Matrix, margin: Callable[[int, bytes], bytes], name: str
-) -> None:
-    for entry in INDEX:
-        lines = (LOGS / entry["file"]).read_bytes().splitlines()
-        if len(lines) > 2:  # what stands before one line may belong to it
-            shown = [margin(n, name.encode() + line) for n, line in enumerate(lines, 1)]
-            judge(diagnose(shown, variant_of(fleet, entry)), entry)
 
 
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])

@@ -18,8 +18,8 @@ from conftest import unfolded
 from msgspec.structs import replace
 from world import Site, World, programs
 
-from build_pytorch.build.backends.base_backend import BuildSettings, Step
-from build_pytorch.build.backends.remote_backend import RemoteBackend
+from build_pytorch.build.backends import RemoteBackend
+from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.nix_evaluation import shared_import

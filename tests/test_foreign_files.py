@@ -17,7 +17,7 @@ from conftest import Project, error_line
 from build_pytorch.base import files, git
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.base.file_plan import Tree
-from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import evidence

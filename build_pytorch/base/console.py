@@ -14,9 +14,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
+
+import msgspec
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -261,9 +263,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others."""
+    rest = len(names) - most
+    return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def print_json(document: object, stream: TextIO) -> None:
-    """Print a document for programs."""
-    write(stream, json.dumps(document, indent=2).replace("\x7f", "\\u007f") + "\n")
+    """Print a document for programs: a struct, or what JSON can express."""
+    write(
+        stream,
+        json.dumps(msgspec.to_builtins(document), indent=2).replace("\x7f", "\\u007f") + "\n",
+    )
 
 
 def write(stream: TextIO, text: str) -> None:

@@ -13,15 +13,15 @@ import msgspec
 from build_pytorch.base import files, process
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import LinkError
-from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
-from build_pytorch.build.log_rules import RULES
-from build_pytorch.build.time_estimate import (
+from build_pytorch.build.build_progress import (
     LONGEST_BUILD,
     TimedBuild,
     earlier_seconds,
     kind_of,
     remaining,
 )
+from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
+from build_pytorch.build.log_rules import RULES
 from build_pytorch.generate.board import (
     BoardBuild,
     BoardDocument,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from build_pytorch.base.console import Clock, Screen, safe
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
-from build_pytorch.build.time_estimate import remaining
+from build_pytorch.build.build_progress import remaining
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -1,34 +1,43 @@
-"""What prevents builds, each with what to do, and what this machine has for them."""
+"""What prevents builds, each with what to do, apart from what the machine lacks."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import platform
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
 
-import psutil
-
-from build_pytorch.base import files
+from build_pytorch.base import files, process
+from build_pytorch.base.console import some
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
-from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
+from build_pytorch.build.build_machine import temporary_folder
 from build_pytorch.generate import rendering
-from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
-from build_pytorch.matrix.tables import Build
 from build_pytorch.nix import cuda_checkout, store
 from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
 from build_pytorch.verify import verification
 
-_GIB: Final = 1 << 30
-_CGROUP_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  #: version 2, version 1
+
+def check_cache(url: str, key: Path | None) -> None:
+    """Raise BuildPytorchError for a binary cache or a key that cannot work."""
+    if not url:
+        return
+    if not process.which(store.NIX):
+        raise ToolError("--copy-to: nix not found, and only Nix can copy to a cache; install it")
+    if "://" not in url:
+        good = "file:///srv/cache, s3://bucket or ssh://host"
+        raise BuildPytorchError(f"--copy-to {url}: not the URL of a store; use {good}")
+    if key:
+        try:
+            text = files.read_named(key, files.LARGEST_TEXT).decode("utf-8")
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        if ":" not in text:
+            how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
+            raise BuildPytorchError(f"--secret-key {key}: not a signing key; make one with {how}")
 
 
 def before_evaluation(
@@ -36,7 +45,7 @@ def before_evaluation(
 ) -> Iterator[str]:
     """Yield a missing TMPDIR, taken names of links, sources without hash, recipes with errors."""
     root = settings.root
-    if packages and not (folder := _temporary()).is_dir():
+    if packages and not (folder := temporary_folder()).is_dir():
         yield f"TMPDIR: {folder} is no folder; create it, or unset TMPDIR"
     for package in packages:
         link = artefacts.link(root, package)
@@ -72,6 +81,12 @@ def _wrong_recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> I
         )
 
 
+def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:
+    """Return whether `invoke all` would write the recipe, which nobody edited."""
+    text = rendering.texts(matrix)[package.path]
+    return plan_text(Tree(root), package.path, text).action.writes
+
+
 def missing_hashes(package: Package, settings: BuildSettings) -> Iterator[tuple[str, str]]:
     """Yield the names and places of the sources without a hash for which no build begins.
 
@@ -91,12 +106,6 @@ def local_packages(steps: Sequence[Step]) -> Iterator[str]:
         ids = some([step.variant.id for step in steps if step.local_packages == path])
         variable = f"{CUDA_PACKAGES_VARIABLE}={path}"
         yield f"{ids}: CUDA packages of {variable}; the result is not for publishing"
-
-
-def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:
-    """Return whether `invoke all` would write the recipe, which nobody edited."""
-    text = rendering.texts(matrix)[package.path]
-    return plan_text(Tree(root), package.path, text).action.writes
 
 
 def stopped_results(
@@ -140,119 +149,9 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
             )
 
 
-@functools.cache
-def _cpu() -> tuple[str, tuple[str, ...]]:
-    """Return the model and the flags of this machine's CPU, empty where they are unknown."""
-    from build_pytorch.smoke import script  # 20 ms, and a plan without builds needs none of it
-
-    facts = script.cpu_facts()
-    return facts["model"] or "the CPU here", tuple(facts["flags"])
-
-
-def missing_flags(variant: Variant) -> tuple[str, ...]:
-    """Return the flags of a variant's ISA that the CPU of this machine lacks.
-
-    None for another platform, which Nix emulates here, and where the CPU's flags are unknown.
-    """
-    flags = _cpu()[1]
-    is_native = variant.cpu.platform == f"{platform.machine()}-{platform.system().lower()}"
-    return missing_cpu_flags(variant.cpu, flags) if flags and is_native else ()
-
-
-def wrong_cpu(variant: Variant, matrix: Matrix) -> str:
-    """Return why this machine cannot build a variant, and which builders can, or an empty text.
-
-    A build runs what it has built: tools in the source tree, and the import of torch at the end.
-    """
-    if not (missing := missing_flags(variant)):
-        return ""
-    feature = variant.cpu.builder_feature
-    able = [
-        builder.uri
-        for builder in matrix.builders
-        if variant.cpu.platform in builder.platforms and feature in {None, *builder.features}
-    ]
-    who = f"--builders matrix: {some(able)}" if able else f"no [[builder]] states {feature}"
-    return (
-        f"wrong CPU: a build runs what it compiles, and {_cpu()[0]} lacks {', '.join(missing)}; "
-        f"{who}; --force builds here"
-    )
-
-
-def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
-    """Yield memory and disks that are too small for so many builds at once."""
-    jobs, cores = min(jobs, len(steps)), max(1, cores)
-    for build in _needs(steps):
-        needed = build.memory(jobs, cores)
-        free = min(psutil.virtual_memory().available / _GIB, _memory())
-        if free < needed:
-            yield (
-                f"memory: {jobs} at once with {cores} compile jobs each need {needed:.0f} GiB, "
-                f"{free:.0f} of {_memory():.0f} are free; end other programs, use fewer --jobs "
-                "or --cores, a larger machine with --builders, or --force"
-            )
-        for place in dict.fromkeys((store.folder(), _temporary())):
-            existing = next(path for path in (place, *place.absolute().parents) if path.exists())
-            free = shutil.disk_usage(existing).free / _GIB
-            if free < build.disk * jobs:
-                yield (
-                    f"disk: {place} has {free:.0f} GiB free, {jobs} at once need "
-                    f"{build.disk * jobs:.0f}; `nix-collect-garbage`, fewer --jobs, or --force"
-                )
-
-
-def few_cores(steps: Sequence[Step], jobs: int) -> Iterator[str]:
-    """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
-    jobs = max(1, min(jobs, len(steps)))
-    share = _cpus() // jobs
-    for build in _needs(steps):
-        cores = build.cores(_memory() / jobs, share)
-        if cores < min(share, build.max_jobs):
-            yield (
-                f"memory: {_memory():.0f} GiB allow {cores} compile jobs of {share}; "
-                f"one needs up to {build.job_memory:g} GiB"
-            )
-
-
-def most_cores(steps: Sequence[Step], jobs: int) -> int:
-    """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
-    return min(build.cores(_memory() / jobs, _cpus() // jobs) for build in _needs(steps))
-
-
 def only_run(root: Path) -> AbstractContextManager[None]:
     """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
 
     Two builds would use memory that each counts on, two publications publish a result twice.
     """
     return files.exclusive_lock(root, "builds.lock", "builds or publishes")
-
-
-def some(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and the number of the others."""
-    rest = len(names) - most
-    return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _needs(steps: Sequence[Step]) -> list[Build]:
-    """Return what builds need, once for each release that differs."""
-    return list(dict.fromkeys(step.variant.release.build for step in steps))
-
-
-def _temporary() -> Path:
-    """Return the folder in which Nix builds and writes temporary files."""
-    return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - Nix's own default
-
-
-def _memory() -> float:
-    """Return GiB of memory that builds may use: of the machine, or of the container if less."""
-    total: int = psutil.virtual_memory().total
-    for limit in _CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # no such limit, or "max"
-            total = min(total, int(Path("/sys/fs/cgroup", limit).read_text()))
-    return total / _GIB
-
-
-def _cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

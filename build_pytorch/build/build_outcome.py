@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,13 +14,11 @@ from msgspec import Struct
 from build_pytorch.base import files
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import LinkError, WriteError
-from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
-
-BuildState = Literal["built", "failed", "stopped", "interrupted", "not started"]
 
 _LONGEST: Final = 500  #: characters of a line of the log that are shown and recorded
 _STATISTICS: Final = 8 << 20  #: bytes at the end of a log that hold the counts of the cache
@@ -27,6 +26,25 @@ _CACHE: Final = re.compile(rb"build-pytorch: compiler cache: (\d{1,9}) hits, (\d
 _MISSES: Final = {"gpu": 0.02, "cpu-only": 0.15}
 """Largest part of the objects that a shared build is expected to compile itself."""
 _KILLED: Final = (137, -9)  #: exit codes of a program that the kernel killed: of shells, of Python
+
+
+class BuildState(StrEnum):
+    """What became of a step of the plan, as people and the ledger read it."""
+
+    BUILT = "built"
+    FAILED = "failed"
+    STOPPED = "stopped"  #: by a log rule
+    INTERRUPTED = "interrupted"  #: by the user, or for the sake of another build
+    NOT_STARTED = "not started"
+
+
+_RECORDED: Final[dict[BuildState, Literal["built", "failed", "stopped", "interrupted"]]] = {
+    BuildState.BUILT: "built",
+    BuildState.FAILED: "failed",
+    BuildState.STOPPED: "stopped",
+    BuildState.INTERRUPTED: "interrupted",
+}
+"""What the ledger says of builds that were started."""
 
 
 class BuildOutcome(Struct, frozen=True, kw_only=True):
@@ -55,47 +73,59 @@ def decide(
 
     `was_ended`: the run ended the program, for a signal or for the sake of another build.
     """
-    progress, step = attempt.progress, attempt.step
-    state: BuildState
-    no_result = f"no error, and no new result-{step.name}; remove that link and run again"
+    progress = attempt.progress
+    no_result = f"no error, and no new result-{attempt.step.name}; remove that link and run again"
     ending = f"exit code {code}" if code else no_result
-    rule: LogRule | None = None
-    message = ""
-    if attempt.rule is not None:  # a result that was built nevertheless is wrong
-        state, rule = "stopped", attempt.rule
-        message, outputs = progress.found[rule.id][1], ()
-    elif outputs:
-        state = "built"
-    elif was_ended:
-        state, message = "interrupted", ending
-    else:
-        state = "failed"
-        rule, message = progress.cause() or (None, ending)
-        if code in _KILLED and rule is None:
-            rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
+    if attempt.stopped:  # a result that was built nevertheless is wrong
+        return _ended(attempt, BuildState.STOPPED, attempt.stopped.text, attempt.stopped.rule)
+    if outputs:
+        return _ended(attempt, BuildState.BUILT, outputs=outputs)
+    if was_ended:
+        return _ended(attempt, BuildState.INTERRUPTED, ending)
+    if cause := progress.cause():
+        return _ended(attempt, BuildState.FAILED, cause.text, cause.rule)
+    is_killed = code in _KILLED
+    rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY) if is_killed else None
+    return _ended(attempt, BuildState.FAILED, ending, rule)
+
+
+def _ended(
+    attempt: Attempt,
+    state: BuildState,
+    message: str = "",
+    rule: LogRule | None = None,
+    outputs: tuple[str, ...] = (),
+) -> BuildOutcome:
+    """Return the outcome of an attempt, with the last lines of its log if no rule names it."""
+    tail = () if rule else attempt.progress.tail
     return BuildOutcome(
-        step=step,
+        step=attempt.step,
         state=state,
         seconds=attempt.seconds,
         rule=rule,
         message=shortened(message, _LONGEST),
         log=str(attempt.log),
         outputs=outputs,
-        tail=() if rule else tuple(shortened(line, _LONGEST) for line in progress.tail),
-        where=progress.where,
+        tail=tuple(shortened(line, _LONGEST) for line in tail),
+        where=attempt.progress.where,
     )
+
+
+def failed_by(error: str, attempt: Attempt) -> BuildOutcome:
+    """Return the outcome of an attempt that an error of ours or of a tool ended."""
+    return _ended(attempt, BuildState.FAILED, error)
 
 
 def sentence(outcome: BuildOutcome) -> str:
     """Return the message about a step: one line for success, else with the way to go on."""
     name, rule = outcome.step.id, outcome.rule
     took = clock(outcome.seconds)
-    if outcome.state == "built":
+    if outcome.state is BuildState.BUILT:
         at = f" on {outcome.where}" if outcome.where else ""
         local = outcome.step.local_packages
         mark = f"; not for publishing: CUDA packages of {local}" if local else ""
         return f"{name}: built in {took}{at}: {', '.join(outcome.outputs)}{mark}"
-    if outcome.state in {"not started", "interrupted"}:
+    if outcome.state in {BuildState.NOT_STARTED, BuildState.INTERRUPTED}:
         return f"{name}: {outcome.state}: {outcome.message}"
     if rule is None:
         tail = "".join(f"    {line}\n" for line in outcome.tail)
@@ -148,25 +178,26 @@ class BuildRecord:
         self._append(event)
 
     def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
-        """Record what became of an attempt."""
+        """Record what became of an attempt, and report a cache that had too little."""
+        step = attempt.step
         if attempt.lost_log:
-            self.say(f"{outcome.step.id}: its log is incomplete: {attempt.lost_log}")
-        release, name = attempt.step.subject
+            self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
+        release, name = step.subject
         hits, misses = self._cache_counts(attempt)
-        expected = _MISSES["gpu" if attempt.step.variant.gpu else "cpu-only"]
-        if attempt.step.reads_seeds and misses > 5 + expected * (hits + misses):
+        expected = _MISSES["gpu" if step.variant.gpu else "cpu-only"]
+        if step.reads_seeds and misses > 5 + expected * (hits + misses):
             self.say(
-                f"{outcome.step.id}: {misses} of {hits + misses} objects were not in its seeds; "
+                f"{step.id}: {misses} of {hits + misses} objects were not in its seeds; "
                 f"something differs that should not. {outcome.log} names the files; compare "
-                f"flags and hooks: {_compared(attempt.step)}"
+                f"flags and hooks: {_compared(step)}"
             )
         event = Ended(
             at=now(),
             release=release,
             variant=name,
-            digest=attempt.step.digest,
+            digest=step.digest,
             attempt=attempt.id,
-            outcome=outcome.state if outcome.state != "not started" else "failed",
+            outcome=_RECORDED[outcome.state],
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
             cause=outcome.cause,
@@ -174,10 +205,10 @@ class BuildRecord:
             steps=attempt.progress.total,
             peak_memory=peak_memory,
             where=outcome.where,
-            shared=attempt.step.reads_seeds,
+            shared=step.reads_seeds,
             cache_hits=hits,
             cache_misses=misses,
-            local_packages=attempt.step.local_packages,
+            local_packages=step.local_packages,
         )
         self._append(event)
 
@@ -202,4 +233,4 @@ class BuildRecord:
 def _compared(step: Step) -> str:
     """Return the command that shows the derivations of a build and of its seeds."""
     found = [step.derivation, *step.derivation.seeds.values()] if step.derivation else []
-    return store.show_derivations_command([it.drv_path for it in found])
+    return store.show_derivations_command([derivation.drv_path for derivation in found])

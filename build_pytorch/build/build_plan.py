@@ -1,26 +1,28 @@
-"""The plan of a run: what becomes of each variant, where, and what prevents it."""
+"""The plan of a run: what becomes of each package and seed, where, and what prevents it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import process
+from build_pytorch.base.console import some
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import build_obstacles, cache_folder, seed_steps
-from build_pytorch.build.backends import backend_registry
-from build_pytorch.build.backends.base_backend import BuildBackend, BuildSettings, Step
-from build_pytorch.build.build_obstacles import wrong_cpu
+from build_pytorch.build import backends, build_machine, build_obstacles
+from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.seeds import Seed, seeds_of
 from build_pytorch.nix import cuda_checkout, derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import package_state
 from build_pytorch.results.package_state import PackageState
+
+_Results = Mapping[str, PackageState]
 
 
 class BuildPlan(Struct, frozen=True, kw_only=True):
@@ -37,16 +39,17 @@ class BuildPlan(Struct, frozen=True, kw_only=True):
     def hours(self) -> float:
         """About how long all builds take here, by the core-hours of the matrix."""
         builds = [step for step in self.builds if step.is_variant]  # companions take minutes
-        total = sum(step.variant.release.build.core_hours for step in builds)
-        return total / (self.jobs * self.cores) if self.cores else 0.0
+        return self.hours_for(sum(step.variant.release.build.core_hours for step in builds))
+
+    def hours_for(self, core_hours: float) -> float:
+        """Return how long so many core-hours take here."""
+        return core_hours / (self.jobs * self.cores) if self.cores else 0.0
 
     @property
     def memory(self) -> float:
         """Memory in GiB that the builds need that run at once."""
-        return max(
-            (s.variant.release.build.memory(self.jobs, self.cores) for s in self.builds),
-            default=0.0,
-        )
+        needs = (s.variant.release.build.memory(self.jobs, self.cores) for s in self.builds)
+        return max(needs, default=0.0)
 
     @property
     def disk(self) -> float:
@@ -77,25 +80,24 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     found = evaluated.derivations
     outputs = {d.output for each in found.values() for d in (each, *each.seeds.values())}
     there = store.valid_paths(sorted(outputs))
-    in_order = [results[package.id] for package in wanted]
     steps = [
-        _step(r, found.get(r.package.attribute), there, backend, skipped.get(r.package.id, ""))
-        for r in in_order
+        _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
+        for p in wanted
     ]
+    mixed = list(_mixed(matrix, [results[p.id] for p in wanted], share=settings.share))
     if settings.share:
         seeds, of_seeds = _seeds(matrix, steps, there, backend)
-        steps, results = seed_steps.with_needs(matrix, steps, seeds), results | of_seeds
-    steps = _with_variants(steps)
+        steps, results = [*seeds, *_needing_seeds(matrix, steps, seeds)], results | of_seeds
+    steps = _needing_variants(steps)
     building = [step for step in steps if step.action == "build"]
     if building and not obstacles:
         obstacles += _obstacles(building, backend, results, there)
     jobs = max(1, min(settings.jobs, len(building)))
-    cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
-    mixed = seed_steps.mixed(matrix, in_order, share=settings.share) if building else ()
+    cores = (settings.cores or build_machine.most_cores(building, jobs)) if building else 0
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
-        warnings=(*notes, *mixed, *_warnings(building, backend)),
+        warnings=(*notes, *(mixed if building else ()), *_warnings(building, backend)),
         backend=backend,
         jobs=jobs,
         cores=cores,
@@ -106,12 +108,12 @@ def _backend(matrix: Matrix, settings: BuildSettings) -> tuple[BuildBackend, Seq
     """Return the backend; in a dry run also a missing one, with the obstacle. Raises ToolError."""
     host = store.settings()
     try:
-        return backend_registry.choose(settings, matrix, host), ()
+        return backends.choose_backend(settings, matrix, host), ()
     except ToolError as error:
         if not settings.dry_run:
             raise
         missing = error.lines
-    likely = backend_registry.fitting(settings.backend, is_remote=bool(settings.builders))[0]
+    likely = backends.fitting(settings.backend, is_remote=bool(settings.builders))[0]
     return likely(settings, matrix, host), missing
 
 
@@ -135,10 +137,7 @@ def _evaluated(
 
 
 def _obstacles(
-    building: Sequence[Step],
-    backend: BuildBackend,
-    results: Mapping[str, PackageState],
-    there: set[str],
+    building: Sequence[Step], backend: BuildBackend, results: _Results, there: set[str]
 ) -> Iterator[str]:
     """Yield what prevents builds whose recipes evaluate; `there`: outputs that the store has."""
     settings = backend.settings
@@ -147,7 +146,7 @@ def _obstacles(
     if not settings.force:
         local = [step for step in building if not step.where]
         yield from build_obstacles.stopped_results(building, results, there)
-        yield from build_obstacles.too_small(local, settings.jobs, settings.cores)
+        yield from build_machine.too_small(local, settings.jobs, settings.cores)
 
 
 def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
@@ -155,9 +154,9 @@ def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     local = [step for step in building if not step.where]
     yield from build_obstacles.local_packages(building)
     if not backend.settings.cores:
-        yield from build_obstacles.few_cores(local, backend.settings.jobs)
+        yield from build_machine.few_cores(local, backend.settings.jobs)
     yield from backend.warnings(building)
-    yield from cache_folder.notes(building, backend)
+    yield from build_machine.compiler_caches(building, backend)
 
 
 def _is_built(result: PackageState) -> bool:
@@ -170,7 +169,7 @@ def _is_built(result: PackageState) -> bool:
 
 
 def _skipped(
-    packages: Sequence[Package], results: Mapping[str, PackageState], settings: BuildSettings
+    packages: Sequence[Package], results: _Results, settings: BuildSettings
 ) -> dict[str, str]:
     """Return why packages are not built, by id: no machine, or a nightly without its hashes.
 
@@ -192,42 +191,10 @@ def _skipped(
     return found
 
 
-def _with_variants(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, in which each companion needs its variant if that one is built."""
-    built = {step.name for step in steps if step.is_variant and step.action == "build"}
-    return [
-        replace(step, needs=(*step.needs, step.variant.attribute))
-        if step.companion and step.variant.attribute in built
-        else step
-        for step in steps
-    ]
-
-
-def _seeds(
-    matrix: Matrix, steps: Sequence[Step], there: set[str], backend: BuildBackend
-) -> tuple[list[Step], dict[str, PackageState]]:
-    """Return the steps of the seeds that builds read, and what is known of them by name."""
-    seeds = seed_steps.seeds_to_read(matrix, steps, there)
-    known = package_state.seed_states(backend.settings.root, seeds.values())
-    found = []
-    for name in seeds:
-        derivation = seed_steps.derivation_of(name, steps)
-        result = seed_steps.current(known[name], derivation)
-        found.append(replace(_step(result, derivation, there, backend), part=name))
-    return found, known
-
-
-def _why_built(result: PackageState) -> str:
-    """Return why a variant without an up-to-date result is built."""
-    if result.local_packages:
-        return f"built with the CUDA packages of {result.local_packages}"
-    return "the result is of another recipe" if result.stale else "not built yet"
-
-
 def _step(
     result: PackageState,
     derivation: Derivation | None,
-    there: set[str],
+    there: Collection[str],
     backend: BuildBackend,
     skipped: str = "",
 ) -> Step:
@@ -236,28 +203,9 @@ def _step(
     `skipped`: why it is not built.
     """
     variant = result.variant
-    system = derivation.system if derivation else variant.cpu.platform
-    action: Literal["build", "up to date", "skipped"] = "build"
-    reason, where = _why_built(result), ""
+    action, reason, where = _decision(result, derivation, there, backend)
     if skipped:
-        action, reason = "skipped", skipped
-    elif _is_built(result):
-        action, reason = "up to date", "the store has the current recipe's result"
-        if result.reads_seeds:
-            reason += ", built with --share"
-    elif derivation and derivation.output in there and not result.local_packages:
-        reason = "in the store already, only the link is missing"
-    elif system not in backend.host.systems:
-        where = backend.builder(variant, derivation)
-        if not where:
-            action = "skipped"
-            reason = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
-            if backend.is_remote and variant.cpu.builder_feature:
-                reason += f" and states {variant.cpu.builder_feature}"
-    elif not backend.settings.force and (why := wrong_cpu(variant, backend.matrix)):
-        where = backend.builder(variant, derivation)
-        if not where:
-            action, reason = "skipped", why
+        action, reason, where = "skipped", skipped, ""
     return Step(
         variant=variant,
         companion=result.package if isinstance(result.package, CompanionPackage) else None,
@@ -268,3 +216,106 @@ def _step(
         derivation=derivation,
         where=where,
     )
+
+
+def _decision(
+    result: PackageState,
+    derivation: Derivation | None,
+    there: Collection[str],
+    backend: BuildBackend,
+) -> tuple[Literal["build", "up to date", "skipped"], str, str]:
+    """Return the action, its reason, and the builder, empty for this machine."""
+    variant = result.variant
+    system = derivation.system if derivation else variant.cpu.platform
+    if _is_built(result):
+        how = ", built with --share" if result.reads_seeds else ""
+        return "up to date", f"the store has the current recipe's result{how}", ""
+    if derivation and derivation.output in there and not result.local_packages:
+        return "build", "in the store already, only the link is missing", ""
+    unable = ""
+    if system not in backend.host.systems:
+        unable = f"wrong platform: this machine builds no {system}; {backend.no_builder}"
+        if backend.is_remote and variant.cpu.builder_feature:
+            unable += f" and states {variant.cpu.builder_feature}"
+    elif not backend.settings.force:
+        unable = build_machine.wrong_cpu(variant, backend.matrix)
+    where = backend.builder(variant, derivation) if unable else ""
+    if unable and not where:
+        return "skipped", unable, ""
+    if result.local_packages:
+        return "build", f"built with the CUDA packages of {result.local_packages}", where
+    return "build", "the result is of another recipe" if result.stale else "not built yet", where
+
+
+def _needing_variants(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps, in which each companion needs its variant if that one is built."""
+    built = {step.name for step in steps if step.is_variant and step.action == "build"}
+    return [
+        replace(step, needs=(*step.needs, step.variant.attribute))
+        if step.companion and step.variant.attribute in built
+        else step
+        for step in steps
+    ]
+
+
+# --- seeds ---
+
+
+def _seeds(
+    matrix: Matrix, steps: Sequence[Step], there: set[str], backend: BuildBackend
+) -> tuple[list[Step], dict[str, PackageState]]:
+    """Return the steps of the seeds that builds read, and what is known of them by name."""
+    seeds = _seeds_to_read(matrix, steps, there)
+    known = package_state.seed_states(backend.settings.root, seeds.values())
+    found = []
+    for name in seeds:
+        read = (step.derivation.seeds.get(name) for step in steps if step.derivation)
+        derivation = next(filter(None, read), None)
+        result = known[name]
+        if derivation and result.output not in {"", derivation.output}:
+            result = replace(result, output="", stale=result.output)
+        found.append(replace(_step(result, derivation, there, backend), part=name))
+    return found, known
+
+
+def _seeds_to_read(matrix: Matrix, steps: Sequence[Step], there: set[str]) -> dict[str, Seed]:
+    """Return the seeds that builds read, by name: C++ first, which takes longer than CUDA.
+
+    `there`: the outputs that the store has.
+    """
+    known = seeds_of(matrix.variants)
+    reading = [
+        step
+        for step in steps
+        if step.action == "build"
+        and step.is_variant
+        and not (step.derivation and step.derivation.output in there)
+    ]
+    read = [seed for step in reading for seed in known.get(step.variant.attribute, ())]
+    return {seed.name: seed for seed in sorted(read, key=lambda seed: seed.kind == "cuda")}
+
+
+def _needing_seeds(matrix: Matrix, steps: Sequence[Step], seeds: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps, in which each variant needs the seeds that it reads and that are built."""
+    known = seeds_of(matrix.variants)
+    built = {step.name for step in seeds if step.action == "build"}
+    for step in steps:
+        is_reading = step.action == "build" and step.is_variant
+        read = known.get(step.variant.attribute, ()) if is_reading else ()
+        yield replace(step, needs=tuple(seed.name for seed in read if seed.name in built))
+
+
+def _mixed(matrix: Matrix, results: Sequence[PackageState], *, share: bool) -> Iterator[str]:
+    """Yield a note about results that were built in the other way."""
+    known = seeds_of(matrix.variants)
+    others = [
+        r.variant.id
+        for r in results
+        if r.output and r.package.attribute in known and r.reads_seeds != share
+    ]
+    if others:
+        how = "without" if share else "with"
+        yield (
+            f"{some(others)}: built {how} --share; a release is built in one way, and to build "
+            "a result again in the other, remove its link"
+        )

@@ -1,4 +1,4 @@
-"""The process of one build, or of several in one Nix: logs, log rules, stopping, memory."""
+"""The programs of a run: builds, one or several in one Nix, and pushes of their results."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import visible
-from build_pytorch.base.process_stream import StreamedProcess
-from build_pytorch.build.backends.base_backend import BuildBackend, BuildCommand, Step
-from build_pytorch.build.log_reader import BuildProgress, named
-from build_pytorch.build.log_rules import LogRule
+from build_pytorch.base.process_stream import StreamedProcess, run_tail
+from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
+from build_pytorch.build.build_progress import BuildProgress, RuleMatch
+from build_pytorch.build.log_reader import named
+from build_pytorch.nix import store
 from build_pytorch.results import ledger
 
 _PATIENCE: Final = 10.0  #: seconds between the signals that end a build: SIGINT, SIGTERM, SIGKILL
 _KEPT: Final = "\t"  #: control characters of a build's output that its log keeps
 _MEMORY_EVERY: Final = 5.0  #: seconds between two measurements of a build's memory
+_PUSHES: Final = 4  #: results that are signed and copied at the same time
+
+
+class Ending(IntEnum):
+    """Why a program is ended before its own end; the higher one of two counts."""
+
+    NONE = 0
+    BY_RULE = 1  #: a line of an attempt matched a log rule
+    BY_RUN = 2  #: the user, or another build that failed
 
 
 class Attempt:
@@ -36,7 +47,7 @@ class Attempt:
         self.id = f"{stamp}-{os.getpid()}-{number}"
         # Below the root.
         self.log = Path(paths.STATE, ledger.LOGS, step.name, f"{self.id}.log")
-        self.rule: LogRule | None = None  #: the rule for which the build is stopped
+        self.stopped: RuleMatch | None = None  #: the match for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
         self.is_shared = False  #: whether other steps are built in the same process
@@ -83,7 +94,7 @@ class BuildProcess:
         self.attempts = list(attempts)  #: those that are not concluded
         self.command = command
         self.peak_memory = 0  #: bytes
-        self.is_interrupted = False  #: whether the run ended it, not a log rule
+        self.ending = Ending.NONE
         self.has_ended = False
         self.news = asyncio.Event()
         """Set when another step of a shared process has begun, and at the end."""
@@ -130,8 +141,8 @@ class BuildProcess:
                     if shown.text:
                         texts.setdefault(attempt, []).append(shown.text)
                     rule = attempt.progress.see(shown, now, own=owner is not None)
-                    if rule and attempt.rule is None:
-                        attempt.rule = rule
+                    if rule and attempt.stopped is None:
+                        attempt.stopped = attempt.progress.latest
                         self._on_rule(self, attempt)
         for attempt, written in texts.items():
             attempt.write(written)
@@ -141,19 +152,15 @@ class BuildProcess:
             self.peak_memory = max(self.peak_memory, await asyncio.to_thread(program.memory))
             await asyncio.sleep(_MEMORY_EVERY)
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether `stop` or `kill` was called."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
+    def stop(self, ending: Ending) -> None:
         """End the program: SIGINT now, SIGTERM and SIGKILL if it goes on."""
+        self.ending = max(self.ending, ending)
         self._stop.set()
 
     def kill(self) -> None:
         """Kill the program as soon as it runs."""
         self._kill.set()
-        self._stop.set()
+        self.stop(Ending.BY_RUN)
 
     async def _terminate(self, program: StreamedProcess) -> None:
         await self._stop.wait()
@@ -163,3 +170,57 @@ class BuildProcess:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._kill.wait(), _PATIENCE)
         program.kill()
+
+
+class Pushes:
+    """Signs results and copies them to a cache, while builds go on. Without a URL it does nothing.
+
+    `key` is the file of the signing key, None to copy without a signature.
+    """
+
+    def __init__(self, url: str, key: Path | None, say: Callable[[str], None]) -> None:
+        self.url = url
+        self.key = key
+        self.say = say
+        self.failed: dict[str, str] = {}  #: why a result was not pushed, by name of the step
+        self.running: dict[asyncio.Task[None], Step] = {}
+        self._places = asyncio.Semaphore(_PUSHES)
+
+    def begin(self, step: Step, outputs: Sequence[str]) -> None:
+        """Begin to push store paths with everything that they need."""
+        if self.url:
+            task = asyncio.create_task(self._push(step, outputs))
+            self.running[task] = step
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        step = self.running.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error:
+            self._fail(step, str(error or "the run was ended"))
+
+    async def _push(self, step: Step, outputs: Sequence[str]) -> None:
+        programs = [("", store.copy_argv(outputs, self.url))]
+        if self.key:
+            programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
+        async with self._places:
+            for what, argv in programs:
+                code, tail = await run_tail(argv)
+                if code:
+                    self._fail(step, what + "".join(tail or ["Nix prints no reason"]))
+                    return
+        self.say(f"{step.id}: is in {self.url}")
+
+    def cancel(self) -> None:
+        """End what is not done; that counts as failed."""
+        for task in self.running:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Cancel, and wait for the end."""
+        self.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+
+    def _fail(self, step: Step, why: str) -> None:
+        self.failed[step.name] = why
+        self.say(f"{step.id}: built, but not pushed: {why}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
 from build_pytorch.base.console import shortened
-from build_pytorch.build.foreign_log import HEAD, ForeignReader, frame_of
-from build_pytorch.build.log_reader import BuildProgress
+from build_pytorch.build.build_progress import BuildProgress
+from build_pytorch.build.log_reader import LogFileReader, Sign
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Variant
 
@@ -42,39 +41,37 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(
-    lines: Iterable[bytes], variant: Variant | None, fleet: Iterable[Variant] = ()
+    lines: Iterable[bytes], variant: Variant | None, matrix: Iterable[Variant] = ()
 ) -> LogDiagnosis:
     """Read a log. Never raises for what the log says.
 
-    Lines of the builds of other variants in `fleet` are left out. Without a variant, rules that
+    Lines of the builds of other variants in `matrix` are left out. Without a variant, rules that
     depend on it do not match.
     """
     package = variant.package if variant else ""
-    lines = iter(lines)
-    head = list(itertools.islice(lines, HEAD))
-    siblings = [v.package for v in fleet if v.package != package] if variant else []
-    reader = ForeignReader(package, siblings, frame_of(head))
+    siblings = [v.package for v in matrix if v.package != package] if variant else []
+    reader = LogFileReader(package, siblings)
     progress = BuildProgress(variant)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
-    number = started = 0
-    for number, raw in enumerate(itertools.chain(head, lines), 1):
+    number, started = 0, Sign.NONE
+    for number, raw in enumerate(lines, 1):
         for line in reader.read(raw):
             if reader.started > started:
                 # What came before is not of this build: an environment, an attempt, another log.
                 started, stop = reader.started, None
-                progress.begin_again()
+                progress = progress.begun_again()
                 matches.clear()
             rule = progress.see(line, float(number), own=line.derivation == package)
             if found := progress.latest:
-                text = shortened(progress.found[found.id][1], _LONGEST)
-                matches.setdefault(found.id, []).append((number, text))
-                del matches[found.id][:-_MOST_LINES]
+                several = matches.setdefault(found.rule.id, [])
+                several.append((number, shortened(found.text, _LONGEST)))
+                del several[:-_MOST_LINES]
             if rule and not stop:
                 stop = LogFinding(rule, tuple(matches[rule.id]))
     failure = stop
     if not failure and (cause := progress.cause()):
-        failure = LogFinding(cause[0], tuple(matches[cause[0].id]))
+        failure = LogFinding(cause.rule, tuple(matches[cause.rule.id]))
     return LogDiagnosis(
         variant=variant,
         lines=number,
@@ -107,14 +104,3 @@ def named_variant(variants: Iterable[Variant], head: Iterable[bytes]) -> Variant
     first, *others = [by_name[name] for name in found] or [{}]
     common = [v for path, v in first.items() if all(path in other for other in others)]
     return common[0] if len(common) == 1 else None
-
-
-def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
-    """Yield the lines of a text that comes in pieces; a longer line is split."""
-    rest = b""
-    for chunk in itertools.chain(chunks, [b""]):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-        if len(rest) > longest or (rest and not chunk):
-            yield rest
-            rest = b""

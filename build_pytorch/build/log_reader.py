@@ -1,33 +1,17 @@
-"""What the output of a build shows while it arrives: progress, and the log rules that it matches.
-
-Only the last lines are held in memory; the log itself is a file.
-"""
+"""Which derivation wrote a line of a log: of a running build, or of a file of any origin."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, IntEnum, auto
 from typing import Final
 
-from build_pytorch.build.log_matcher import LogMatcher, is_interesting
-from build_pytorch.build.log_rules import HASH_MISMATCH, RULES, LogRule
-from build_pytorch.matrix.model import Variant
-from build_pytorch.nix.log_format import LogLine, hash_mismatches, plain_text
+from build_pytorch.nix.log_format import LogLine, NixLogReader, plain_text
 
-TAIL: Final = 30  #: lines shown of a failure that no rule names
-RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
-_LONGEST: Final = 1 << 16
-"""Characters of a line that are examined; some compile commands are longer."""
+_LONGEST: Final = 1 << 16  #: characters of a command line that are examined
+_MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
 
-_LONGEST_MESSAGE: Final = 4000  #: characters of a message of CMake that are examined
-_PREPARATION: Final = 20
-"""Steps of a ninja run that is smaller are not counted: setup.py first generates a few files."""
-
-_FOREVER: Final = 1 << 62
-"""The line number of a match that counts as recent whatever follows."""
-
-_NINJA: Final = re.compile(r"\[(\d{1,7})/(\d{1,7})\] ")
 PHASE: Final = re.compile(
     r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
     r"|(?P<patch>patching sources)|(?P<configure>configuring|\*\*\* Configuring CMake\.\.\.)"
@@ -40,23 +24,23 @@ PHASE_STARTS: Final = (
     *("Running phase: ", "unpacking sources", "patching sources", "configuring", "building"),
     *("installing", "*** ", "Executing pythonImp", "Check whether the following"),
 )
-_BEFORE: Final = frozenset({"", "dependencies"})  #: phases in which a build waits for others
-_LATE_PHASES: Final = frozenset({"install", "installCheck", "check", "fixup", "pythonImportsCheck"})
-_PASSED: Final = re.compile(
-    r"^(?!.*\b[1-9]\d* (?:failed|errors?)\b)(?:"
-    r"(?:=+ )?\d+ passed\b|(?:OK|ok)(?: \(.*\))?$|.*\.\.\. (?:ok|PASSED)$"
-    r"|post-installation fixup$|/nix/store/\w{32}-\S+$)"
-)
-"""A line that says, after the build proper, that what came before went well."""
+_FIRST_PHASES: Final = frozenset({"unpack", "patch", "configure"})
 
-_CMAKE_HEAD: Final = re.compile(r"CMake (?:Error|Warning|Deprecation Warning)\b.*:$")
 _BUILDING: Final = re.compile(r"building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
-PREFIX: Final = re.compile(r"([\w.+-]+)> ")
+_COMMAND: Final = re.compile(r"(?:\S*/)?(?:flox build|nix build|nix-build)\b")
+_OUR_COMMANDS: Final = ("$ nix-build ", "$ nix build ", "$ flox build ")
+NAME_PREFIX: Final = re.compile(r"([\w.+-]+)> ")
+"""The name of a derivation before its line."""
+
+ERRORS: Final = ("error: ", "builder for '")  #: how errors of Nix begin
 FAILED: Final = re.compile(
     r"(?:error: )?(?:builder for|Cannot build|building of) "
     r"'/nix/store/\w{32}-([^\s'!]+?)(?:\.drv)?(?:!\S*?)?'"
 )
 """How Nix begins to report a derivation that failed; versions before 2.4 write no `error: `."""
+
+_QUOTED_BY_NIX: Final = re.compile(r" {7}> ?")
+"""Before the last lines of a log, which Nix repeats in its error."""
 
 _OF_TORCH: Final = re.compile(r"(?:/nix/store/\w{32}-)?(?:python[\d.]+-)?(?:py)?torch(?:\d|-\d|$)")
 """A derivation that builds PyTorch, in a log that names no variant."""
@@ -67,65 +51,54 @@ NIXPKGS_TORCH: Final = re.compile(
 )
 """The whole name of the torch of nixpkgs, whatever its variant."""
 
-# Signs of where a build begins, from weak to certain. What came before was not its own.
-BY_PHASE: Final = 1
-BY_TORCH: Final = 2
-BY_COMMAND: Final = 3
-BY_NAME: Final = 4
+_DATE: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?"
+_LINE_PREFIX: Final = re.compile(
+    r"\ufeff?(?:(?P<job>[^\t]{1,100})\t[^\t]{1,100}\t\ufeff?)?(?:"
+    rf"(?:\[?{_DATE}\]? (?:[0-9a-f]{{2}}[OE][ +]|std(?:out|err) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )"
+    r"(?:\S{1,100} [\w./@-]{1,100}\[\d+\]: )?"
+    r"|\d\d:\d\d:\d\d(?:\.\d+)? {1,2}|\[\d\d:\d\d:\d\d(?:\.\d+)?\] |\d{10}\.\d{3,9} "
+    r"|#\d+ \d+\.\d+ |\u2503 ?)?"
+)
+"""Before a line: the time that CI systems write, `gh run view` after job and step; GitLab with the
+stream, Kubernetes and journald with more; BuildKit's number and time; nix-output-monitor's bar."""
+
+
+class Sign(IntEnum):
+    """How certain it is that the variant's own build has begun. What came before is not its own."""
+
+    NONE = 0
+    PHASE = auto()
+    TORCH = auto()  #: the torch of nixpkgs is built
+    COMMAND = auto()
+    NAME = auto()
+
+
+_IS_BUILT: Final = frozenset({Sign.TORCH, Sign.NAME})
+
+
+class _Mode(Enum):
+    """What the last line belongs to."""
+
+    OUTPUT = auto()
+    ERROR = auto()  #: an error of Nix, which goes on in indented lines
+    SCRIPT = auto()  #: a script that GitHub Actions shows before it runs it
 
 
 def names_of(*packages: str) -> re.Pattern[str]:
     """Return what the whole name of a derivation or package of these variants matches.
 
     The name is followed by nothing but a version: `sm120-avx512` is not `sm120-avx512bf16`.
+    Without packages it is any derivation that builds PyTorch.
     """
+    if not any(packages):
+        return _OF_TORCH
     parts = [map(re.escape, package.partition("-")) for package in packages]
     names = "|".join(rf"{base}\d*-{suffix}" for base, _, suffix in parts)
     return re.compile(
         rf"(?:\S*/)?(?:\w{{32}}-)?(?:[\w.]+-)*(?:{names})"
         r"(?:-\d[^\s-]*)?(?:\.drv|\.nix)?(?:!\S*)?$"
     )
-
-
-class PlainReader:
-    """Reads output without structure; a line may have its derivation's name as a prefix."""
-
-    def __init__(self, package: str) -> None:
-        self.package = package
-        self.started = 0  #: the most certain sign so far that the variant's own build began
-        self._own = names_of(package) if package else _OF_TORCH
-        self._current = package  #: the owner of lines without a prefix: what began last
-
-    def read(self, line: bytes) -> Iterator[LogLine]:
-        """Return the line with its owner: `package` for the variant's own build."""
-        return self.owned(plain_text(line.decode("utf-8", errors="replace")))
-
-    def owned(self, text: str) -> Iterator[LogLine]:
-        """Return a line as text with its owner."""
-        if text.startswith("building '") and (built := _BUILDING.match(text)):
-            self._current = self.owner(built[1], BY_NAME)
-            yield LogLine("", text)
-        elif "> " in text[:100] and (prefix := PREFIX.match(text)):
-            self._current = ""  # this program writes prefixes: a line without one is its own
-            yield LogLine(self.owner(prefix[1], BY_NAME), text[prefix.end() :])
-        else:
-            # A line that begins so is Nix's: compilers name a file before the word.
-            yield LogLine("" if text.startswith("error: ") else self._current, text)
-
-    def owner(self, name: str, sign: int = 0) -> str:
-        """Return the owner of lines of a derivation: `package` or its name.
-
-        `sign`: how certain it is that the derivation is being built.
-        """
-        if not self._own.match(name):
-            return name
-        self.started = max(self.started, sign)
-        return self.package
-
-
-def _prefix_length(text: str) -> int:
-    prefix = PREFIX.match(text)
-    return prefix.end() if prefix else 0
 
 
 def named(line: LogLine) -> LogLine:
@@ -135,178 +108,161 @@ def named(line: LogLine) -> LogLine:
     return LogLine(line.derivation, text)
 
 
-class BuildProgress:
-    """How far the build of one variant is, and which log rules its log matched so far.
+class TextLogReader:
+    """Reads the output of Nix or Flox, plain or structured, also one that a build here wrote.
 
-    Without a `variant`, log rules that depend on the variant do not match.
+    Without a `package`, lines of any derivation of PyTorch are owned by it. With one, the torch of
+    nixpkgs stands for the variant until the variant's own name is seen.
     """
 
-    def __init__(self, variant: Variant | None) -> None:
-        self.variant = variant
-        self.phase = ""
-        self.done = 0
-        self.total = 0  #: steps of the main run of ninja
-        self.first_step = 0.0  #: when its first step was seen, on the caller's clock
-        self.began = 0.0  #: when the variant's own build began, on the caller's clock
-        self.where = ""
-        self.tail: deque[str] = deque(maxlen=TAIL)
-        self.found: dict[str, tuple[LogRule, str]] = {}
-        self.latest: LogRule | None = None  #: the rule that the last line matched, if any
-        self.lines = 0
-        self._matcher = LogMatcher(variant)
-        self._compiles = False  #: whether a step of ninja was seen
-        self._in_failed_step = False
-        self._cmake: dict[str, str] = {}  #: the message of CMake that goes on, by derivation
-        self._at: dict[str, int] = {}
-        self._mismatches: list[str] = []
-        self._after_mismatch = 0
-        self._own_matches: set[str] = set()  #: ids of rules that the build's own lines matched
-        self._own = names_of(variant.package) if variant else _OF_TORCH
-        self._in_others_error = False  #: whether Nix reports the failure of another derivation
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.started = Sign.NONE  #: the most certain sign so far
+        self._own = names_of(package)
+        self._current = package  #: the owner of lines without a prefix: what began last
+        self._nix = NixLogReader()
+        self._base = package.partition("-")[0]
+        self._mode = _Mode.OUTPUT
+        self._is_ours: bool | None = None  #: whether a build here wrote it; None before line 1
+        self._failed: str | None = None  #: the owner of the lines that Nix repeats in an error
+        self._torch = ""  #: the first name, of Python as well, under which nixpkgs builds torch
 
-    def begin_again(self) -> None:
-        """Forget what lines showed that the variant's own build did not write after all."""
-        self.found.clear()
-        self._at.clear()
-        self._own_matches.clear()
-        self._mismatches.clear()
-        self._after_mismatch = 0
-        self._matcher = LogMatcher(self.variant)
-        self._compiles = self._in_failed_step = self._in_others_error = False
-        self._cmake.clear()
-        self.done = self.total = 0
-        self.first_step, self.phase = 0.0, ""
+    def read(self, line: bytes) -> Iterator[LogLine]:
+        """Return the line with its owner: `package` for the variant's own build."""
+        return self.lines_of(plain_text(line.decode("utf-8", errors="replace")))
 
-    @property
-    def message(self) -> str:
-        """The last line."""
-        return self.tail[-1].strip() if self.tail else ""
-
-    def see(self, line: LogLine, now: float, *, own: bool) -> LogRule | None:
-        """Take in a line. Return the rule for which the build has to be stopped, or None.
-
-        `own`: the variant's own build wrote it, not a dependency or Nix. Never raises.
-        """
-        if own:
-            if line.began:
-                self.where, self.began, self.phase = line.where, now, "starting"
-            if line.phase:
-                self._pass()
-                self.phase = line.phase.removesuffix("Phase")
-        self.latest = None
-        text = line.text if len(line.text) <= _LONGEST else line.text[:_LONGEST]
-        if not text or text.isspace() or self._is_of_others(line, text, own=own):
-            return None
-        self.tail.append(text)
-        self.lines += 1
-        if own:
-            self._follow(text, now)
-        elif not self.phase and text.startswith("building "):
-            self.phase = "dependencies"
-        if self._after_mismatch or "hash" in text:
-            self._keep_mismatch(text)
-        if line.derivation in self._cmake or text.startswith("CMake "):
-            message = self._message(line.derivation, text)
-            if message and (rule := self._matcher.message(message)):
-                return self._take(rule, line, message, own=own)
-        return self._match(line, text, own=own) if is_interesting(text) else None
-
-    def _is_of_others(self, line: LogLine, text: str, *, own: bool) -> bool:
-        """Whether the line is about another derivation, once the variant's own build has begun.
-
-        Nothing that is still built then is a dependency: its failure is not that of the variant.
-        """
-        if self.phase in _BEFORE:
-            return False
-        if line.derivation:
-            return not own
-        if not text.startswith("       "):  # the lines in which Nix goes on
-            self._in_others_error = bool(
-                text.startswith(("error: ", "builder for '"))
-                and (failed := FAILED.match(text))
-                and not (self._own.match(failed[1]) or NIXPKGS_TORCH.match(failed[1]))
-            )
-        return self._in_others_error
-
-    def _message(self, derivation: str, text: str) -> str:
-        """Return the message of CMake so far, as one line; empty if the line is of none."""
-        if _CMAKE_HEAD.match(text):
-            self._cmake[derivation] = text
-        elif text.startswith("  ") and (so_far := self._cmake.get(derivation)):
-            if len(so_far) < _LONGEST_MESSAGE:
-                self._cmake[derivation] = f"{so_far} {' '.join(text.split())}"
+    def lines_of(self, text: str) -> Iterator[LogLine]:
+        """Return the log lines in one line of text, which has no time stamp any more."""
+        self._follow(text)
+        if self._mode is _Mode.SCRIPT:
+            yield LogLine("", f"##{text}")
+        elif text.startswith("@nix "):
+            for line in self._nix.read(text.encode("utf-8", errors="replace")):
+                owner = self._owner(line.derivation, Sign.NAME) if line.derivation else ""
+                yield LogLine(owner, line.text, line.phase, line.began, line.where)
+        elif quoted := _QUOTED_BY_NIX.match(text):
+            owner = self._current if self._failed is None else self._failed
+            yield LogLine(owner, text[quoted.end() :])
+        elif self._mode is _Mode.ERROR and text.startswith(" " * 7):
+            yield LogLine("" if self._failed == self.package else self._failed or "", text)
+        elif text.startswith("building '") and (built := _BUILDING.match(text)):
+            self._current = self._owner(built[1], Sign.NAME)
+            yield LogLine("", text)
+        elif "> " in text[:100] and (prefix := NAME_PREFIX.match(text)):
+            if not self._is_ours:
+                self._current = ""  # this program writes prefixes: a line without one is its own
+            yield LogLine(self._owner(prefix[1], Sign.NAME), text[prefix.end() :])
         else:
-            self._cmake.pop(derivation, None)
-        return self._cmake.get(derivation, "")
+            # A line that begins so is Nix's: compilers name a file before the word.
+            owner = "" if text.startswith("error: ") else self._current
+            if not self.started and owner == self.package:
+                self._follow_phase(text)
+            yield LogLine(owner, text)
 
-    def _match(self, line: LogLine, text: str, *, own: bool) -> LogRule | None:
-        part = "compiling" if self._compiles else "downloading"
-        if not own:
-            text, part = text[_prefix_length(text) :], "downloading"
-        elif self.phase == "pythonImportsCheck":
-            part = "importing"
-        rule = self._matcher.line(text, part)
-        return self._take(rule, line, text, own=own) if rule else None
+    def _owner(self, name: str, sign: Sign) -> str:
+        """Return the owner of lines of a derivation: `package` or its name.
 
-    def _take(self, rule: LogRule, line: LogLine, text: str, *, own: bool) -> LogRule | None:
-        if rule.stops:
-            if not own:
-                return None
-            self.found.setdefault(rule.id, (rule, text.strip()))
-        else:
-            self.found[rule.id] = (rule, text.strip())
-            is_nixs_own = not line.derivation and text.startswith("error")
-            is_lasting = is_nixs_own or self._in_failed_step
-            self._at[rule.id] = _FOREVER if is_lasting else self.lines
-            (self._own_matches.add if own else self._own_matches.discard)(rule.id)
-        self.latest = rule
-        return rule if rule.stops else None
+        `sign`: how certain it is that the derivation is being built.
+        """
+        if self._own.match(name):
+            self.started = max(self.started, sign)
+            return self.package
+        torch = NIXPKGS_TORCH.match(name) if self.started <= Sign.TORCH else None
+        if not torch or (torch["python"] and self._torch not in {"", torch["python"]}):
+            return name
+        self._torch = self._torch or torch["python"] or ""
+        self.started = max(self.started, min(sign, Sign.TORCH))
+        return self.package
 
-    def _follow(self, text: str, now: float) -> None:
-        if text[0] == "[" and (step := _NINJA.match(text)):
-            self._compiles = True
-            self._in_failed_step = False
-            done, total = int(step[1]), int(step[2])
-            if done > total or total < _PREPARATION:
-                return
-            if total != self.total and done == 1:  # another run: failures of the last are past
-                self._at = {key: min(at, self.lines) for key, at in self._at.items()}
-            self.done, self.total = done, total
-            self.first_step = self.first_step or now
-            self.phase = "build"
-        elif text.startswith("FAILED: "):
-            self._in_failed_step = True  # ninja ends, when the other jobs have ended
-        elif text.startswith(PHASE_STARTS) and (phase := PHASE.match(text)):
-            self._pass()
-            self.phase = phase["name"] or phase.lastgroup or ""
-        elif self._own_matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
-            self._pass()
+    def _follow(self, text: str) -> None:
+        """Update the state from a line that describes the lines after it."""
+        if self._is_ours is None:
+            self._is_ours = text.startswith(_OUR_COMMANDS)
+        if text.startswith("##["):
+            self._mode = _Mode.SCRIPT if text.startswith("##[group]Run ") else _Mode.OUTPUT
+        elif self._mode is not _Mode.SCRIPT and not text.startswith("  "):
+            self._mode = _Mode.ERROR if text.startswith(ERRORS) else _Mode.OUTPUT
+        if self._base and self._base in text and "build " in text[:100]:
+            self._follow_command(text)
+        if self._mode is _Mode.ERROR and (failed := FAILED.match(text)):
+            self._failed = self._owner(failed[1], Sign.NONE)
 
-    def _pass(self) -> None:
-        """Forget failures that the build's own lines named: it went on after them."""
-        self._in_failed_step = False
-        for key in self._own_matches:
-            self._at.pop(key, None)
-        self._own_matches.clear()
+    def _follow_command(self, text: str) -> None:
+        """Update the state from a command line that names what is built."""
+        plain = re.sub(r"^(?:##\[group\]Run |\[command\]|[$+>#] )+", "", text[:_LONGEST])
+        if not _COMMAND.match(plain):
+            return
+        names = [word.strip("'\"") for word in plain.split()]
+        names = [re.split(r"[#/]", name)[-1] for name in names]
+        names = [name for name in names if re.match(rf"{re.escape(self._base)}\d*-", name)]
+        if names and not any(map(self._own.match, names)):
+            self._current = names[-1]
+            self._is_ours = False
+        elif len(names) == 1:
+            self._current = self._owner(names[0], Sign.COMMAND)
 
-    def _keep_mismatch(self, text: str) -> None:
-        """Keep the few lines with which Nix reports the two hashes."""
-        if "hash" in text and ("mismatch" in text or "wrong" in text or "expected" in text):
-            self._after_mismatch = 4
-        if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
-            self._after_mismatch -= 1
-            self._mismatches.append(text[:500])
+    def _follow_phase(self, text: str) -> None:
+        if text.startswith(PHASE_STARTS):
+            phase = PHASE.match(text)
+            if phase and (phase["name"] or phase.lastgroup) in _FIRST_PHASES:
+                self.started = Sign.PHASE
 
-    @property
-    def mismatch(self) -> str:
-        """The lines that report a wrong hash."""
-        return "\n".join(self._mismatches)
 
-    def cause(self) -> tuple[LogRule, str] | None:
-        """Return the rule that names the failure, with the line it matched, or None."""
-        for rule in RULES:
-            is_recent = self.lines - self._at.get(rule.id, -RECENT) < RECENT
-            is_sure = rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch)
-            if rule.id in self.found and (rule.stops or (is_recent and is_sure)):
-                return self.found[rule.id]
-        return None
+class LogFileReader:
+    """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
+
+    Leaves out what the builds of `siblings` wrote: packages on which `package` does not depend.
+    """
+
+    def __init__(self, package: str, siblings: Sequence[str] = ()) -> None:
+        self.package = package
+        self.started = Sign.NONE  #: rises where lines so far turn out not to be the variant's own
+        self._siblings = names_of(*siblings) if siblings else None
+        self._is_sibling: dict[str, bool] = {package: False}  #: answers for owners of lines
+        self._jobs: dict[str, TextLogReader] = {}
+
+    def read(self, line: bytes) -> Iterator[LogLine]:
+        """Return the lines of the log in one line of the file.
+
+        Lines of a job in which another variant is built are left out. Once the variant is built,
+        so are those of other derivations: it waits for none then.
+        """
+        text = plain_text(line.decode("utf-8", errors="replace"))
+        name = ""
+        if prefix := _LINE_PREFIX.match(text):
+            name = prefix["job"] or ""
+            text = text[prefix.end() :]
+            if (inner := _LINE_PREFIX.match(text)) and not inner["job"]:  # of a program in the job
+                text = text[inner.end() :]
+        if name not in self._jobs and len(self._jobs) >= _MOST_JOBS:
+            name = next(reversed(self._jobs))
+        job = self._jobs.get(name)
+        if not job:
+            job = self._jobs[name] = TextLogReader(self.package)
+        for found in job.lines_of(text):
+            self.started = max(self.started, job.started)
+            is_elsewhere = len(self._jobs) > 1 and job.started < self.started
+            is_later = job.started in _IS_BUILT and found.derivation not in {"", self.package}
+            if not (is_elsewhere or is_later or self._of_sibling(found)):
+                yield found
+
+    def _of_sibling(self, line: LogLine) -> bool:
+        owner = line.derivation
+        if not owner and line.text.startswith("error: ") and (failed := FAILED.match(line.text)):
+            owner = failed[1]
+        if owner not in self._is_sibling:
+            self._is_sibling[owner] = bool(self._siblings and self._siblings.match(owner))
+        return self._is_sibling[owner]
+
+
+def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
+    """Yield the lines of a text that comes in pieces; a longer line is split."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > longest:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest

@@ -14,25 +14,39 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.build import schedule
-from build_pytorch.build.backends.base_backend import BuildSettings, Step
+from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_outcome import BuildOutcome, BuildRecord, decide, sentence
+from build_pytorch.build.build_outcome import (
+    BuildOutcome,
+    BuildRecord,
+    BuildState,
+    decide,
+    failed_by,
+    sentence,
+)
 from build_pytorch.build.build_plan import BuildPlan
-from build_pytorch.build.build_process import Attempt, BuildProcess
+from build_pytorch.build.build_process import Attempt, BuildProcess, Ending, Pushes
 from build_pytorch.build.log_rules import HASH_MISMATCH
-from build_pytorch.build.push import Pushes
 from build_pytorch.results import artefacts, evidence
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
 _LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
 _MOST_DISCARDED: Final = 900.0
 """Combined build seconds of others that may be discarded to stop one build in a shared process."""
+
+
+class RunState(IntEnum):
+    """What a run does; each signal leads to the next state."""
+
+    BUILDING = 0
+    ENDING = 1  #: no build begins, and those that run are stopped politely
+    KILLING = 2  #: those that run are killed
 
 
 class BuildRun:
@@ -55,7 +69,7 @@ class BuildRun:
         )
         self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
         self._numbers = itertools.count(1)
-        self._signals_seen = 0
+        self._state = RunState.BUILDING
         self._news = asyncio.Event()
 
     def run(self) -> list[BuildOutcome]:
@@ -86,21 +100,20 @@ class BuildRun:
                         del self._processes[process]
                         task.result()
                 self._display.show(self._attempts())
-                if self._signals_seen > 1:
+                if self._state is RunState.KILLING:
                     break
         finally:
             for process in self._processes:
-                process.is_interrupted = True
                 process.kill()
             await asyncio.gather(*self._processes.values(), return_exceptions=True)
             await self.pushes.end()
         return [self.outcomes[step.name] for step in self.plan.builds]
 
     def _on_signal(self, number: int) -> None:
-        self._signals_seen += 1
+        self._state = RunState(min(self._state + 1, RunState.KILLING))
         self.ended_by = self.ended_by or number
         self._news.set()
-        if self._signals_seen == 1:
+        if self._state is RunState.ENDING:
             self._say("stopping the builds; a second signal kills them")
             self._put_off(self._schedule.drop(), "the run was ended")
             self._stop_all()
@@ -110,7 +123,7 @@ class BuildRun:
         return [attempt for process in self._processes for attempt in process.attempts]
 
     def _begin(self) -> None:
-        while not self._signals_seen:
+        while self._state is RunState.BUILDING:
             running = [attempt.step for attempt in self._attempts()]
             ended = [o.step.variant for o in self.outcomes.values() if o.step.is_variant]
             steps = self._schedule.take(time.monotonic(), running, ended, len(self._processes))
@@ -150,30 +163,21 @@ class BuildRun:
         with contextlib.suppress(Exception):  # a step that it did not conclude is concluded below
             await early
         for attempt in list(process.attempts):
-            if not failure:
-                try:
-                    await self._conclude(process, attempt, code)
-                except Exception as error:  # noqa: BLE001 - of any kind
-                    self._give_up(attempt, error)
-            else:
+            if failure:
                 self._give_up(attempt, failure)
+                continue
+            try:
+                await self._conclude(process, attempt, code)
+            except Exception as error:  # noqa: BLE001 - of any kind
+                self._give_up(attempt, error)
 
     def _give_up(self, attempt: Attempt, error: Exception) -> None:
         """Report a build that an error of ours or of a tool ended."""
         is_expected = isinstance(error, BuildPytorchError)
         what = str(error) if is_expected else f"internal error: {type(error).__name__}: {error}"
-        outcome = BuildOutcome(
-            step=attempt.step,
-            state="failed",
-            seconds=attempt.seconds,
-            message=shortened(what, 500),
-            log=str(attempt.log),
-            tail=tuple(attempt.progress.tail),
-        )
-        self.outcomes[outcome.step.name] = outcome
+        outcome = failed_by(what, attempt)
         self._record.ended(attempt, outcome, 0)
-        self._say(sentence(outcome))
-        self._follow(outcome)
+        self._report(outcome)
 
     async def _conclude_finished(self, process: BuildProcess) -> None:
         """Conclude the finished steps of a shared process, which reports only at its end."""
@@ -181,7 +185,7 @@ class BuildRun:
             await _wait_for(process.news, _LOOK)
             if process.has_ended:
                 return
-            begun = {id(a.step): a for a in process.attempts if a.progress.began and not a.rule}
+            begun = {id(a.step): a for a in process.attempts if a.progress.began and not a.stopped}
             steps = [attempt.step for attempt in begun.values()]
             for step in await asyncio.to_thread(self.plan.backend.finished, steps):
                 if not process.has_ended:
@@ -190,65 +194,81 @@ class BuildRun:
 
     def _on_rule(self, process: BuildProcess, attempt: Attempt) -> None:
         """Stop a build that matched a rule, unless too much work of others would be lost."""
-        others = [a for a in process.attempts if a is not attempt and a.rule is None]
-        if attempt.rule and sum(other.seconds for other in others) > _MOST_DISCARDED:
-            name, meaning = attempt.step.id, attempt.rule.meaning
+        others = [a for a in process.attempts if a is not attempt and not a.stopped]
+        if attempt.stopped and sum(other.seconds for other in others) > _MOST_DISCARDED:
+            name, meaning = attempt.step.id, attempt.stopped.rule.meaning
             self._say(f"{name}: {meaning}; not stopped, because others share its process")
         else:
-            process.stop()
+            process.stop(Ending.BY_RULE)
 
     async def _conclude(self, process: BuildProcess, attempt: Attempt, code: int) -> None:
         """Decide what became of an attempt and record it, then repeat it or report it."""
         step, created = attempt.step, attempt.created
         outputs = await asyncio.to_thread(self.plan.backend.outputs, step, created, code)
-        was_ended = process.is_interrupted or process.is_stopped
-        outcome = decide(attempt, code, outputs, was_ended=was_ended)
-        rule, name = outcome.rule, outcome.step.id
+        outcome = decide(attempt, code, outputs, was_ended=process.ending is not Ending.NONE)
         self._record.ended(attempt, outcome, 0 if attempt.is_shared else process.peak_memory)
-        is_on = not (process.is_interrupted or self.settings.fail_fast)
-        if outcome.state == "interrupted" and is_on:
-            self._schedule.put_back(step)  # it was ended because of another build
-            return
-        has_failed = outcome.state == "failed" and not self._signals_seen
-        if has_failed and rule and (how := self._schedule.retry(step, rule, time.monotonic())):
-            self._say(f"{name}: {rule.meaning}; {how} (log: {outcome.log})")
-            return
-        if rule and rule.id == HASH_MISMATCH:
-            self.fixable.append(self.settings.root / attempt.log)
+        if not self._is_repeated(process, outcome):
+            if outcome.cause == HASH_MISMATCH:
+                self.fixable.append(self.settings.root / attempt.log)
+            self._report(outcome)
+
+    def _is_repeated(self, process: BuildProcess, outcome: BuildOutcome) -> bool:
+        """Put a step back that another build interrupted, or whose failure may pass."""
+        step, rule = outcome.step, outcome.rule
+        if outcome.state is BuildState.INTERRUPTED:
+            if process.ending is Ending.BY_RUN or self.settings.fail_fast:
+                return False
+            self._schedule.put_back(step)
+            return True
+        if outcome.state is not BuildState.FAILED or not rule:
+            return False
+        if self._state is not RunState.BUILDING:
+            return False
+        if how := self._schedule.retry(step, rule, time.monotonic()):
+            self._say(f"{step.id}: {rule.meaning}; {how} (log: {outcome.log})")
+        return bool(how)
+
+    def _report(self, outcome: BuildOutcome) -> None:
+        """Keep and print an outcome, push a result, and drop what would fail in the same way."""
         self.outcomes[outcome.step.name] = outcome
         self._say(sentence(outcome))
-        if not self._signals_seen:
-            self._follow(outcome)
+        if self._state is not RunState.BUILDING:
+            return
+        if outcome.state is BuildState.BUILT:
+            self.pushes.begin(outcome.step, outcome.outputs)
+        else:
+            self._drop_hopeless(outcome)
 
-    def _follow(self, outcome: BuildOutcome) -> None:
-        """Push a result; after a failure drop the steps that would fail in the same way."""
+    def _drop_hopeless(self, outcome: BuildOutcome) -> None:
+        """Drop the steps that need a step that was not built, or that share its fault."""
         step, rule, group = outcome.step, outcome.rule, schedule.kind(outcome.step.variant)
         name = step.id
-        variants = [o for o in self.outcomes.values() if o.step.is_variant]
-        built = [o.step.variant for o in variants if o.state == "built"]
-        if outcome.state == "built":
-            self.pushes.begin(step, outcome.outputs)
-        elif self.settings.fail_fast:
+        if self.settings.fail_fast:
             self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
             self._stop_all()
-        elif rule and rule.shared and step.is_variant and group not in map(schedule.kind, built):
+        elif rule and rule.shared and step.is_variant and group not in self._groups_built():
             why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
             self._put_off(self._schedule.drop(step.variant), why)
-        if outcome.state != "built":
-            why = f"{name} {outcome.state}, and this needs it"
-            self._put_off(self._schedule.drop_needing(step.name), why)
+        needing = self._schedule.drop_needing(step.name)
+        self._put_off(needing, f"{name} {outcome.state}, and this needs it")
+
+    def _groups_built(self) -> set[tuple[str, str]]:
+        """Return the groups of which a variant was built."""
+        built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
+        return {schedule.kind(step.variant) for step in built if step.is_variant}
 
     def _put_off(self, steps: Sequence[Step], why: str) -> None:
         """Give up steps that wait, and the steps that need them."""
         for step in steps:
-            self.outcomes[step.name] = BuildOutcome(step=step, state="not started", message=why)
+            self.outcomes[step.name] = BuildOutcome(
+                step=step, state=BuildState.NOT_STARTED, message=why
+            )
             rest = self._schedule.drop_needing(step.name)
             self._put_off(rest, f"{step.id} not started, and this needs it")
 
     def _stop_all(self) -> None:
         for process in self._processes:
-            process.is_interrupted = True
-            process.stop()
+            process.stop(Ending.BY_RUN)
 
 
 async def _wait_for(news: asyncio.Event, seconds: float) -> None:

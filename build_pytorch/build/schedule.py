@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from build_pytorch.build.backends.base_backend import Step
+from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.seeds import diagonal

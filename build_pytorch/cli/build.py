@@ -11,24 +11,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import UNSET, Struct, UnsetType
+
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, folded, print_json, visible
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
-from build_pytorch.build.backends import backend_registry
-from build_pytorch.build.backends.base_backend import BuildSettings, Step
-from build_pytorch.build.backends.nix_backend import NixBackend
+from build_pytorch.build import backends
+from build_pytorch.build.backends import NixBackend
+from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_obstacles import only_run
-from build_pytorch.build.build_outcome import BuildOutcome, clock
+from build_pytorch.build.build_obstacles import check_cache, only_run
+from build_pytorch.build.build_outcome import BuildOutcome, BuildState, clock
 from build_pytorch.build.build_plan import BuildPlan, make_plan
-from build_pytorch.build.push import check_cache
+from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of
 from build_pytorch.build.run_loop import BuildRun
-from build_pytorch.build.time_estimate import TimedBuild, earlier_seconds, kind_of
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
 from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.tables import Work
 from build_pytorch.results.ledger import Ledger
 
 _MOST_ROUNDS: Final = 10
@@ -38,26 +41,63 @@ _MOST_FAILURES: Final = 100  #: the highest exit code for failures; shells use t
 _COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
+class StepRow(Struct, frozen=True, kw_only=True):
+    """What a run does with a package or a seed, and what became of it if it was built."""
+
+    variant: str
+    package: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET  #: from here to `key`: of seeds only
+    kind: str | UnsetType = UNSET
+    platform: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    where: str | UnsetType = UNSET
+    derivation: str | UnsetType | None = UNSET
+    outcome: BuildState | UnsetType = UNSET
+    seconds: float | UnsetType = UNSET
+    cause: str | UnsetType | None = UNSET
+    message: str | UnsetType = UNSET
+    log: str | UnsetType = UNSET
+    outputs: tuple[str, ...] | UnsetType = UNSET
+
+
+class BuildDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json: the plan, and what became of it."""
+
+    backend: str
+    jobs: int
+    cores: int
+    hours: float
+    memory_gib: float
+    disk_gib: float
+    obstacles: tuple[str, ...]
+    warnings: tuple[str, ...]
+    variants: list[StepRow]
+    exit_code: int
+    units: float | UnsetType = UNSET
+    units_unshared: float | UnsetType = UNSET
+    seeds: list[StepRow] | UnsetType = UNSET
+
+
 class NothingToBuildError(BuildPytorchError):
     """Every variant that was selected is skipped."""
 
 
 def _settings(options: BuildCommandOptions) -> BuildSettings:
     """Return how to build. Raises BuildPytorchError for options that contradict each other."""
-    copy_to = options.copy_to or options.store
     if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
-    backend_registry.fitting(options.backend, is_remote=bool(options.builders))
-    if options.secret_key and not copy_to:
+    backends.fitting(options.backend, is_remote=bool(options.builders))
+    if options.secret_key and not options.copy_to:
         raise BuildPytorchError("--secret-key signs what --copy-to pushes; name the cache, too")
     if options.share and options.backend not in {"", NixBackend.name}:
         raise BuildPytorchError(f"--share works only with Nix; omit --backend {options.backend}")
-    check_cache(copy_to, options.secret_key)
-    others = [name for name in BuildSettings.__struct_fields__ if name != "copy_to"]
-    values = {name: getattr(options, name) for name in others}
+    check_cache(options.copy_to, options.secret_key)
+    values = {name: getattr(options, name) for name in BuildSettings.__struct_fields__}
     if options.share:
         values["backend"] = NixBackend.name
-    return BuildSettings(copy_to=copy_to, **values)
+    return BuildSettings(**values)
 
 
 def run(options: BuildCommandOptions) -> int:
@@ -71,8 +111,8 @@ def run(options: BuildCommandOptions) -> int:
     for _ in range(_MOST_ROUNDS):
         matrix = matrix_reader.load(options.root)
         plan = make_plan(matrix, _selected(matrix, options), settings)
-        _print_plan(screen, plan)
-        work = _shared_work(screen, matrix, plan) if options.share else {}
+        work = _shared_work(matrix, plan) if options.share else None
+        _print_plan(screen, plan, work)
         reason = _reason_against(plan)
         if reason or options.dry_run:
             if options.json:
@@ -94,7 +134,7 @@ def run(options: BuildCommandOptions) -> int:
         is_fixable = options.fix_hashes and build_run.fixable and not build_run.ended_by
         if not (is_fixable and _fix(options.root, build_run.fixable, screen)):
             break
-    failed = {package for package, o in outcomes.items() if o.state != "built"}
+    failed = {package for package, o in outcomes.items() if o.state is not BuildState.BUILT}
     code = min(len(failed | build_run.pushes.failed.keys()), _MOST_FAILURES)
     _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
     if options.json:
@@ -106,15 +146,16 @@ def run(options: BuildCommandOptions) -> int:
     return code
 
 
-def _shared_work(screen: Screen, matrix: Matrix, plan: BuildPlan) -> dict[str, Any]:
-    """Print the seeds and the work of a shared build. Return its part of the document."""
-    from build_pytorch.cli import shared_plan  # only --share needs it
-
+def _shared_work(matrix: Matrix, plan: BuildPlan) -> SharedWork:
+    """Return the work of a shared build. Raises BuildPytorchError without `work` in the matrix."""
+    if not matrix.work:
+        tables = ", ".join(f"[work.{name}]" for name in Work.__struct_fields__)
+        raise BuildPytorchError(f"matrix.toml: work: missing; --share needs the tables {tables}")
     force = plan.backend.settings.force
     rest = [step for step in plan.steps if step.action != "up to date" and step.is_variant]
     wanted = [step.variant for step in rest if force or not step.variant.impossible]
     there = {step.part for step in plan.steps if step.action == "up to date"}
-    return shared_plan.show(screen, matrix, wanted, plan, there)
+    return shared_work(wanted, matrix.work, seeds_of(matrix.variants), there)
 
 
 def _earlier_seconds(root: Path, plan: BuildPlan) -> dict[tuple[str, str], float]:
@@ -159,7 +200,7 @@ def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ..
 def _reason_against(plan: BuildPlan) -> BuildPytorchError | None:
     """Return why no build of a plan can begin, or None."""
     if plan.obstacles:
-        lines = "\n".join(line for it in plan.obstacles for line in folded("  ", it))
+        lines = "\n".join(line for o in plan.obstacles for line in folded("  ", o))
         number = counted(len(plan.obstacles), "obstacle")
         return BuildPytorchError(f"nothing was started: {number}:\n{lines}")
     if all(step.action == "skipped" for step in plan.steps):
@@ -179,16 +220,19 @@ def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
     return files.read_below(root, paths.MATRIX) != before
 
 
-def _print_plan(screen: Screen, plan: BuildPlan) -> None:
+def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None) -> None:
     how = f"{plan.backend.name}, {plan.jobs} at once"
     if plan.backend.summary:
         how += f", {plan.backend.summary}"
     elif plan.cores:
-        how += f", {counted(plan.cores, 'core')} each"
-        if not plan.backend.settings.share:  # the table of shared work has the hours
-            how += f", about {plan.hours:.0f} hours in all"
+        how += f", {counted(plan.cores, 'core')} each, about {_hours(plan, work):.0f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"
     screen.fold("Plan: ", how, "bold")
+    if work:
+        part = work.units / work.units_unshared if work.units_unshared else 1.0
+        units = f"about {work.units:.1f} units of work instead of {work.units_unshared:.1f}"
+        text = f"{counted(len(work.seeds), 'seed')}; {units} ({part:.0%}; 1: a GPU variant alone)"
+        screen.fold("Shared: ", text, "bold")
     width = max(len(step.id) for step in plan.steps)
     for step in plan.steps:
         place = f" on {visible(step.where)}" if step.where else ""
@@ -209,9 +253,9 @@ def _print_outcomes(
             what = f"{name:<{width}}  {took:>8}  {outcome.cause or visible(outcome.message)}"
             colour = _COLOURS.get(outcome.state, "red")
             screen.fold(f"  {outcome.state:<11}  ", what, colour, indent=15)
-            if outcome.log and outcome.state != "built":
+            if outcome.log and outcome.state is not BuildState.BUILT:
                 screen.line(f"    {outcome.log}")
-    built = sum(outcome.state == "built" for outcome in outcomes.values())
+    built = sum(outcome.state is BuildState.BUILT for outcome in outcomes.values())
     parts = [f"{built} built, {len(outcomes) - built} not"]
     rest = Counter(step.action for step in plan.steps if step.name not in outcomes)
     parts += [f"{number} {action}" for action, number in rest.items() if action != "build"]
@@ -220,51 +264,63 @@ def _print_outcomes(
     screen.line("; ".join(parts))
 
 
-def _row(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
-    """Return what a run does with a step, and what became of it."""
-    row: dict[str, Any] = {
+def _hours(plan: BuildPlan, work: SharedWork | None) -> float:
+    """Return about how long all builds take here."""
+    return plan.hours_for(work.core_hours) if work else plan.hours
+
+
+def _fields(step: Step, outcome: BuildOutcome | None) -> dict[str, Any]:
+    """Return the fields of a row that say what a run does with a step, and what became of it."""
+    fields: dict[str, Any] = {
         "action": step.action,
         "reason": step.reason,
         "where": step.where,
         "derivation": step.derivation.drv_path if step.derivation else None,
     }
     if outcome:
-        row |= {
+        fields |= {
             "outcome": outcome.state,
             "seconds": round(outcome.seconds, 3),
             "cause": outcome.cause or None,
             "message": outcome.message,
             "log": outcome.log,
-            "outputs": list(outcome.outputs),
+            "outputs": outcome.outputs,
         }
-    return row
+    return fields
 
 
 def _document(
-    plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int, work: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the document of --json: the plan, and what became of it.
-
-    `work`: the part of a shared build, of which the seeds get the same fields as variants.
-    """
-    rows = {step.name: _row(step, outcomes.get(step.name)) for step in plan.steps}
-    variants = [
-        {"variant": step.package.id, "package": step.package.package, **rows[step.name]}
-        for step in plan.steps
-        if not step.part
+    plan: BuildPlan, outcomes: dict[str, BuildOutcome], code: int, work: SharedWork | None
+) -> BuildDocument:
+    """Return the document of --json. `work`: of a shared build."""
+    fields = {step.name: _fields(step, outcomes.get(step.name)) for step in plan.steps}
+    seeds = [
+        StepRow(
+            name=seed.name,
+            kind=seed.kind,
+            platform=seed.variant.cpu.platform,
+            key=seed.key,
+            variant=seed.variant.id,
+            **fields.get(seed.name, {}),
+        )
+        for seed in (work.seeds if work else ())
     ]
-    seeds = [{**seed, **rows.get(seed["name"], {})} for seed in work.get("seeds", ())]
-    return {
-        "backend": plan.backend.name,
-        "jobs": plan.jobs,
-        "cores": plan.cores,
-        "hours": round(plan.hours, 1),
-        "memory_gib": plan.memory,
-        "disk_gib": plan.disk,
-        "obstacles": list(plan.obstacles),
-        "warnings": list(plan.warnings),
-        "variants": variants,
-        "exit_code": code,
-        **work,
-        **({"seeds": seeds} if work else {}),
-    }
+    return BuildDocument(
+        backend=plan.backend.name,
+        jobs=plan.jobs,
+        cores=plan.cores,
+        hours=round(_hours(plan, work), 1),
+        memory_gib=plan.memory,
+        disk_gib=plan.disk,
+        obstacles=plan.obstacles,
+        warnings=plan.warnings,
+        variants=[
+            StepRow(variant=step.package.id, package=step.package.package, **fields[step.name])
+            for step in plan.steps
+            if not step.part
+        ],
+        exit_code=code,
+        units=round(work.units, 4) if work else UNSET,
+        units_unshared=round(work.units_unshared, 4) if work else UNSET,
+        seeds=seeds if work else UNSET,
+    )

@@ -161,7 +161,6 @@ class BuildCommandOptions(CommandOptions, frozen=True):
     copy_to: Annotated[
         str, "URL", "push results to a binary cache: file:///srv/cache, s3://..., ssh://..."
     ] = ""
-    store: Annotated[str, "URL", "the same as --copy-to"] = ""
     secret_key: Annotated[Path | None, "FILE", "sign what is pushed with this key"] = None
     share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
     dry_run: Annotated[bool, "show the plan and build nothing"] = False

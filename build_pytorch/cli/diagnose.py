@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
+from msgspec import Struct
+
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build.log_diagnosis import (
-    LogDiagnosis,
-    LogFinding,
-    diagnose,
-    named_variant,
-    split_lines,
-)
+from build_pytorch.build.log_diagnosis import LogDiagnosis, LogFinding, diagnose, named_variant
+from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.commands import DiagnoseOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
@@ -43,6 +40,29 @@ _COMPRESSED: Final[tuple[tuple[bytes, str, Callable[[IO[bytes]], Any] | None], .
 """How compressed files begin; Nix keeps its own logs as .bz2. None: not in the standard library."""
 
 _HEAD: Final = 20_000  #: lines in which the variant is searched
+
+
+class LineRow(Struct, frozen=True):
+    """A line of a log with its number."""
+
+    line: int
+    text: str
+
+
+class DiagnosisDocument(Struct, frozen=True, kw_only=True):
+    """The document of --json."""
+
+    variant: str | None
+    lines: int
+    phase: str | None
+    progress: tuple[int, int] | None
+    stop: str | None
+    stop_line: int | None
+    failure: str | None
+    failure_lines: list[LineRow]
+    meaning: str | None
+    fix: str | None
+    tail: tuple[str, ...]
 
 
 def run(options: DiagnoseOptions) -> int:
@@ -121,24 +141,22 @@ def _encoding(begin: bytes) -> str:
     return "utf-8"
 
 
-def document(diagnosis: LogDiagnosis) -> dict[str, Any]:
+def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
     """Return the document of --json."""
     stop, failure = diagnosis.stop, diagnosis.failure
-    return {
-        "variant": diagnosis.variant.id if diagnosis.variant else None,
-        "lines": diagnosis.lines,
-        "phase": diagnosis.phase or None,
-        "progress": list(diagnosis.progress) if diagnosis.progress else None,
-        "stop": stop.rule.id if stop else None,
-        "stop_line": stop.lines[0][0] if stop else None,
-        "failure": failure.rule.id if failure else None,
-        "failure_lines": [{"line": n, "text": text} for n, text in failure.lines]
-        if failure
-        else [],
-        "meaning": failure.rule.meaning if failure else None,
-        "fix": failure.rule.fix if failure else None,
-        "tail": list(diagnosis.tail),
-    }
+    return DiagnosisDocument(
+        variant=diagnosis.variant.id if diagnosis.variant else None,
+        lines=diagnosis.lines,
+        phase=diagnosis.phase or None,
+        progress=diagnosis.progress,
+        stop=stop.rule.id if stop else None,
+        stop_line=stop.lines[0][0] if stop else None,
+        failure=failure.rule.id if failure else None,
+        failure_lines=[LineRow(line, text) for line, text in failure.lines] if failure else [],
+        meaning=failure.rule.meaning if failure else None,
+        fix=failure.rule.fix if failure else None,
+        tail=diagnosis.tail,
+    )
 
 
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:

@@ -6,12 +6,13 @@ ISA, or with the CUDA objects of one GPU architecture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import Work
 
 _Place = tuple[str, str]
 """The release and the platform: objects of others differ."""
@@ -77,6 +78,51 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
 
 def _place(variant: Variant) -> _Place:
     return variant.release_name, variant.cpu.platform
+
+
+class SharedWork(Struct, frozen=True, kw_only=True):
+    """Estimated work on variants. One unit is the work of one GPU variant that is built alone."""
+
+    seeds: tuple[Seed, ...]
+    units: float  #: with seeds
+    units_unshared: float
+    core_hours: float  #: with seeds
+
+
+def shared_work(
+    variants: Sequence[Variant],
+    work: Work,
+    seeds: Mapping[str, Sequence[Seed]],
+    there: Collection[str] = (),
+) -> SharedWork:
+    """Estimate the work on variants with their `seeds`, as `seeds_of` returns them.
+
+    `there`: names of seeds that are built already.
+    """
+    read = {variant.attribute: seeds.get(variant.attribute, ()) for variant in variants}
+    needed = {seed.name: seed for several in read.values() for seed in several}
+    shares = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+    parts = [(variant, _units(variant, work, read[variant.attribute])) for variant in variants]
+    parts += [(s.variant, shares[s.kind]) for s in needed.values() if s.name not in there]
+    return SharedWork(
+        seeds=tuple(needed.values()),
+        units=sum(units for _, units in parts),
+        units_unshared=sum(_units(variant, work) for variant in variants),
+        core_hours=sum(units * variant.release.build.core_hours for variant, units in parts),
+    )
+
+
+def _units(variant: Variant, work: Work, seeds: Sequence[Seed] = ()) -> float:
+    """Return the work on a variant that reads seeds, or that is built alone without any."""
+    parts = {"cxx": work.cxx.share, "cuda": work.cuda.share}
+    if not variant.gpu_key:
+        parts = {"cxx": work.cpu_only_cxx.share}
+    kinds = {seed.kind for seed in seeds}
+    units = work.link.share + sum(part for kind, part in parts.items() if kind not in kinds)
+    if seeds:
+        units += work.replay.share
+        units += 0.0 if variant.gpu_key else work.cpu_only_miss.share
+    return units
 
 
 def diagonal(block: Sequence[Variant]) -> list[Variant]:

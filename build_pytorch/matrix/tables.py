@@ -346,7 +346,7 @@ class WorkShare(TomlTable, frozen=True, kw_only=True):
 
 
 class Work(TomlTable, frozen=True, kw_only=True):
-    """What the work of a build consists of: the model behind `invoke build --share --dry-run`."""
+    """What the work of a build consists of: the model behind `invoke build --share`."""
 
     cxx: WorkShare  #: C and C++ objects; they depend on the CPU ISA only
     cuda: WorkShare  #: CUDA objects; they depend on the GPU architecture only
@@ -354,8 +354,6 @@ class Work(TomlTable, frozen=True, kw_only=True):
     replay: WorkShare  #: read the objects of a variant from the compiler caches
     cpu_only_cxx: WorkShare  #: C and C++ objects of a CPU-only variant
     cpu_only_miss: WorkShare  #: those of them that no GPU variant of the ISA has
-    nccl: WorkShare  #: one build of NCCL
-    magma: WorkShare  #: one build of MAGMA
 
 
 class MatrixFile(TomlTable, frozen=True, kw_only=True):

@@ -13,10 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base import files, git, paths, process
-from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.console import ProgressLine, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.process_stream import run_tail
-from build_pytorch.build.build_obstacles import some
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import environment_of

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from build_pytorch.base.console import Screen, print_json
-from build_pytorch.build.backends.base_backend import Step
-from build_pytorch.build.build_outcome import BuildOutcome, sentence
-from build_pytorch.build.foreign_log import ForeignReader
+from build_pytorch.build.build_backend import Step
+from build_pytorch.build.build_outcome import BuildOutcome, BuildState, sentence
+from build_pytorch.build.build_progress import BuildProgress
 from build_pytorch.build.log_diagnosis import diagnose
-from build_pytorch.build.log_reader import BuildProgress, PlainReader, named
+from build_pytorch.build.log_reader import LogFileReader, TextLogReader, named
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.diagnose import document, show
 from build_pytorch.matrix import matrix_reader
@@ -85,10 +85,10 @@ def changed(draw: random.Random) -> bytes:
 def read(draw: random.Random, lines: list[bytes]) -> str:
     """Read lines as a build and as `invoke diagnose` do, and print what they show."""
     variant = draw.choice(FLEET.variants)
-    readers: list[NixLogReader | PlainReader | ForeignReader] = [
+    readers: list[NixLogReader | TextLogReader | LogFileReader] = [
         NixLogReader(),
-        PlainReader(variant.package),
-        ForeignReader(variant.package),
+        TextLogReader(variant.package),
+        LogFileReader(variant.package),
     ]
     reader, progress = draw.choice(readers), BuildProgress(variant)
     for raw in lines:
@@ -97,10 +97,11 @@ def read(draw: random.Random, lines: list[bytes]) -> str:
             shown = named(line) if draw.random() < 0.2 else line
             progress.see(shown, 0.0, own=draw.random() < 0.8)
         assert time.process_time() - begin < LIMIT, raw[:200]
-    rule, message = progress.cause() or (None, progress.message)
+    cause = progress.cause()
+    rule, message = (cause.rule, cause.text) if cause else (None, progress.message)
     step = Step(variant=variant, action="build", reason="", digest="")
     outcome = BuildOutcome(
-        step=step, state="failed", rule=rule, message=message, tail=tuple(progress.tail)
+        step=step, state=BuildState.FAILED, rule=rule, message=message, tail=tuple(progress.tail)
     )
     out = io.StringIO()
     Screen(out).line(sentence(outcome))

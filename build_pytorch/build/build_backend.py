@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
-from build_pytorch.build.log_reader import PlainReader
+from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import LogLine
@@ -98,7 +98,7 @@ class BuildCommand(Struct, frozen=True):
 
 
 class BuildBackend:
-    """Builds recipes with one program. Each subclass has a line in backend_registry.py.
+    """Builds recipes with one program. backends.py has the subclasses.
 
     A step that was interrupted is resumed by running its command again: the program continues
     with what its store already has.
@@ -135,7 +135,7 @@ class BuildBackend:
 
     def reader(self, steps: Sequence[Step]) -> LogReader:
         """Return a reader for the output of a new process."""
-        return PlainReader(steps[0].package.package).read
+        return TextLogReader(steps[0].package.package).read
 
     def owner(self, step: Step) -> str:
         """Return the derivation that the reader names in lines of this step."""

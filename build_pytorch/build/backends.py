@@ -1,26 +1,93 @@
-"""The backend `nix` with --builders: one Nix hands all builds to remote machines over SSH."""
+"""The build backends: Flox, Nix, and Nix with remote builders. A new one is a class in BACKENDS."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import files, paths
-from build_pytorch.base.console import counted
-from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.build.backends.base_backend import BuildCommand, BuildSettings, Step
-from build_pytorch.build.backends.nix_backend import NixBackend
-from build_pytorch.build.build_obstacles import missing_flags, some
+from build_pytorch.base import files, git, paths, process
+from build_pytorch.base.console import counted, some
+from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
+from build_pytorch.build.build_backend import (
+    BuildBackend,
+    BuildCommand,
+    BuildSettings,
+    LogReader,
+    Step,
+)
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.tables import CpuIsa
+from build_pytorch.matrix.tables import CpuIsa, environment_of
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
-from build_pytorch.nix.log_format import with_json_log
+from build_pytorch.nix.log_format import NixLogReader, with_json_log
+from build_pytorch.results import artefacts
 
 FROM_MATRIX: Final = "matrix"  #: the value of --builders for those of matrix.toml
+
+
+class FloxBackend(BuildBackend):
+    """Builds a package of .flox/pkgs with `flox build`, which sees only files that Git tracks."""
+
+    name = "flox"
+    program = "flox"
+    wraps_derivation = True
+
+    def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield recipes that Git does not track."""
+        root = self.settings.root
+        paths_of = ((step.variant.path, step.package.path) for step in steps)
+        recipes = list(dict.fromkeys(path for several in paths_of for path in several))
+        listed = git.run(root, "ls-files", "--", *recipes)
+        if listed.code:
+            yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"
+            return
+        tracked = set(listed.stdout.splitlines())
+        if missing := [path for path in recipes if path not in tracked]:
+            yield f"Flox sees only files that Git tracks: git add {some(missing)}"
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        """Return `flox build`; the number of cores reaches the Nix inside by NIX_CONFIG."""
+        del jobs
+        config = os.environ.get("NIX_CONFIG", "")
+        package = steps[0].package
+        folder = environment_of(package.folder)
+        place = [] if folder == "." else ["--dir", folder]
+        argv = ["flox", "build", *place, package.package]
+        return BuildCommand(argv, {"NIX_CONFIG": f"{config}\ncores = {cores}"})
+
+
+class NixBackend(BuildBackend):
+    """Builds each recipe with one `nix-build`, here or where nix.conf sends builds.
+
+    Nix's structured log names the derivation of each line.
+    """
+
+    name = "nix"
+    program = store.NIX_BUILD
+
+    def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
+        """Return `nix-build` with the result link."""
+        del jobs
+        step = steps[0]
+        link = artefacts.link_of(self.settings.root, step.name).name
+        if self.settings.share:
+            argv = store.build_shared_argv(step.name, link, cores)
+        else:
+            argv = store.build_argv(step.package.path, link, cores)
+        return BuildCommand(argv, hidden=with_json_log(()))
+
+    def reader(self, steps: Sequence[Step]) -> LogReader:
+        """Return a reader of Nix's structured log."""
+        del steps
+        return NixLogReader().read
+
+    def owner(self, step: Step) -> str:
+        """Return the path of the derivation."""
+        return step.derivation.drv_path if step.derivation else ""
 
 
 class BuilderMachine(Struct, frozen=True):
@@ -45,7 +112,7 @@ class BuilderMachine(Struct, frozen=True):
 
 
 class RemoteBackend(NixBackend):
-    """Realises all derivations in one process, so that Nix spreads them over the machines.
+    """The backend `nix` with --builders: one Nix hands all builds to remote machines over SSH.
 
     Nix knows platforms and system features, not CPUs: a machine that does not state the feature of
     an ISA is left out of a run that has variants of the ISA, unless their recipes require it.
@@ -107,9 +174,10 @@ class RemoteBackend(NixBackend):
             files.make_state(root)
             files.write_all(root, {f"{paths.STATE}/machines": "".join(lines).encode()})
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
-        is_local = not any(missing_flags(step.variant) for step in steps)
+        # Nix may build here what this platform can: not if the CPU here lacks the ISA of a step.
+        is_unable = any(s.where and s.variant.cpu.platform in self.host.systems for s in steps)
         argv = store.realise_argv(
-            drvs, jobs=jobs if is_local else 0, cores=cores, builders=f"@{path}"
+            drvs, jobs=0 if is_unable else jobs, cores=cores, builders=f"@{path}"
         )
         return BuildCommand(argv, hidden=with_json_log(()))
 
@@ -149,3 +217,39 @@ def _machine(words: Sequence[str]) -> BuilderMachine:
         frozenset(() if columns[index] == "-" else columns[index].split(",")) for index in (1, 5, 6)
     )
     return BuilderMachine(words[0], platforms, features, mandatory, " ".join(words))
+
+
+BACKENDS: Final[tuple[type[BuildBackend], ...]] = (FloxBackend, NixBackend, RemoteBackend)
+"""In the order in which they are tried without --backend."""
+
+
+def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
+    """Return the backends for a value of --backend (empty: any), with or without --builders.
+
+    Raises BuildPytorchError if there is none.
+    """
+    names = list(dict.fromkeys(backend.name for backend in BACKENDS))
+    if name and name not in names:
+        hint = near_miss(name, names) or f"; there are {' and '.join(names)}"
+        raise BuildPytorchError(f'--backend: no backend "{name}"{hint}')
+    found = [b for b in BACKENDS if b.is_remote == is_remote and name in {"", b.name}]
+    if not found:
+        raise BuildPytorchError(f"--builders works only with Nix; omit --backend {name}")
+    return found
+
+
+def choose_backend(
+    settings: BuildSettings, matrix: Matrix, host: store.NixSettings
+) -> BuildBackend:
+    """Return the first fitting backend whose program is installed. Raises ToolError.
+
+    The plan of a shared build needs no program.
+    """
+    candidates = fitting(settings.backend, is_remote=bool(settings.builders))
+    for backend in candidates:
+        if process.which(backend.program) or (settings.share and settings.dry_run):
+            return backend(settings, matrix, host)
+    programs = " nor ".join(backend.program for backend in candidates)
+    if len(candidates) == 1:
+        raise ToolError(f"{programs}: not found; install it or choose another --backend")
+    raise ToolError(f"neither {programs} is installed; see https://flox.dev or nixos.org")

@@ -1,0 +1,303 @@
+"""How far a build is: what its output shows while it arrives, and how long it still takes.
+
+Only the last lines of the output are held in memory; the log itself is a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from build_pytorch.build.log_reader import (
+    ERRORS,
+    FAILED,
+    NAME_PREFIX,
+    NIXPKGS_TORCH,
+    PHASE,
+    PHASE_STARTS,
+    names_of,
+)
+from build_pytorch.build.log_rules import (
+    HASH_MISMATCH,
+    RULES,
+    BuildPart,
+    LogMatcher,
+    LogRule,
+    is_interesting,
+)
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.nix.log_format import LogLine, hash_mismatches
+from build_pytorch.results.ledger import AnyEvent, Ended
+
+TAIL: Final = 30  #: lines shown of a failure that no rule names
+RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
+_LONGEST: Final = 1 << 16
+"""Characters of a line that are examined; some compile commands are longer."""
+
+_LONGEST_MESSAGE: Final = 4000  #: characters of a message of CMake that are examined
+_PREPARATION: Final = 20
+"""Steps of a ninja run that is smaller are not counted: setup.py first generates a few files."""
+
+_FOREVER: Final = 1 << 62
+"""The line number of a match that counts as recent whatever follows."""
+
+_NINJA: Final = re.compile(r"\[(\d{1,7})/(\d{1,7})\] ")
+_BEFORE: Final = frozenset({"", "dependencies"})  #: phases in which a build waits for others
+_LATE_PHASES: Final = frozenset({"install", "installCheck", "check", "fixup", "pythonImportsCheck"})
+_PASSED: Final = re.compile(
+    r"^(?!.*\b[1-9]\d* (?:failed|errors?)\b)(?:"
+    r"(?:=+ )?\d+ passed\b|(?:OK|ok)(?: \(.*\))?$|.*\.\.\. (?:ok|PASSED)$"
+    r"|post-installation fixup$|/nix/store/\w{32}-\S+$)"
+)
+"""A line that says, after the build proper, that what came before went well."""
+
+_CMAKE_HEAD: Final = re.compile(r"CMake (?:Error|Warning|Deprecation Warning)\b.*:$")
+
+
+class RuleMatch(Struct):
+    """The last line that matched a rule; of a rule that stops builds, the first one."""
+
+    rule: LogRule
+    text: str
+    line: int  #: its number, or _FOREVER
+    is_own: bool  #: the variant's own build wrote it, not Nix or a dependency
+
+
+class BuildProgress:
+    """How far the build of one variant is, and which log rules its log matched so far.
+
+    Without a `variant`, log rules that depend on the variant do not match.
+    """
+
+    def __init__(self, variant: Variant | None) -> None:
+        self.variant = variant
+        self.phase = ""
+        self.done = 0
+        self.total = 0  #: steps of the main run of ninja
+        self.first_step = 0.0  #: when its first step was seen, on the caller's clock
+        self.began = 0.0  #: when the variant's own build began, on the caller's clock
+        self.where = ""
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        self.lines = 0
+        self.latest: RuleMatch | None = None  #: what the last line matched, if anything
+        self._matches: dict[str, RuleMatch] = {}
+        self._matcher = LogMatcher(variant)
+        self._own = names_of(variant.package if variant else "")
+        self._part: BuildPart = "downloading"
+        self._in_failed_step = False
+        self._in_others_error = False  #: whether Nix reports the failure of another derivation
+        self._cmake: dict[str, str] = {}  #: the message of CMake that goes on, by derivation
+        self._mismatches: list[str] = []
+        self._after_mismatch = 0
+
+    def begun_again(self) -> BuildProgress:
+        """Return progress without what lines showed that the variant's own build did not write."""
+        again = BuildProgress(self.variant)
+        again.tail, again.where, again.began = self.tail, self.where, self.began
+        return again
+
+    @property
+    def message(self) -> str:
+        """The last line."""
+        return self.tail[-1].strip() if self.tail else ""
+
+    def see(self, line: LogLine, now: float, *, own: bool) -> LogRule | None:
+        """Take in a line. Return the rule for which the build has to be stopped, or None.
+
+        `own`: the variant's own build wrote it, not a dependency or Nix. Never raises.
+        """
+        if own and line.began:
+            self.where, self.began, self.phase = line.where, now, "starting"
+        if own and line.phase:
+            self._enter(line.phase.removesuffix("Phase"))
+        self.latest = None
+        text = line.text[:_LONGEST]
+        if not text or text.isspace() or self._is_of_others(line, text, own=own):
+            return None
+        self.tail.append(text)
+        self.lines += 1
+        if own:
+            self._follow(text, now)
+        elif not self.phase and text.startswith("building "):
+            self.phase = "dependencies"
+        if self._after_mismatch or "hash" in text:
+            self._keep_mismatch(text)
+        rule = None
+        if line.derivation in self._cmake or text.startswith("CMake "):
+            message = self._cmake_message(line.derivation, text)
+            rule = self._matcher.message(message) if message else None
+            text = message if rule else text
+        if not rule and is_interesting(text):
+            if not own and (prefix := NAME_PREFIX.match(text)):
+                text = text[prefix.end() :]
+            rule = self._matcher.line(text, self._part if own else "downloading")
+        return self._keep(rule, line, text, own=own) if rule else None
+
+    def _is_of_others(self, line: LogLine, text: str, *, own: bool) -> bool:
+        """Whether the line is about another derivation, once the variant's own build has begun.
+
+        Nothing that is still built then is a dependency: its failure is not that of the variant.
+        """
+        if self.phase in _BEFORE:
+            return False
+        if line.derivation:
+            return not own
+        if not text.startswith("       "):  # the lines in which Nix goes on
+            failed = FAILED.match(text) if text.startswith(ERRORS) else None
+            is_own = failed and (self._own.match(failed[1]) or NIXPKGS_TORCH.match(failed[1]))
+            self._in_others_error = bool(failed and not is_own)
+        return self._in_others_error
+
+    def _cmake_message(self, derivation: str, text: str) -> str:
+        """Return the message of CMake so far, as one line; empty if the line is of none."""
+        if _CMAKE_HEAD.match(text):
+            self._cmake[derivation] = text
+        elif text.startswith("  ") and (so_far := self._cmake.get(derivation)):
+            if len(so_far) < _LONGEST_MESSAGE:
+                self._cmake[derivation] = f"{so_far} {' '.join(text.split())}"
+        else:
+            self._cmake.pop(derivation, None)
+        return self._cmake.get(derivation, "")
+
+    def _keep(self, rule: LogRule, line: LogLine, text: str, *, own: bool) -> LogRule | None:
+        """Keep a match. Return the rule if the build has to be stopped."""
+        if rule.stops and not own:
+            return None
+        is_nixs_own = not line.derivation and text.startswith("error")
+        at = _FOREVER if is_nixs_own or self._in_failed_step else self.lines
+        self.latest = RuleMatch(rule, text.strip(), at, own)
+        if not (rule.stops and rule.id in self._matches):
+            self._matches[rule.id] = self.latest
+        return rule if rule.stops else None
+
+    def _follow(self, text: str, now: float) -> None:
+        """Follow phases, steps of ninja, and signs that the build went on after a failure."""
+        if text[0] == "[" and (step := _NINJA.match(text)):
+            self._in_failed_step = False
+            self._part = "importing" if self._part == "importing" else "compiling"
+            done, total = int(step[1]), int(step[2])
+            if done > total or total < _PREPARATION:
+                return
+            if total != self.total and done == 1:  # another run: failures of the last are past
+                for match in self._matches.values():
+                    match.line = min(match.line, self.lines)
+            self.done, self.total = done, total
+            self.first_step = self.first_step or now
+            self.phase, self._part = "build", "compiling"
+        elif text.startswith("FAILED: "):
+            self._in_failed_step = True  # ninja ends, when the other jobs have ended
+        elif text.startswith(PHASE_STARTS) and (phase := PHASE.match(text)):
+            self._enter(phase["name"] or phase.lastgroup or "")
+        elif self._matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
+            self._forget_failures()
+
+    def _enter(self, phase: str) -> None:
+        self._forget_failures()
+        if phase == "pythonImportsCheck":
+            self._part = "importing"
+        elif self._part == "importing":
+            self._part = "compiling"
+        self.phase = phase
+
+    def _forget_failures(self) -> None:
+        """Forget failures that the build's own lines named: it went on after them."""
+        self._in_failed_step = False
+        self._matches = {
+            key: match
+            for key, match in self._matches.items()
+            if match.rule.stops or not match.is_own
+        }
+
+    def _keep_mismatch(self, text: str) -> None:
+        """Keep the few lines with which Nix reports the two hashes."""
+        if "hash" in text and ("mismatch" in text or "wrong" in text or "expected" in text):
+            self._after_mismatch = 4
+        if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
+            self._after_mismatch -= 1
+            self._mismatches.append(text[:500])
+
+    @property
+    def mismatch(self) -> str:
+        """The lines that report a wrong hash."""
+        return "\n".join(self._mismatches)
+
+    def cause(self) -> RuleMatch | None:
+        """Return the match of the rule that names the failure, or None."""
+        for rule in RULES:
+            match = self._matches.get(rule.id)
+            if not match or not (rule.stops or self.lines - match.line < RECENT):
+                continue
+            if rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch):
+                return match
+        return None
+
+
+# --- time left ---
+
+LONGEST_BUILD: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
+_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
+
+
+class TimedBuild(Struct, frozen=True):
+    """A build whose duration is to be estimated."""
+
+    subject: tuple[str, str]
+    """Release and name in events of the ledger."""
+    reads_seeds: bool
+    kind: tuple[str, str, str] | None = None
+    """Equal for builds that take about as long; None if no other build does."""
+
+
+def kind_of(package: Package) -> tuple[str, str, str]:
+    """Return release, group and companion: packages with the same ones take about as long."""
+    name = package.name if isinstance(package, CompanionPackage) else ""
+    return package.release_name, package.variant.group.title, name
+
+
+def earlier_seconds(
+    events: Iterable[AnyEvent], builds: Iterable[TimedBuild]
+) -> dict[tuple[str, str], float]:
+    """Return the seconds of the last finished build by subject: its own, else one of its kind.
+
+    The events of a subject are oldest first. Builds with and without seeds are different.
+    """
+    wanted = {build.subject: build for build in builds}
+    of_subject: dict[tuple[str, str], float] = {}
+    of_kind: dict[TimedBuild, float] = {}
+    for event in events:
+        build = wanted.get(event.subject)
+        if not (build and isinstance(event, Ended) and event.outcome == "built" and event.steps):
+            continue
+        if event.shared == build.reads_seeds and 0 <= event.seconds < LONGEST_BUILD:
+            of_subject[build.subject] = of_kind[_any_of_kind(build)] = event.seconds
+    found = {
+        subject: of_subject.get(subject, of_kind.get(_any_of_kind(build)))
+        for subject, build in wanted.items()
+    }
+    return {subject: seconds for subject, seconds in found.items() if seconds is not None}
+
+
+def _any_of_kind(build: TimedBuild) -> TimedBuild:
+    """Return a key that is equal for builds of one kind."""
+    return replace(build, subject=("", "")) if build.kind else build
+
+
+def remaining(
+    elapsed: float, done: int, total: int, building: float, before: float | None
+) -> float | None:
+    """Estimate the seconds that a build still takes; None without data.
+
+    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
+    earlier build (`before`). The more steps are done, the more their pace counts.
+    """
+    part = done / total if total else 0.0
+    by_pace = building / part - building if part >= _ENOUGH else None
+    by_history = None if before is None else max(0.0, before - elapsed)
+    if by_pace is None or by_history is None:
+        return by_history if by_pace is None else by_pace
+    return part * by_pace + (1 - part) * by_history

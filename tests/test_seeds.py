@@ -1,0 +1,96 @@
+"""Seeds: which ones a selection needs, and the work that they save."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import Project
+
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
+
+
+def work_on(fleet: Matrix, variants: Sequence[Variant]) -> SharedWork:
+    assert fleet.work
+    return shared_work(variants, fleet.work, seeds_of(fleet.variants))
+
+
+def test_44_variants_are_a_quarter_of_the_work(fleet: Matrix) -> None:
+    work = work_on(fleet, fleet.variants)
+    assert work.units == pytest.approx(10.45)
+    assert work.units_unshared == pytest.approx(42.06)
+    assert Counter((seed.variant.cpu.platform, seed.kind) for seed in work.seeds) == {
+        ("x86_64-linux", "cxx"): 4,
+        ("x86_64-linux", "cuda"): 9,
+        ("aarch64-linux", "cxx"): 2,
+        ("aarch64-linux", "cuda"): 2,
+    }
+    one = fleet.variants[0].release.build.core_hours
+    assert work.core_hours == pytest.approx(work.units * one)
+
+
+def test_variants_that_a_machine_can_run_need_no_seed_of_others(fleet: Matrix) -> None:
+    work = work_on(fleet, [v for v in fleet.variants if not v.impossible])
+    assert work.units / work.units_unshared < 0.27
+    assert len(work.seeds) == 15
+    assert not any(seed.variant.impossible for seed in work.seeds)
+
+
+def test_seeds_that_are_built_are_no_work(fleet: Matrix) -> None:
+    assert fleet.work
+    seeds = seeds_of(fleet.variants)
+    whole = shared_work(fleet.variants, fleet.work, seeds)
+    rest = shared_work(fleet.variants, fleet.work, seeds, [whole.seeds[0].name])
+    assert whole.units - rest.units == pytest.approx(fleet.work.cxx.share)
+    assert rest.seeds == whole.seeds
+
+
+def test_cpu_only_variants_read_the_cxx_seed_of_their_isa(fleet: Matrix) -> None:
+    work = work_on(fleet, [v for v in fleet.variants if not v.gpu])
+    assert {seed.kind for seed in work.seeds} == {"cxx"}
+    assert work.units_unshared == pytest.approx(4 * 0.515)
+
+
+def test_the_seeds_of_a_variant_do_not_depend_on_the_selection(fleet: Matrix) -> None:
+    whole = {seed.name for seed in work_on(fleet, fleet.variants).seeds}
+    assert {seed.name for seed in work_on(fleet, fleet.variants[5:9]).seeds} < whole
+
+
+def test_seeds_of_isas_are_made_from_different_architectures(fleet: Matrix) -> None:
+    x86 = [v for v in fleet.variants if v.gpu and v.cpu.platform == "x86_64-linux"]
+    seeds = [seed for seed in work_on(fleet, x86).seeds if seed.kind == "cxx"]
+    assert len({seed.variant.gpu_key for seed in seeds}) == len(seeds)
+    for package, own in seeds_of(fleet.variants).items():
+        for seed in own:
+            assert seed.key in {seed.variant.cpu_key, seed.variant.gpu_key}
+            assert seed.key in package
+
+
+def test_the_plan_of_a_shared_build_needs_no_nix(project: Project, tmp_path: Path) -> None:
+    for old, new in (("disk = 60", "disk = 0.01"), ("job_memory = 5", "job_memory = 0.1")):
+        project.edit("matrix.toml", old, new)
+    project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
+    for program in ("git", "env"):
+        (tmp_path / program).symlink_to(shutil.which(program) or "/")
+    argv = ("invoke", "build", "--all", "--share", "--dry-run")
+    done = project.run(*argv, "--json", env={**os.environ, "PATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["units"] <= 0.27 * document["units_unshared"]
+    assert len(document["seeds"]) == 15
+    assert {seed["kind"] for seed in document["seeds"]} == {"cxx", "cuda"}
+    (said,) = (line for line in done.stderr.splitlines() if line.startswith("Shared: "))
+    assert said.startswith("Shared: 15 seeds; about 9.1 units of work instead of 34.1")
+    assert max(map(len, done.stderr.splitlines())) <= 80
+
+
+def test_sharing_needs_nix(project: Project) -> None:
+    done = project.invoke("build", "--all", "--share", "--dry-run", "--backend", "flox")
+    assert done.returncode == 2
+    assert "--share works only with Nix" in done.stderr
