@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from one_release import first_release
 
+from build_pytorch.base import paths
 from build_pytorch.cli import entry
-from build_pytorch.generate import rendering
+from build_pytorch.generate import recipes, rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 
@@ -189,6 +190,9 @@ def _pristine(*, is_whole: bool = False) -> Path:
         (root / "matrix.toml").write_text(ONE)
         shutil.rmtree(root / "releases")
         shutil.rmtree(root / "docs/reference/releases", ignore_errors=True)
+        for path in (root / "nix/nixpkgs").iterdir():
+            if not path.name.startswith("cuda13_0-"):
+                path.unlink()
         done = Project(root).invoke("phase5")
         assert done.returncode == 0, done.stdout + done.stderr
         shutil.rmtree(root / ".build-pytorch")
@@ -211,6 +215,16 @@ def project(tmp_path: Path) -> Project:
 def whole(tmp_path: Path) -> Project:
     """A fresh copy of the project with all releases."""
     return copied_project(tmp_path / "project", is_whole=True)
+
+
+def write_recipes(root: Path, fleet: Matrix, change: Callable[[str], str] = str) -> dict[str, str]:
+    """Write the recipes of a matrix and the files that they import; return the rendered texts."""
+    texts = recipes.render(fleet)
+    function = (PROJECT / paths.COMPANION_FUNCTION).read_text()
+    for path, text in {**texts, paths.COMPANION_FUNCTION: function}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(change(text))
+    return texts
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import tomlkit
+from conftest import write_recipes
 
-from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Package
 from build_pytorch.results import evidence
@@ -94,7 +94,7 @@ class SampleFleet:
 def believable(root: Path, store: Path) -> None:
     """Give a checkout the ledger of a fleet in the middle of its work, for the pictures in docs."""
     fleet, oom = SampleFleet(root), "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
-    variants = [v for v in matrix_reader.load(root / "matrix.toml").variants if not v.impossible]
+    variants = [v for v in matrix_reader.load(root).variants if not v.impossible]
     report = ".build-pytorch/reports/smoke-sample.json"
     (root / report).parent.mkdir(parents=True)
     gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "capability": "9.0"}
@@ -140,15 +140,13 @@ def grown(root: Path, releases: int) -> None:
         for number in range(1, releases)
     ]
     (root / "matrix.toml").write_text("\n".join([document.as_string(), *added]))
-    matrix = matrix_reader.load(root / "matrix.toml")
-    for path, recipe in recipes.render(matrix).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(recipe)
+    matrix = matrix_reader.load(root)
+    write_recipes(root, matrix)
 
 
 def large_ledger(root: Path, lines: int) -> None:
     """Write a ledger of so many lines about all variants, as years of builds leave it."""
-    variants = matrix_reader.load(root / "matrix.toml").variants
+    variants = matrix_reader.load(root).variants
     fleet, encoder = SampleFleet(root), msgspec.json.Encoder()
     events: list[bytes] = []
     for number in range(lines // 2):

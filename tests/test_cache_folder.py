@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ONE, Project, needs_nix
+from conftest import ONE, Project, needs_nix, write_recipes
 from msgspec.structs import replace
 
 from build_pytorch.base.errors import BuildPytorchError
@@ -34,12 +34,6 @@ def with_cache(folder: str) -> Matrix:
     return matrix_reader.parse(TEXT.replace(old, f'cache = "{folder}"\n{old}', 1))
 
 
-def write(matrix: Matrix, root: Path, change: Callable[[str], str] = str) -> None:
-    for path, text in recipes.render(matrix).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(change(text))
-
-
 def test_recipes_have_the_block_only_with_the_option(fleet: Matrix) -> None:
     plain, cached = (recipes.render(m) for m in (fleet, with_cache("/var/cache/x")))
     for variant in fleet.variants:
@@ -52,7 +46,7 @@ def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
     """The check that compares with nixpkgs allows exactly the block, with the right folder."""
     matrix = with_cache("/var/cache/x")
     variants = [v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"}]
-    write(matrix, tmp_path)
+    write_recipes(tmp_path, matrix)
     only = ["eval-unchanged", "eval-hooks"]
     found = verification.verify(matrix, tmp_path, variants=variants, only=only).findings
     assert found == []
@@ -72,7 +66,7 @@ def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
 def test_another_block_is_an_error(tmp_path: Path, old: str, new: str) -> None:
     matrix = with_cache("/var/cache/x")
     variants = [v for v in matrix.variants if v.id == "cpu-avx2"]
-    write(matrix, tmp_path, lambda text: text.replace(old, new))
+    write_recipes(tmp_path, matrix, lambda text: text.replace(old, new))
     assert old in recipes.render(matrix)[variants[0].path]
     result = verification.verify(matrix, tmp_path, variants=variants, only=["eval-unchanged"])
     assert [finding.check for finding in result.findings] == ["eval-unchanged"]

@@ -140,7 +140,7 @@ def lock_companions(hub: Hub) -> None:  # noqa: F811
 def add_companion(hub: Hub, *, holds_torch: bool = True) -> str:  # noqa: F811
     """A result of the companion in the store, and its evidence."""
     world = hub.world
-    fleet = matrix_reader.load(world.root / "matrix.toml")
+    fleet = matrix_reader.load(world.root)
     package = companion(fleet)
     output = str((world.root / f"result-{TORCH}").resolve())
     held = f"${{builtins.storePath {output}}}" if holds_torch else "nothing"
@@ -284,7 +284,7 @@ def test_an_unknown_companion_is_one_line(project: Project) -> None:
 
 def test_a_companion_with_events_has_a_row(project: Project, tmp_path: Path) -> None:
     assert ID not in written(project)["by_id"]
-    fleet, sample = matrix_reader.load(project.root / "matrix.toml"), SampleFleet(project.root)
+    fleet, sample = matrix_reader.load(project.root), SampleFleet(project.root)
     package, store = companion(fleet), tmp_path / "store"
     output = sample.built(package, store, seconds=300.0)
     sample.tested(package, output, by="inspect", outcome="passed")
@@ -308,7 +308,7 @@ def test_companions_that_are_named_have_rows(project: Project) -> None:
 
 
 def test_the_failure_of_a_companion_names_its_own_command(project: Project) -> None:
-    fleet, sample = matrix_reader.load(project.root / "matrix.toml"), SampleFleet(project.root)
+    fleet, sample = matrix_reader.load(project.root), SampleFleet(project.root)
     sample.failed(companion(fleet), "error: builder failed\n")
     row = written(project)["by_id"][ID]
     assert row["state"] == "failed"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
+from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix, write_recipes
 from test_build_run import needs_programs, schedule, steps
 from world import World
 
+from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import companion_versions, matrix_reader
@@ -20,6 +21,9 @@ from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.matrix.selection import select, select_packages
+from build_pytorch.nix import quoting
+from build_pytorch.nix.nix_evaluation import RecipeSource, shared_import
+from build_pytorch.results import evidence
 from build_pytorch.sources import bump_values, source_list
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
@@ -177,13 +181,19 @@ def test_a_pair_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
 # --- recipes ---
 
 
-def test_the_recipe_of_a_companion_imports_the_recipe_of_its_variant() -> None:
+def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
     fleet = matrix_reader.parse(WHOLE)
-    texts = recipes.render(fleet)
     for package in fleet.companions:
-        (imported,) = re.findall(r"import (\S+\.nix);", texts[package.path])
-        path = (PROJECT / package.folder / imported).resolve()
-        assert path == (PROJECT / package.variant.path).resolve()
+        text = (PROJECT / package.path).read_text()
+        assert len(text.splitlines()) <= 15
+        recipe, imported, function, variant = evidence.recipe_files(PROJECT, package)
+        assert (recipe, function, variant) == (
+            package.path,
+            paths.COMPANION_FUNCTION,
+            package.variant.path,
+        )
+        assert imported.startswith(f"{paths.NIXPKGS_IMPORTS}/{package.release_name}-")
+        assert (PROJECT / imported).exists()
 
 
 @needs_nix
@@ -199,6 +209,65 @@ def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
         assert facts.list("torches") == [torches[package.variant.path]], package.id
 
 
+def expanded(package: CompanionPackage, variant_text: str) -> str:
+    """A recipe without defaults of its own: the call of the function with values of the matrix."""
+    variant, source = package.variant, package.companion
+    up = "../" * package.folder.count("/") + "../"
+    values: dict[str, quoting.Value] = {
+        "pname": package.pname,
+        "title": package.title,
+        "version": package.version,
+        "cpuFlags": variant.cpu.flags,
+        "maxJobs": variant.effects.max_jobs,
+    }
+    rows = [f"{name} = {quoting.literal(value)};" for name, value in values.items()]
+    if not source.is_of_pin:
+        keys: dict[str, str | bool] = {
+            key: getattr(source, key) for key in ("owner", "repo", "rev", "hash")
+        }
+        keys |= {"fetchSubmodules": source.submodules, "keepPatches": source.patches == "keep"}
+        rows.append("source = builtins.fromJSON " + quoting.literal(json.dumps(keys)) + ";")
+    return f"""{{ nixpkgs_pinned ? {shared_import(variant_text)} }}:
+import {up}nix/companion.nix {{
+  inherit nixpkgs_pinned;
+  pkgs = null;
+  torch_of_variant = import {up}{variant.path} {{ inherit nixpkgs_pinned; }};
+}} {{
+  variant = {up}{variant.path};
+  package = nixpkgs_pinned.{variant.python_set}.{package.name};
+  {" ".join(rows)}
+}}
+"""
+
+
+def derivations(
+    fleet: Matrix, root: Path, packages: list[CompanionPackage], *, share: bool = True
+) -> dict[str, str]:
+    """The derivation path of each companion, all from one Nix process."""
+    found = [RecipeSource(p.id, str(root / p.path), (root / p.path).read_text()) for p in packages]
+    context = Context(fleet, root)
+    context.by_path |= {package.id: package for package in packages}
+    done = recipe_evaluation._start(context, found, share=share).finish()  # noqa: SLF001
+    return {row["id"]: row["facts"]["drvPath"] for row in json.loads(done.stdout)}
+
+
+@needs_nix
+def test_the_three_ways_to_a_companion_yield_one_derivation(tmp_path: Path) -> None:
+    """With a shared import; as Flox calls the stub; and the function with values of the matrix."""
+    fleet = matrix_reader.parse(WHOLE)
+    texts = write_recipes(tmp_path, fleet)
+    imports = recipes.nixpkgs_imports(fleet, texts)
+    firsts = [group[0].path for group in imports.values()]
+    chosen = [package for package in fleet.companions if package.variant.path in firsts]
+    assert len(chosen) >= 2 * (len(imports) - 2)
+    shared, alone = (derivations(fleet, tmp_path, chosen, share=share) for share in (True, False))
+    for package in chosen:
+        text = expanded(package, texts[package.variant.path])
+        (tmp_path / package.path).write_text(text)
+    assert shared == alone == derivations(fleet, tmp_path, chosen)
+    assert len(set(shared.values())) == len(chosen)
+
+
 @needs_nix
 def test_triton_is_replaced_where_the_matrix_says_so(tmp_path: Path) -> None:
     table = f"""[release.cuda13_0.companion.triton]
@@ -212,12 +281,8 @@ unconfirmed = "not built"
 
 {VISION}"""
     fleet = matrix_reader.parse(ONE.replace(VISION, table))
-    texts = recipes.render(fleet)
     one, other = (v for v in fleet.variants if v.id in {"sm90-avx2", "cpu-avx2"})
-    for name, text in texts.items():
-        if "avx2.nix" in name:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
+    write_recipes(tmp_path, fleet)
     only = ("text", "syntax", "evaluation")
     result = verification.verify(fleet, tmp_path, variants=[one, other], only=only)
     assert not [f for f in result.findings if f.severity != "note"]
@@ -234,7 +299,7 @@ def test_a_fault_of_a_variant_is_one_finding_and_not_one_of_each_companion(
     broken = project.recipe("cpu-avx2")
     broken.write_text(broken.read_text().replace("python3Packages.torch.", "nothing."))
     alone = project.root / "companions/.flox/pkgs/torchvision-python313-cpu-avx512.nix"
-    alone.write_text(alone.read_text().replace("python3Packages.torchvision.", "other."))
+    alone.write_text(alone.read_text().replace("python3Packages.torchvision;", "other;"))
     fleet = matrix_reader.parse(ONE)
     result = verification.verify(fleet, project.root, only=["evaluates"])
     found = {(finding.path.rpartition("/")[2], finding.found) for finding in result.findings}

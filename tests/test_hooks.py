@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ONE, PROJECT, Project, needs_nix
+from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
 
-from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.verify import hook_runs, recipe_evaluation, verification
@@ -203,9 +202,7 @@ def rendered(tmp_path: Path) -> Callable[[str], tuple[Matrix, Path]]:
     def render(text: str) -> tuple[Matrix, Path]:
         assert text != TEXT
         matrix = matrix_reader.parse(text)
-        for path, recipe in recipes.render(matrix).items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(recipe)
+        write_recipes(tmp_path, matrix)
         return matrix, tmp_path
 
     return render

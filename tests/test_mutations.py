@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ONE, PROJECT, WHOLE, needs_nix
+from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
 from mutations import AUDIO, GPU, MATRIX, MUTATIONS, NIGHTLY, SMALL, VISION, Mutation
 from one_release import first_release
 
@@ -75,6 +75,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (pkgs / recipe.name).write_bytes(recipe.read_bytes())
     nightly = "releases/nightly/.flox/pkgs"
     shutil.copytree(PROJECT / nightly, root / nightly)
+    shutil.copytree(PROJECT / "nix", root / "nix")
     companions = root / "companions/.flox/pkgs"
     companions.mkdir(parents=True)
     for name in (VISION, AUDIO):
@@ -108,7 +109,7 @@ def small_checkout(root: Path, recipe: str = "", edit: Callable[[str], str] = st
     if recipe == MATRIX:
         text = edited(text, edit)
     fleet = matrix_reader.parse(text)
-    texts |= recipes.render(fleet)
+    texts |= write_recipes(root, fleet)
     if name in texts:
         texts[name] = edited(texts[name], edit)
     for path, content in texts.items():
@@ -133,9 +134,10 @@ def categories_of(result: verification.VerificationResult) -> set[str]:
 
 def caught_by(fleet: Matrix, root: Path, recipe: str, edit: Callable[[str], str]) -> set[str]:
     """The categories that find an error or a warning once a recipe is edited."""
+    recipe, _, imported = recipe.partition(" by ")
     names = {recipe, f"pytorch-python313-{recipe}"}
     package = next(p for p in fleet.packages if names & {p.id, p.package})
-    path, variant = root / package.path, package.variant
+    path, variant = root / (imported or package.path), package.variant
     text = path.read_text()
     try:
         path.write_text(edited(text, edit))
@@ -225,7 +227,7 @@ def test_a_mistake_is_caught(
         result = verification.verify(own, tmp_path, only=CATEGORIES, trusted=True)
         categories = categories_of(result)
     else:
-        here = (lines, line_tree) if "/" in mutation.recipe else (fleet, tree)
+        here = (lines, line_tree) if "/" in mutation.recipe.partition(" by ")[0] else (fleet, tree)
         if NIGHTLY in mutation.recipe:
             here = everything, tree
         categories = caught_by(*here, mutation.recipe, mutation.edit)

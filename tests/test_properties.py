@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import tomlkit
-from conftest import PROJECT, needs_nix
+from conftest import PROJECT, needs_nix, write_recipes
 from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
@@ -195,10 +195,7 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
 ) -> None:
     fleet = matrix_reader.parse(tomlkit.dumps(document))
     with tempfile.TemporaryDirectory() as folder:
-        for path, text in recipes.render(fleet).items():
-            assert digest.is_intact(text)
-            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
-            (Path(folder) / path).write_text(text)
+        assert all(map(digest.is_intact, write_recipes(Path(folder), fleet).values()))
         # Without compilers, which do not know made-up architectures.
         result = verification.verify(
             fleet,

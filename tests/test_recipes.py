@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
-from conftest import ONE, PROJECT, Project, needs_nix
+from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import TemplateError
@@ -168,9 +168,7 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path, hostile: str) -
     for gpu in document["gpu"].values():
         gpu |= {"family": hostile, "hosts": {p: [hostile] for p in gpu["hosts"]}}
     fleet = matrix_reader.parse(tomlkit.dumps(document))
-    for path, recipe in recipes.render(fleet).items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(recipe)
+    write_recipes(tmp_path, fleet)
     checks = ["nix-syntax", "evaluates", "eval-texts", "eval-warnings"]
     outcomes = verification.verify(fleet, tmp_path, only=checks).outcomes
     assert {outcome.state for outcome in outcomes} == {"passed"}

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ONE, PROJECT, needs_nix
+from conftest import ONE, PROJECT, needs_nix, write_recipes
 from mutations import both, cut, gone, swap
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.nix.nix_evaluation import shared_import
 from build_pytorch.verify import verification
 from build_pytorch.verify.check import CheckOutcome
 
@@ -22,10 +23,8 @@ SECOND = (PROJECT / "tests/second-release.toml").read_text()
 
 def written(root: Path, fleet: Matrix) -> Path:
     """Write the recipes and release.nix of a matrix."""
-    rendered = recipes.render(fleet)
-    for path, text in {**rendered, "release.nix": recipes.release_nix(fleet, rendered)}.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    texts = write_recipes(root, fleet)
+    (root / "release.nix").write_text(recipes.release_nix(fleet, texts))
     return root
 
 
@@ -73,30 +72,30 @@ def test_several_imports_of_one_group_have_several_names(fleet: Matrix) -> None:
         for number, (path, text) in enumerate(recipes.render(fleet).items())
     }
     text = recipes.release_nix(fleet, rendered)
-    names = [line.split()[0] for line in text.splitlines() if line.endswith("fetchTarball {")]
+    names = [line.split()[0] for line in text.splitlines() if " = import ./nix/" in line]
     assert len(names) == len(set(names)) > 6
 
 
 def test_a_comment_or_an_address_with_dots_is_no_relative_path(fleet: Matrix) -> None:
-    """A recipe with a relative path in its import has no import to share."""
+    """An import with a relative path has another meaning in another folder, and is not shared."""
     address, reason = "icl-utk-edu/magma/commit", "CUDA 13.0 dropped cudaDeviceProp"
     assert address in fleet.text
     text = fleet.text.replace(address, "icl-utk-edu/../magma").replace(reason, f"../../x {reason}")
     changed = matrix_reader.parse(text)
-    found = recipes.release_nix(changed, recipes.render(changed))
-    assert "icl-utk-edu/../magma" in found
-    assert found.count(" = import (") == recipes.release_nix(fleet, recipes.render(fleet)).count(
-        " = import ("
-    )
+    texts = recipes.render(changed)
+    recipe = next(texts[variant.path] for variant in changed.variants if variant.gpu)
+    assert "icl-utk-edu/../magma" in (shared_import(recipe) or "")
+    copied = recipe.replace("overlays = [", "overlays = [ (import ../overlay.nix)")
+    assert shared_import(copied) is None
 
 
 MISTAKES: dict[str, Callable[[str], str]] = {
-    "a name twice": swap("_aarch64_linux = import", "_x86_64_linux = import"),
-    "a name that Nix cannot read": swap("nixpkgs_cuda13_0_gpu_x86_64_linux =", "nixpkgs-gpu x86 ="),
+    "a name twice": swap("-aarch64-linux = import", "-x86_64-linux = import"),
+    "a name that Nix cannot read": swap("nixpkgs_cuda13_0-gpu-x86_64-linux =", "nixpkgs-gpu x86 ="),
     "a name that is not bound": swap("nixpkgs_pinned = nixpkgs_", "nixpkgs_pinned = nixpkg_"),
     "a brace missing": cut(r"  \};\nin\n", "in\n"),
     "the nixpkgs of the other platform": cut(
-        r"(?<=sm110-armv9\.nix \{ nixpkgs_pinned = )\w+", "nixpkgs_cuda13_0_gpu_x86_64_linux"
+        r"(?<=sm110-armv9\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux"
     ),
     "the recipe of another variant": swap("-sm90-avx2.nix {", "-sm90-avx512.nix {"),
     "a recipe that does not exist": swap("-sm90-avx2.nix {", "-sm91-avx2.nix {"),

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE, Project, needs_nix
+from conftest import PROJECT, WHOLE, Project, needs_nix, write_recipes
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
@@ -346,9 +346,7 @@ def test_a_setting_changes_the_variants_that_it_names(tmp_path: Path) -> None:
         assert part in text
     assert "CXX_AVX2_FOUND" not in text
     assert [w.reason for w in changed[0].effects.off] == ["setup.py does not read them"]
-    for path, recipe in recipes.render(matrix).items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(recipe)
+    write_recipes(tmp_path, matrix)
     only = ["matrix", "text", "syntax", "evaluation"]
     result = verification.verify(matrix, tmp_path, variants=changed, only=only[1:])
     assert [f.found for f in result.findings] == []
@@ -507,9 +505,7 @@ def test_two_releases_in_one_folder_verify(tmp_path: Path) -> None:
     """Counts, retired pins and clean-up lists belong to a release, not to a folder."""
     shared = WHOLE.replace("releases/cuda12_8/.flox/pkgs", ".flox/pkgs")
     matrix = matrix_reader.parse(shared)
-    for path, text in recipes.render(matrix).items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    write_recipes(tmp_path, matrix)
     assert len(list((tmp_path / ".flox/pkgs").iterdir())) == 101
     only = ["matrix", "text", "syntax", "evaluation"]
     result = verification.verify(matrix, tmp_path, only=only)

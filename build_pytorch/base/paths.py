@@ -14,7 +14,7 @@ TEMPLATES: Final = "templates"
 STATE: Final = ".build-pytorch"
 """Folder below the root for locks, ledger, logs and reports; Git ignores it."""
 
-OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", STATE})
+OWN_FOLDERS: Final = frozenset({"docs", "templates", "tests", "build_pytorch", "nix", STATE})
 """Folders below the root in which no recipe is."""
 
 README: Final = "README.md"
@@ -30,6 +30,10 @@ RELEASES_DOC: Final = "docs/reference/releases.md"
 RELEASE_PAGES: Final = "docs/reference/releases"
 """Folder of one page for each release; nothing else is in it."""
 RELEASE: Final = "release.nix"
+COMPANION_FUNCTION: Final = "nix/companion.nix"
+"""The function that makes a companion from the values in its recipe."""
+NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
+"""Folder of the imports of nixpkgs, generated; nothing else is in it."""
 COMPILER_CACHE: Final = "build_pytorch/nix/compiler_cache.sh"
 """Functions of Bash that recipes contain and nix/sharing.nix reads."""
 PICKER: Final = "docs/site/index.html"

@@ -24,7 +24,7 @@ from build_pytorch.matrix.tables import CpuIsa, environment_of
 from build_pytorch.nix import store
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import NixLogReader, with_json_log
-from build_pytorch.results import artefacts
+from build_pytorch.results import artefacts, evidence
 
 FROM_MATRIX: Final = "matrix"  #: the value of --builders for those of matrix.toml
 
@@ -39,8 +39,7 @@ class FloxBackend(BuildBackend):
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield recipes that Git does not track."""
         root = self.settings.root
-        paths_of = ((step.variant.path, step.package.path) for step in steps)
-        recipes = list(dict.fromkeys(path for several in paths_of for path in several))
+        recipes = evidence.all_recipe_files(root, [step.package for step in steps])
         listed = git.run(root, "ls-files", "--", *recipes)
         if listed.code:
             yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"

@@ -17,7 +17,12 @@ from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate import matrix_reference
-from build_pytorch.generate.recipes import release_nix, render_file, render_template
+from build_pytorch.generate.recipes import (
+    nixpkgs_imports,
+    release_nix,
+    render_file,
+    render_template,
+)
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
@@ -75,6 +80,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     """
     has_matrix = (tree.root / paths.MATRIX).exists()
     recipe_paths = {package.path for package in matrix.packages}
+    recipe_paths |= nixpkgs_imports(matrix, texts).keys()
     changes = [
         plan_text(tree, path, text)
         for path, text in texts.items()

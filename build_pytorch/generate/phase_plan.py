@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Literal
 
@@ -17,7 +17,7 @@ from build_pytorch.base.file_plan import (
     plan_text,
 )
 from build_pytorch.base.former_recipes import recipes_elsewhere
-from build_pytorch.generate import docs, rendering
+from build_pytorch.generate import docs, recipes, rendering
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Cleanup
 
@@ -71,10 +71,14 @@ def _clean_up(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Chang
             yield change
 
 
-def _other_files(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
+def _other_files(fleet: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[Change]:
     """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
     known = {p.path for p in fleet.packages} | _entries(fleet, fleet.releases).keys()
-    for folder in dict.fromkeys(place for name in names for place in fleet.releases[name].folders):
+    known |= recipes.nixpkgs_imports(fleet, rendering.texts(fleet)).keys()
+    folders = [place for name in names for place in fleet.releases[name].folders]
+    if len(names) == len(fleet.releases):
+        folders.append(paths.NIXPKGS_IMPORTS)
+    for folder in dict.fromkeys(folders):
         for path in files.walk_below(tree.root, folder):
             # A kill may leave temporary files of our own.
             if path in known or path.endswith(files.TEMPORARY) or fleet.is_foreign(path):
@@ -110,6 +114,9 @@ def _leftover(tree: Tree, path: str) -> Change | None:
 
 def _recipes(phase: Phase, fleet: Matrix, tree: Tree, release: str) -> Iterator[Change]:
     texts = rendering.texts(fleet)
+    for path, variants in recipes.nixpkgs_imports(fleet, texts).items():
+        if variants[0].phase is phase and release in {"", variants[0].release_name}:
+            yield plan_text(tree, path, texts[path], group=variants[0].gpu_label)
     for package in fleet.packages:
         if package.phase is phase and release in {"", package.release_name}:
             yield plan_recipe(fleet, tree, package, texts[package.path])

@@ -6,8 +6,9 @@ import functools
 import html
 import os
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from build_pytorch.base import digest, files, paths
@@ -24,64 +25,84 @@ if TYPE_CHECKING:
 
 
 def render(matrix: Matrix) -> dict[str, str]:
-    """Return the text of every recipe by its path below the root, in the order of the matrix.
+    """Return the text of every recipe, and of the imports of nixpkgs, by path below the root.
 
-    Raises TemplateError if a template is missing, invalid, or contains an unquoted value.
+    The recipes are in the order of the matrix. Raises TemplateError if a template is missing,
+    invalid, or contains an unquoted value.
     """
-    recipes = {
+    root = matrix.root
+    texts = {
         variant.path: render_file(
-            matrix.root, "gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant
+            root, "gpu.nix.j2" if variant.gpu else "cpu.nix.j2", variant=variant
         )
         for variant in matrix.variants
     }
+    imports = nixpkgs_imports(matrix, texts)
+    path_of = {variant.path: path for path, variants in imports.items() for variant in variants}
     for package in matrix.companions:
-        file = os.path.relpath(package.variant.path, package.folder)
-        recipes[package.path] = render_file(
-            matrix.root, "companion.nix.j2", package=package, variant_file=file
+        texts[package.path] = render_file(
+            root,
+            "companion.nix.j2",
+            package=package,
+            function=paths.COMPANION_FUNCTION,
+            imported=os.path.relpath(path_of[package.variant.path], package.folder),
         )
-    return recipes
+    for path, variants in imports.items():
+        folder, _, stem = path.removesuffix(".nix").rpartition("/")
+        values = {"stem": stem, "folder": folder, "variant": variants[0]}
+        texts[path] = render_file(root, "nixpkgs.nix.j2", **values)
+    return texts
 
 
-def release_nix(matrix: Matrix, rendered: dict[str, str]) -> str:
+def nixpkgs_imports(matrix: Matrix, texts: Mapping[str, str]) -> dict[str, list[Variant]]:
+    """Return the path of each distinct import of nixpkgs, with the variants that have it.
+
+    `texts` are those of the recipes by path. Raises TemplateError if one has no import.
+    """
+    found: dict[tuple[str, str], list[Variant]] = {}
+    for variant in matrix.variants:
+        _, start, rest = texts[variant.path].partition(", nixpkgs_pinned ? ")
+        if not start:
+            raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
+        # The text has no name of its own: variants of a place that differ in it get numbers.
+        place = f"{variant.release_name}-{variant.kind}-{variant.platform}"
+        found.setdefault((place, rest.partition("\n}:")[0]), []).append(variant)
+    numbers = Counter[str]()
+    paths_of = {}
+    for (place, _), variants in found.items():
+        numbers[place] += 1
+        ending = f"-{numbers[place]}" if numbers[place] > 1 else ""
+        paths_of[f"{paths.NIXPKGS_IMPORTS}/{place}{ending}.nix"] = variants
+    return paths_of
+
+
+def release_nix(matrix: Matrix, texts: Mapping[str, str]) -> str:
     """Return release.nix: every variant and companion, and each distinct import of nixpkgs once.
 
-    `rendered` are the recipes by path. Raises TemplateError if one has no import.
+    `texts` are those of the recipes by path. Raises TemplateError if one has no import.
     """
-    from build_pytorch.nix.nix_evaluation import shared_import  # not needed for stored texts
-
     names: dict[str, str] = {}
-    variants: list[tuple[Variant, str | None]] = []
+    imported: dict[str, str | None] = {}
     manual = matrix.manual
-    for variant in matrix.variants:
-        copied = variant.packages_from and variant.packages_from.is_copied
-        # A hand-written recipe may import another nixpkgs, or in no way; one with copies of
-        # files beside it has a relative path in its import.
-        if variant.path in manual or copied:
-            variants.append((variant, None))
-            continue
-        text = shared_import(rendered[variant.path])
-        if text is None:
-            raise TemplateError("templates/shared.nix.j2: recipes have no argument nixpkgs_pinned")
-        place = f"{variant.group.kind}_{variant.cpu.platform}".replace("-", "_")
-        name = f"nixpkgs_{variant.release_name}_{place}"
-        # A template may give the variants of a place several imports.
-        if number := sum(other.startswith(name) for other in names.values()):
-            name += f"_{number + 1}"
-        variants.append((variant, names.setdefault(text, name)))
-    imported = {variant.attribute: name for variant, name in variants}
+    for path, variants in nixpkgs_imports(matrix, texts).items():
+        name = f"nixpkgs_{PurePath(path).stem}"
+        # A recipe that is written by hand may import another nixpkgs, or in no way.
+        for variant in variants:
+            imported[variant.attribute] = None if variant.path in manual else name
+            if variant.path not in manual:
+                names[path] = name
     own = {
         package: [seed for seed in found if imported[seed.variant.attribute]]
         for package, found in seeds_of(matrix.variants).items()
         if imported[package]
     }
     seeds = {seed.name: seed for found in own.values() for seed in found}
-    companions = [(each, imported[each.variant.attribute]) for each in matrix.companions]
     return render_file(
         matrix.root,
         "release.nix.j2",
         imports=names,
-        variants=variants,
-        companions=companions,
+        variants=[(variant, imported[variant.attribute]) for variant in matrix.variants],
+        companions=[(each, imported[each.variant.attribute]) for each in matrix.companions],
         imported=imported,
         seeds=seeds,
         own=own,

@@ -27,11 +27,32 @@ class VersionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unconfirmed: field_types.Text | None = None
 
 
+class KnownCompanion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A package that may be a companion."""
+
+    title: field_types.Text
+    """How the package calls itself, such as TorchVision."""
+
+
+class _Tables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    companion: dict[str, KnownCompanion]
+    set: tuple[VersionSet, ...]
+
+
+@functools.cache
+def _tables() -> _Tables:
+    return msgspec.convert(tomllib.loads(files.read_named(_FILE).decode()), _Tables)
+
+
+def known_companions() -> dict[str, KnownCompanion]:
+    """Return the packages that may be companions, by their name in nixpkgs."""
+    return _tables().companion
+
+
 @functools.cache
 def version_sets() -> dict[str, VersionSet]:
     """Return the known sets by the version of PyTorch."""
-    tables = tomllib.loads(files.read_named(_FILE).decode())["set"]
-    return {found.torch: found for found in msgspec.convert(tables, tuple[VersionSet, ...])}
+    return {found.torch: found for found in _tables().set}
 
 
 def version_for(torch: str, companion: str) -> str | None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.hashed_sources import Source, source_name, sources
 from build_pytorch.matrix.source_tables import (
     Companion,
@@ -285,6 +286,11 @@ class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
     def package(self) -> str:
         """The Flox package name, the stem of the recipe's file name and the pname."""
         return f"{self.name}-{self.variant.suffix}"
+
+    @property
+    def title(self) -> str:
+        """How the package calls itself, such as TorchVision."""
+        return known_companions()[self.name].title
 
     @property
     def pname(self) -> str:

@@ -7,11 +7,13 @@ process, the last announced recipe caused it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from build_pytorch.base import process
+from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine, shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
@@ -51,12 +53,12 @@ def is_installed() -> bool:
     return process.which(_PROGRAM) is not None
 
 
-def start_parsing(files: Sequence[str]) -> process.Running:
+def start_parsing(paths: Sequence[str]) -> process.Running:
     """Start Nix on the syntax of files, also for users who may not use its store.
 
     Raises ToolError.
     """
-    return process.start([_PROGRAM, "--parse", "--store", "dummy://", *files])
+    return process.start([_PROGRAM, "--parse", "--store", "dummy://", *paths])
 
 
 class NixSyntaxError(NamedTuple):
@@ -68,7 +70,7 @@ class NixSyntaxError(NamedTuple):
 
 
 def syntax_errors(
-    files: Sequence[str], running: process.Running
+    paths: Sequence[str], running: process.Running
 ) -> dict[str, NixSyntaxError | None]:
     """Return the first syntax error of each file, or None, from a run of `start_parsing` on them.
 
@@ -77,7 +79,7 @@ def syntax_errors(
     attributes that are bound twice.
     """
     errors: dict[str, NixSyntaxError | None] = {}
-    rest = list(files)
+    rest = list(paths)
     while True:
         result = running.finish()
         if result.code == 0:
@@ -133,7 +135,7 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
         item = f"id = {quoting.literal(recipe.id)}; path = {quoting.literal(recipe.path)};"
         if recipe.is_set:
             item += " isSet = true;"
-        elif share and (expression := shared_import(recipe.text)):
+        elif share and (expression := shared_import(recipe.text, recipe.path)):
             name = names.setdefault(expression, f"n{len(names)}")
             item += f" nixpkgs = {quoting.literal(name)};"
         items.append(f"{{ {item} }}")
@@ -141,14 +143,19 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
     return bindings, f"[ {' '.join(items)} ]"
 
 
-def shared_import(text: str) -> str | None:
+def shared_import(text: str, path: str = "") -> str | None:
     """Return the default of a recipe's argument nixpkgs_pinned.
 
-    None if there is no such argument, or if its default has a relative path, which would have
-    another meaning outside the recipe.
+    If that is an import of another file, as in a companion, return what the file contains. None if
+    there is no such argument or file, or for a relative path, which would have another meaning
+    outside the recipe.
     """
-    head = re.search(r"(?ms)^\{.*?^\}:", text)
+    head = re.search(r"(?ms)^\{(?:[^\n]*\}:$|.*?^\}:)", text)
     expression = default_of(head[0], "nixpkgs_pinned") if head else None
+    if expression and (imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression)):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            file = files.read_named(Path(path).parent / imported[1]).decode()
+            expression = re.sub(r"\A(?:#[^\n]*\n|\n)+", "", file).rstrip()
     return None if expression is None or has_relative_path(expression) else expression
 
 

@@ -20,7 +20,7 @@ from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import environment_of
 from build_pytorch.nix import cuda_checkout, derivations, store
-from build_pytorch.results import ledger
+from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import BuiltState, PackageState
 
 _TAIL: Final = 10  #: lines of the output that are shown of a failure
@@ -108,8 +108,7 @@ def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str
     if git.top(root) is None or _git(root, "rev-parse", "--git-dir").code:
         yield f"{root}: not a Git checkout; Flox publishes only what Git has"
         return
-    # The recipe of a companion imports that of its variant.
-    wanted = list(dict.fromkeys(path for p in packages for path in (p.variant.path, p.path)))
+    wanted = evidence.all_recipe_files(root, packages)
     # Flox requires it beside the clean tree (its pull request 4102).
     locks = dict.fromkeys(f"{PurePath(p.folder).parent}/env/manifest.lock" for p in packages)
     tracked = set(_git(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.matrix.model import Package
+from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.results import ledger
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Tested
+
+_NIX_FILE: Final = re.compile(r"(?<![\w./])\.{1,2}/[\w./+-]*\.nix\b")
+"""A relative path in Nix code."""
 
 
 def subject_of(package: Package) -> tuple[str, str]:
@@ -23,14 +30,34 @@ def subject_of(package: Package) -> tuple[str, str]:
 def recipe_digest(root: Path, package: Package) -> str:
     """Return the digest of a recipe, or "" if a file cannot be read.
 
-    That of a companion covers the recipe of its variant, which it imports.
+    It covers the files that the recipe imports, such as those of a companion.
     """
-    paths_of = dict.fromkeys((package.path, package.variant.path))
     try:
-        texts = [files.read_below(root, path, files.LARGEST_TEXT) for path in paths_of]
+        texts = [_read(root, path) for path in recipe_files(root, package)]
     except OSError:
         return ""
     return digest.of_bytes(b"\0".join(texts))
+
+
+def recipe_files(root: Path, package: Package) -> list[str]:
+    """Return the paths of a recipe and of the Nix files that it names. Raises OSError."""
+    text = without_comments(_read(root, package.path).decode(errors="replace"))
+    named = (os.path.normpath(f"{package.folder}/{path}") for path in _NIX_FILE.findall(text))
+    return list(dict.fromkeys((package.path, *named)))
+
+
+def all_recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
+    """Return the paths of recipes and of the Nix files that they name, each once."""
+    found: dict[str, None] = {}
+    for package in packages:
+        found[package.path] = None
+        with contextlib.suppress(OSError):
+            found |= dict.fromkeys(recipe_files(root, package))
+    return list(found)
+
+
+def _read(root: Path, path: str) -> bytes:
+    return files.read_below(root, path, files.LARGEST_TEXT)
 
 
 def unknown_recipe(package: Package) -> str:

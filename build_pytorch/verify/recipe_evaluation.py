@@ -182,6 +182,8 @@ def _start(
         # A companion imports the recipe of its variant.
         with_companions = [it for it in context.matrix.releases.values() if it.companion_folders]
         variant_folders = [context.root.resolve() / it.folder for it in with_companions]
+        # All companions import the function that makes them.
+        variant_folders.append((context.root / paths.COMPANION_FUNCTION).resolve().parent)
         places |= {str(folder) for folder in variant_folders if folder.is_dir()}
         folders = sorted(places)
         search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}

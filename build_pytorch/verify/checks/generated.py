@@ -14,7 +14,7 @@ from typing import Final, Literal
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
-from build_pytorch.generate import docs, rendering
+from build_pytorch.generate import docs, recipes, rendering
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -63,6 +63,12 @@ def _recipes(context: Context) -> Iterator[Finding]:
             found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
         expected = "the text that matrix.toml and the templates yield"
         yield Finding(found, expected, path=path, line=line, fix=fix, severity=severity)
+    tree = Tree(context.root)
+    for path, variants in recipes.nixpkgs_imports(context.matrix, texts).items():
+        change = plan_text(tree, path, texts[path])
+        if change.action is not Action.UNCHANGED:
+            fix = f"run `invoke phase{variants[0].phase.number}`"
+            yield Finding(change.reason, "as generated", path=path, fix=fix)
 
 
 @CHECKS.add(

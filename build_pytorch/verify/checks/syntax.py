@@ -12,7 +12,7 @@ from typing import Final
 
 from tree_sitter import Node, Query, QueryCursor, Tree
 
-from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.model import Variant
 from build_pytorch.nix import nix_evaluation
 from build_pytorch.nix.nix_evaluation import NixSyntaxError
 from build_pytorch.nix.syntax_tree import NIX, node_text, parse
@@ -107,10 +107,11 @@ def _parsed(context: Context) -> Iterator[tuple[str, tuple[Finding | None]]]:
         yield recipe.path, (finding,)
 
 
-def _valid(context: Context) -> Iterator[tuple[str, tuple[Package, RecipeFile] | str]]:
-    for package, recipe in context.present_packages():
+def _valid(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile] | str]]:
+    # Companions have no structure of their own: one function makes them.
+    for variant, recipe in context.present():
         is_broken = _tree(recipe).root_node.has_error
-        yield recipe.path, "not valid Nix" if is_broken else (package, recipe)
+        yield recipe.path, "not valid Nix" if is_broken else (variant, recipe)
 
 
 CHECKS: Final = CheckList(Subjects(each=_valid))
@@ -133,7 +134,7 @@ def _is_valid(error: Finding | None) -> list[Finding]:
     why="In the other order the attributes are lost, or CUDA is never enabled.",
     fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
 )
-def _order(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
+def _order(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     if "function" not in _captures(recipe):
         expected = "(... .override { ... }).overrideAttrs (oldAttrs: { ... })"
         yield Finding("no overrideAttrs of the result of override", expected)
@@ -145,8 +146,7 @@ def _order(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
     why="One too few means another CUDA, MAGMA or PyTorch; one too many hides one of them.",
     fix="CUDA if the variant has a GPU, MAGMA if a rule changes it, PyTorch if it is not the pin's",
 )
-def _overlays(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    variant = package.variant
+def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     effects = variant.effects
     wanted = (variant.gpu is not None) + bool(effects.patches or "own-libraries" in effects.fixes)
     wanted += variant.release.changes_python_set
@@ -164,7 +164,7 @@ def _overlays(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
     why="Nix refuses the second one, or it silently replaces the first.",
     fix="merge the two",
 )
-def _attributes(_: Package, recipe: RecipeFile) -> Iterator[Finding]:
+def _attributes(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     for function in _captures(recipe).get("function", []):
         body = function.child_by_field_name("body")
         by_name: dict[str, list[Node]] = {}

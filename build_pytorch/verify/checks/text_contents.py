@@ -109,14 +109,13 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_RECIPES,
     id="nixpkgs-pin",
     title="Every recipe imports the nixpkgs pin of its release",
     why="Recipes on different pins share no dependencies, and only one pin was tested.",
     fix="import the pin that matrix.toml names",
 )
-def _pin(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    rev = package.variant.pin.rev
+def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    rev = variant.pin.rev
     if rev not in recipe.code:
         other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
         found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
@@ -218,14 +217,13 @@ def _pname(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_RECIPES,
     id="platforms",
     title="meta.platforms and system are the platform of the CPU ISA",
     why="Nix refuses the build on the right machine, or sends it to the wrong one.",
     fix="set both to the platform of the CPU ISA",
 )
-def _platforms(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = package.variant.cpu.platform
+def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    wanted = variant.cpu.platform
     yield from _list(recipe, "platforms", [wanted])
     if _BINDING["system"].search(recipe.code):
         yield from _binding(recipe, "system", wanted)
@@ -235,14 +233,13 @@ def _platforms(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_RECIPES,
     id="cpu-flags",
     title="cpuFlags are the flags of the CPU ISA",
     why="Flags of a newer ISA cause an illegal instruction on the CPUs of this variant.",
     fix="take the flags of the ISA from matrix.toml",
 )
-def _cpu_flags(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _list(recipe, "cpuFlags", list(package.variant.cpu.flags))
+def _cpu_flags(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    yield from _list(recipe, "cpuFlags", list(variant.cpu.flags))
     if recipe.code.count("cpuFlags") == 1:
         yield Finding("cpuFlags is bound and never used", "CXXFLAGS with cpuFlags")
 
@@ -309,11 +306,11 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     title="A companion is taken from the Python set of its variant",
     why="The overlay changes python3Packages alone: the same set under another name has the torch "
     "and the Python packages of nixpkgs.",
-    fix="(nixpkgs_pinned.python3Packages.NAME.override { torch = ...; }).overrideAttrs (...)",
+    fix="package = nixpkgs_pinned.python3Packages.NAME",
 )
 def _python_set(companion: CompanionPackage, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = f"{companion.variant.python_set}.{companion.name}.override"
-    if wanted not in recipe.code:
+    wanted = f"{companion.variant.python_set}.{companion.name}"
+    if not re.search(rf"\b{re.escape(wanted)}\b", recipe.code):
         found = re.search(rf"\b(\w+)\.{companion.name}\b", recipe.code)
         text = found[0] if found else f"no {companion.name}"
         yield recipe.finding(found.start() if found else 0, text, wanted)

@@ -1,139 +1,14 @@
 # torchaudio-python313-cuda13_0-sm86-avx2
-#
 # TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm86-avx2.
-#
+# A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:d1feb4eab4bb7c9f449cdbf945d6ad1a450916d62d768a9b538824854f11369c
-
-{ pkgs ? import <nixpkgs> {}
-
-  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
-  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
-, nixpkgs_pinned ? import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
-  }) {
-    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
-    # can evaluate this recipe and send the build to a builder of this platform.
-    system = "x86_64-linux";
-
-    config = {
-      allowUnfree = true;
-      cudaSupport = true;
-    };
-
-    overlays = [
-      # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
-
-      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # torch links a static MAGMA, which nixpkgs makes from this package.
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })
-
-      # Overlay 3: PyTorch 2.10.0 in place of the version that nixpkgs ships
-      (final: prev: {
-        python3Packages = prev.python3Packages.override {
-          overrides = pfinal: pprev: {
-            torch = pprev.torch.overrideAttrs (oldAttrs: {
-              version = "2.10.0";
-              src = prev.fetchFromGitHub {
-                owner = "pytorch";
-                repo = "pytorch";
-                rev = "v2.10.0";
-                hash = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=";
-                fetchSubmodules = true;
-              };
-              patches = [];
-            });
-          };
-        };
-      })
-    ];
-  }
-
-  # The derivation of the variant, unchanged in every attribute: with another one, PyTorch would be
-  # compiled once more. A recipe that is written by hand may have fewer arguments.
-, torch_of_variant ? (
-    let recipe = import ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix;
-    in recipe (builtins.intersectAttrs (builtins.functionArgs recipe) { inherit pkgs nixpkgs_pinned; })
-  )
-}:
-
-let
-  inherit (nixpkgs_pinned) lib;
-
-  # CPU: AVX2 (Haswell and newer, Zen and newer)
-  cpuFlags = [ "-mavx2" "-mfma" "-mf16c" ];
-in
-# Two stages. override comes first: nixpkgs takes the compiler, CUDA and the GPU architectures from
-# torch. overrideAttrs changes single attributes.
-(nixpkgs_pinned.python3Packages.torchaudio.override {
-  torch = torch_of_variant;
-}).overrideAttrs (oldAttrs: {
+# Digest of this file, with zeros in place of it: sha256:cd618e3273ba409fde32c2b1fdd232ff599e9a32b5634709756d21b80752353a
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+import ../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
+  variant = ../../../.flox/pkgs/pytorch-python313-cuda13_0-sm86-avx2.nix;
+  package = nixpkgs_pinned.python3Packages.torchaudio;
   pname = "torchaudio-python313-cuda13_0-sm86-avx2";
-
-  # Version, source and patches change together: those of nixpkgs are for another PyTorch.
-  version = "2.10.0";
-  src = nixpkgs_pinned.fetchFromGitHub {
-    owner = "pytorch";
-    repo = "audio";
-    rev = "v2.10.0";
-    hash = "sha256-b1sjHVFXdNFDbdtXWSM2KisSRE/8IbzJI4rvzYQ4UMg=";
-    fetchSubmodules = false;
-  };
-  patches = oldAttrs.patches or [];
-
-  # Nix sends the build only to builders with these features.
-  requiredSystemFeatures = [ "big-parallel" ];
-
-  # Whoever installs the package needs torch itself, which is one of several outputs.
-  propagatedBuildInputs = (oldAttrs.propagatedBuildInputs or []) ++ [ torch_of_variant.out ];
-
-  preConfigure = (oldAttrs.preConfigure or "") + ''
-
-    # CPU instruction set
-    export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
-    export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
-
-    # Limit of parallel compile jobs: PyTorch's build extension reads MAX_JOBS, CMake and Ninja get
-    # NIX_BUILD_CORES, where 0 means all cores.
-    export MAX_JOBS=32
-    cores=''${NIX_BUILD_CORES:-0}
-    if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
-    export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
-
-    # The GPU architectures of the variant
-    export TORCH_CUDA_ARCH_LIST="${torch_of_variant.gpuArch}"
-
-    echo "TorchAudio 2.10.0 for pytorch-python313-cuda13_0-sm86-avx2"
-    echo "CPU flags: ${lib.concatStringsSep " " cpuFlags}"
-    echo "Jobs:      $NIX_BUILD_CORES"
-  '';
-
-  passthru = (oldAttrs.passthru or {}) // {
-    gpuArch = "8.6";
-    cpuISA = "avx2";
-  };
-
-  meta = (oldAttrs.meta or {}) // {
-    description = "TorchAudio 2.10.0 for the PyTorch 2.10.0 of pytorch-python313-cuda13_0-sm86-avx2";
-    longDescription = ''
-      GPU: SM86, compute capability 8.6
-      CPU: AVX2 (-mavx2 -mfma -mf16c)
-      CUDA: 13.0
-      PyTorch: 2.10.0, Python 3.13
-      Driver: NVIDIA 580.65.06 or newer
-      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX2
-    '';
-    platforms = [ "x86_64-linux" ];
-  };
-})
+  title = "TorchAudio"; version = "2.10.0";
+  source = { owner = "pytorch"; repo = "audio"; rev = "v2.10.0"; hash = "sha256-b1sjHVFXdNFDbdtXWSM2KisSRE/8IbzJI4rvzYQ4UMg="; fetchSubmodules = false; keepPatches = true; };
+  maxJobs = 32; cpuFlags = [ "-mavx2" "-mfma" "-mf16c" ];
+}

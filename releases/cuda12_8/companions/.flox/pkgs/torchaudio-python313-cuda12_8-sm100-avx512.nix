@@ -1,95 +1,13 @@
 # torchaudio-python313-cuda12_8-sm100-avx512
-#
 # TorchAudio 2.8.0 for the PyTorch 2.8.0 of pytorch-python313-cuda12_8-sm100-avx512.
-#
+# A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:16e16f6c1f02a9c9a46a577b1b42784a312fb7fc89f25133c677973d733e4cb5
-
-{ pkgs ? import <nixpkgs> {}
-
-  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
-  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
-, nixpkgs_pinned ? import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
-  }) {
-    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
-    # can evaluate this recipe and send the build to a builder of this platform.
-    system = "x86_64-linux";
-
-    config = {
-      allowUnfree = true;
-      cudaSupport = true;
-    };
-
-    overlays = [
-      # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
-    ];
-  }
-
-  # The derivation of the variant, unchanged in every attribute: with another one, PyTorch would be
-  # compiled once more. A recipe that is written by hand may have fewer arguments.
-, torch_of_variant ? (
-    let recipe = import ../../../.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix;
-    in recipe (builtins.intersectAttrs (builtins.functionArgs recipe) { inherit pkgs nixpkgs_pinned; })
-  )
-}:
-
-let
-  inherit (nixpkgs_pinned) lib;
-
-  # CPU: AVX-512 (Skylake-X, Skylake-SP, Ice Lake, Zen 4 and newer)
-  cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mfma" ];
-in
-# Two stages. override comes first: nixpkgs takes the compiler, CUDA and the GPU architectures from
-# torch. overrideAttrs changes single attributes.
-(nixpkgs_pinned.python3Packages.torchaudio.override {
-  torch = torch_of_variant;
-}).overrideAttrs (oldAttrs: {
+# Digest of this file, with zeros in place of it: sha256:db43cf149e0948b38d33fdc85acc0e1c28a6629f241dc7df6fd9b7b461f08575
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda12_8-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
+  variant = ../../../.flox/pkgs/pytorch-python313-cuda12_8-sm100-avx512.nix;
+  package = nixpkgs_pinned.python3Packages.torchaudio;
   pname = "torchaudio-python313-cuda12_8-sm100-avx512";
-
-  # Nix sends the build only to builders with these features.
-  requiredSystemFeatures = [ "big-parallel" ];
-
-  # Whoever installs the package needs torch itself, which is one of several outputs.
-  propagatedBuildInputs = (oldAttrs.propagatedBuildInputs or []) ++ [ torch_of_variant.out ];
-
-  preConfigure = (oldAttrs.preConfigure or "") + ''
-
-    # CPU instruction set
-    export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
-    export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
-
-    # Limit of parallel compile jobs: PyTorch's build extension reads MAX_JOBS, CMake and Ninja get
-    # NIX_BUILD_CORES, where 0 means all cores.
-    export MAX_JOBS=32
-    cores=''${NIX_BUILD_CORES:-0}
-    if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
-    export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
-
-    # The GPU architectures of the variant
-    export TORCH_CUDA_ARCH_LIST="${torch_of_variant.gpuArch}"
-
-    echo "TorchAudio 2.8.0 for pytorch-python313-cuda12_8-sm100-avx512"
-    echo "CPU flags: ${lib.concatStringsSep " " cpuFlags}"
-    echo "Jobs:      $NIX_BUILD_CORES"
-  '';
-
-  passthru = (oldAttrs.passthru or {}) // {
-    gpuArch = "10.0";
-    cpuISA = "avx512";
-  };
-
-  meta = (oldAttrs.meta or {}) // {
-    description = "TorchAudio 2.8.0 for the PyTorch 2.8.0 of pytorch-python313-cuda12_8-sm100-avx512";
-    longDescription = ''
-      GPU: SM100, compute capability 10.0
-      CPU: AVX-512 (-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma)
-      CUDA: 12.8
-      PyTorch: 2.8.0, Python 3.13
-      Driver: NVIDIA 570.26 or newer
-      Hardware: B200, B100 on x86_64-linux, where the CPU has AVX-512
-    '';
-    platforms = [ "x86_64-linux" ];
-  };
-})
+  title = "TorchAudio"; version = "2.8.0";
+  maxJobs = 32; cpuFlags = [ "-mavx512f" "-mavx512dq" "-mavx512vl" "-mavx512bw" "-mfma" ];
+}

@@ -1,95 +1,13 @@
 # torchaudio-python313-cuda12_8-sm86-avx
-#
 # TorchAudio 2.8.0 for the PyTorch 2.8.0 of pytorch-python313-cuda12_8-sm86-avx.
-#
+# A stub: nix/companion.nix makes the package from these values.
 # Generated from matrix.toml by templates/companion.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:67b4556ec367e8478f4c268b55372b8b0a37ce2e9b55f883050526a5fdd7e581
-
-{ pkgs ? import <nixpkgs> {}
-
-  # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
-  # pass one import to all recipes with the same system and overlays; Flox passes nothing.
-, nixpkgs_pinned ? import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
-  }) {
-    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
-    # can evaluate this recipe and send the build to a builder of this platform.
-    system = "x86_64-linux";
-
-    config = {
-      allowUnfree = true;
-      cudaSupport = true;
-    };
-
-    overlays = [
-      # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
-    ];
-  }
-
-  # The derivation of the variant, unchanged in every attribute: with another one, PyTorch would be
-  # compiled once more. A recipe that is written by hand may have fewer arguments.
-, torch_of_variant ? (
-    let recipe = import ../../../.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix;
-    in recipe (builtins.intersectAttrs (builtins.functionArgs recipe) { inherit pkgs nixpkgs_pinned; })
-  )
-}:
-
-let
-  inherit (nixpkgs_pinned) lib;
-
-  # CPU: AVX (Sandy Bridge, Ivy Bridge (Xeon E5 v2))
-  cpuFlags = [ "-mavx" "-mno-fma" "-mno-bmi" "-mno-bmi2" "-mno-avx2" ];
-in
-# Two stages. override comes first: nixpkgs takes the compiler, CUDA and the GPU architectures from
-# torch. overrideAttrs changes single attributes.
-(nixpkgs_pinned.python3Packages.torchaudio.override {
-  torch = torch_of_variant;
-}).overrideAttrs (oldAttrs: {
+# Digest of this file, with zeros in place of it: sha256:8af96f5f20881ef01a3975f02073d8d1ffb182a3eb21afc100cbfb50b95fea29
+{ pkgs ? import <nixpkgs> {}, nixpkgs_pinned ? import ../../../../../nix/nixpkgs/cuda12_8-gpu-x86_64-linux.nix, torch_of_variant ? null }:
+import ../../../../../nix/companion.nix { inherit pkgs nixpkgs_pinned torch_of_variant; } {
+  variant = ../../../.flox/pkgs/pytorch-python313-cuda12_8-sm86-avx.nix;
+  package = nixpkgs_pinned.python3Packages.torchaudio;
   pname = "torchaudio-python313-cuda12_8-sm86-avx";
-
-  # Nix sends the build only to builders with these features.
-  requiredSystemFeatures = [ "big-parallel" ];
-
-  # Whoever installs the package needs torch itself, which is one of several outputs.
-  propagatedBuildInputs = (oldAttrs.propagatedBuildInputs or []) ++ [ torch_of_variant.out ];
-
-  preConfigure = (oldAttrs.preConfigure or "") + ''
-
-    # CPU instruction set
-    export CXXFLAGS="${lib.concatStringsSep " " cpuFlags} $CXXFLAGS"
-    export CFLAGS="${lib.concatStringsSep " " cpuFlags} $CFLAGS"
-
-    # Limit of parallel compile jobs: PyTorch's build extension reads MAX_JOBS, CMake and Ninja get
-    # NIX_BUILD_CORES, where 0 means all cores.
-    export MAX_JOBS=32
-    cores=''${NIX_BUILD_CORES:-0}
-    if [ "$cores" -eq 0 ]; then cores=$(nproc); fi
-    export NIX_BUILD_CORES=$((cores < 32 ? cores : 32))
-
-    # The GPU architectures of the variant
-    export TORCH_CUDA_ARCH_LIST="${torch_of_variant.gpuArch}"
-
-    echo "TorchAudio 2.8.0 for pytorch-python313-cuda12_8-sm86-avx"
-    echo "CPU flags: ${lib.concatStringsSep " " cpuFlags}"
-    echo "Jobs:      $NIX_BUILD_CORES"
-  '';
-
-  passthru = (oldAttrs.passthru or {}) // {
-    gpuArch = "8.6";
-    cpuISA = "avx";
-  };
-
-  meta = (oldAttrs.meta or {}) // {
-    description = "TorchAudio 2.8.0 for the PyTorch 2.8.0 of pytorch-python313-cuda12_8-sm86-avx";
-    longDescription = ''
-      GPU: SM86, compute capability 8.6
-      CPU: AVX (-mavx -mno-fma -mno-bmi -mno-bmi2 -mno-avx2)
-      CUDA: 12.8
-      PyTorch: 2.8.0, Python 3.13
-      Driver: NVIDIA 525.60.13 or newer
-      Hardware: RTX 30 series, RTX 2050, A40, A16, A10, A2, RTX A series on x86_64-linux, where the CPU has AVX
-    '';
-    platforms = [ "x86_64-linux" ];
-  };
-})
+  title = "TorchAudio"; version = "2.8.0";
+  maxJobs = 32; cpuFlags = [ "-mavx" "-mno-fma" "-mno-bmi" "-mno-bmi2" "-mno-avx2" ];
+}

@@ -1,0 +1,22 @@
+# cuda12_8-cpu-only-x86_64-linux
+#
+# The nixpkgs of pytorch-python313-torch28-cpu-avx2 and of all other recipes with
+# the same import, for release.nix and for companions.
+#
+# Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase4`.
+# Digest of this file, with zeros in place of it: sha256:4b9e2427788e3a378a7b6e1e729da8de23473cb1dfe66c3bafcdf10b45a39911
+
+import (builtins.fetchTarball {
+    url = "https://github.com/NixOS/nixpkgs/archive/fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3.tar.gz";
+  }) {
+    # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
+    # can evaluate this recipe and send the build to a builder of this platform.
+    system = "x86_64-linux";
+
+    config = {
+      allowUnfree = true;
+    };
+
+    overlays = [
+    ];
+  }
