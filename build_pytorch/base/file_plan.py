@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -84,24 +83,14 @@ class Tree:
     def is_modified(self, path: str) -> bool:
         """Return whether the commit in Git lacks the file's present content.
 
-        Without Git: true in a checkout, false elsewhere. Raises WriteError if Git fails.
+        Without Git: true in a checkout, false elsewhere.
         """
         if git.top(self.root) is None:
             return False
         try:
-            # The content is hashed here: `git status` would run the filters of .git/config.
-            found = git.run(self.root, "ls-tree", "-z", "HEAD", "--", path)
+            return bool(git.uncommitted(self.root, path))
         except ToolError:
             return True
-        # Not a commit yet, or an empty .git: Git has nothing.
-        nothing = ("Not a valid object name", "not a git repository")
-        if found.code and not any(text in found.stderr for text in nothing):
-            raise WriteError(f"{self.root}: git ls-tree failed: {' '.join(found.tail.split())}")
-        _, _, committed = found.stdout.partition("\t")[0].rpartition(" ")
-        data = self.read(path) or b""
-        hashed = hashlib.new("sha256" if len(committed) == _SHA256 else "sha1")
-        hashed.update(b"blob %d\0" % len(data) + data)
-        return hashed.hexdigest() != committed
 
 
 def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
@@ -143,7 +132,6 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     return change(action=Action.REFUSED, reason=f"{origin}; --force overwrites it")
 
 
-_SHA256: Final = 64  #: hex digits of an object's name in a repository of that format
 _GENERATED: Final = "generated"
 _HAND_WRITTEN: Final = "written by hand"
 _UNCOMMITTED: Final = "not committed in Git as it is"

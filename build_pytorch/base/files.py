@@ -1,8 +1,8 @@
-"""Files: reading, atomic writing, locks, and the state folder.
+"""Files: reading with a limit, atomic writing, locks, and the state folder.
 
-A checkout may come from somebody else. Its files are opened below a descriptor of its root, folder
-by folder, and no symbolic link on the way is followed. Only regular files are read or written, and
-none that is larger than a limit.
+Files of a checkout are named by their path below its root. A symbolic link on the way to one is not
+followed, so that nothing outside of the checkout is read, written or deleted by accident. Only
+regular files are read, and none that is larger than a limit.
 """
 
 from __future__ import annotations
@@ -29,10 +29,27 @@ LARGEST_LOG: Final = 1 << 29  #: bytes of the log of a build; PyTorch's has some
 LARGEST_TEXT: Final = 1 << 20
 """Bytes of a recipe or a matrix.toml. A generated recipe has seven thousand."""
 
-_OPEN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: the open of a FIFO returns at once, and what was opened is checked then."""
-_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEEPEST: Final = 1000  #: characters in the path of a folder whose content is listed
+
+
+def place_below(root: Path, name: str | PurePath) -> Path:
+    """Return the path of a file below a folder. Raises LinkError for a link on the way to it."""
+    path = PurePath(name)
+    if not path.name or ".." in path.parts or path.is_absolute():
+        raise ValueError(f"{name}: not the name of a file below a folder")
+    return _folder_below(root, path.parent) / path.name
+
+
+def _folder_below(root: Path, folder: str | PurePath) -> Path:
+    """Return the path of a folder. Raises LinkError if it or one above it is a link."""
+    place = root
+    for part in PurePath(folder).parts:
+        place /= part
+        if place.is_symlink():
+            fix = "put a folder in its place"
+            raise LinkError(f"{place}: is a symbolic link and is not followed; {fix}")
+    return place
 
 
 def open_below(
@@ -40,21 +57,19 @@ def open_below(
 ) -> int:
     """Open a regular file below a folder and return its descriptor.
 
-    Raises LinkError if a folder on the way is a symbolic link, and OSError, also if the file is a
-    link, a FIFO, a device or a folder, or is to be written and has another name (hard link).
+    Raises LinkError as `place_below`, and OSError, also if the file is a link, a FIFO, a device or
+    a folder.
     """
-    *folders, last = _parts(name)
-    folder = _open_folder(root, folders, make=make_folders)
+    path = place_below(root, name)
+    if make_folders:
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(last, flags | _OPEN, 0o666, dir_fd=folder)
+        descriptor = os.open(path, flags | _OPEN | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             error.strerror = "is a symbolic link"
-        error.filename = str(root / name)
         raise
-    finally:
-        os.close(folder)
-    return _regular(descriptor, root / name, is_written=flags != os.O_RDONLY)
+    return _regular(descriptor, path)
 
 
 def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
@@ -72,16 +87,11 @@ def ends_below(root: Path, name: str | PurePath, most: int) -> tuple[bytes, byte
 
     The first line is empty if it is among the last ones. Raises as `open_below`.
     """
-    descriptor = open_below(root, name)
-    try:
-        start = max(0, os.fstat(descriptor).st_size - most)
-        tail = os.pread(descriptor, most, start)
-        if not start:
-            return b"", tail
-        head = os.pread(descriptor, most, 0)
-    finally:
-        os.close(descriptor)
-    return head.partition(b"\n")[0], tail.partition(b"\n")[2]
+    with os.fdopen(open_below(root, name), "rb") as file:
+        start = max(0, os.fstat(file.fileno()).st_size - most)
+        tail = os.pread(file.fileno(), most, start)
+        head = os.pread(file.fileno(), most, 0) if start else b""
+    return (head.partition(b"\n")[0], tail.partition(b"\n")[2]) if start else (b"", tail)
 
 
 def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
@@ -97,7 +107,7 @@ def open_named(path: Path, *, or_stdin: bool = False) -> int:
     """
     if or_stdin and str(path) == "-":
         return os.dup(0)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | _OPEN)
     if or_stdin and (str(path) == "/dev/stdin" or path.parent == Path("/dev/fd")):
         os.set_blocking(descriptor, True)
         return descriptor
@@ -111,136 +121,63 @@ def create_below(root: Path, name: str | PurePath) -> BinaryIO:
 
 
 def walk_below(root: Path, folder: str) -> Iterator[str]:
-    """Yield the names below `root` of all that is in a folder, except folders, in order.
+    """Yield the names below `root` of all files in a folder and its folders, in order.
 
     A link is yielded and not followed. A missing folder is empty. Raises LinkError and OSError.
     """
-    pending = [folder]
-    while pending:
-        found = []
-        for name, is_folder in _entries(root, pending.pop()):
-            if is_folder and len(name) < _DEEPEST:
-                found.append(name)
-            else:
-                yield name
-        pending += reversed(found)
+    top = _folder_below(root, folder)
+    if not top.exists():
+        return
+    for entry in sorted(os.scandir(top), key=lambda entry: entry.name):
+        name = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from walk_below(root, name)
+        else:
+            yield name
 
 
 def leftovers(root: Path, folder: str) -> list[str]:
     """Return the temporary files in a folder, as names below `root`. Raises as `walk_below`."""
-    return [
-        name
-        for name, is_folder in _entries(root, folder)
-        if name.rpartition("/")[2].startswith(".") and name.endswith(TEMPORARY) and not is_folder
-    ]
+    found = sorted(_folder_below(root, folder).glob(f".*{TEMPORARY}"))
+    return [str(path.relative_to(root)) for path in found]
 
 
 def remove_below(root: Path, names: Sequence[str], *, sync: bool = True) -> None:
     """Delete files, where they exist. Raises LinkError and OSError."""
-    with contextlib.ExitStack() as opened:
-        folders = _Folders(root, opened)
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                folder, last = folders.of(name)
-                os.unlink(last, dir_fd=folder)
-        if sync:
-            folders.sync()
+    paths_below = [place_below(root, name) for name in names]
+    for path in paths_below:
+        path.unlink(missing_ok=True)
+    if sync:
+        _sync({path.parent for path in paths_below})
 
 
-def _parts(name: str | PurePath) -> tuple[str, ...]:
-    parts = PurePath(name).parts
-    if not parts or ".." in parts or PurePath(name).is_absolute():
-        raise ValueError(f"{name}: not the name of a file below a folder")
-    return parts
-
-
-def _open_folder(root: Path, parts: Sequence[str], *, make: bool = False) -> int:
-    """Open a folder below `root`, which may itself be a link, since the user named it."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for number, part in enumerate(parts, 1):
-        above = descriptor
-        try:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=above)
-            descriptor = os.open(part, _OPEN_FOLDER, dir_fd=above)
-        except OSError as error:
-            path = root.joinpath(*parts[:number])
-            if path.is_symlink():
-                fix = "put a folder in its place"
-                raise LinkError(f"{path}: is a symbolic link and is not followed; {fix}") from None
-            error.filename = str(path)
-            raise
-        finally:
-            os.close(above)
-    return descriptor
-
-
-def _entries(root: Path, folder: str) -> list[tuple[str, bool]]:
-    """Return the names below `root` of all in a folder, and whether each is a folder."""
-    try:
-        descriptor = _open_folder(root, PurePath(folder).parts)
-    except FileNotFoundError:
-        return []
-    prefix = f"{folder}/" if folder else ""
-    try:
-        with os.scandir(descriptor) as entries:
-            return sorted((prefix + e.name, e.is_dir(follow_symlinks=False)) for e in entries)
-    finally:
-        os.close(descriptor)
-
-
-def _regular(descriptor: int, path: Path, *, is_written: bool = False) -> int:
+def _regular(descriptor: int, path: Path) -> int:
     """Return a descriptor of a regular file. Closes another one and raises OSError."""
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and not (is_written and status.st_nlink > 1):
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    if stat.S_ISDIR(status.st_mode):
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    is_regular = stat.S_ISREG(status.st_mode)
-    reason = "has another name as well (hard link)" if is_regular else "not a regular file"
-    raise OSError(errno.EINVAL, reason, str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _read(descriptor: int, path: Path, limit: int) -> bytes:
     """Read and close a descriptor. Raises OSError if it has more bytes than the limit."""
-    chunks: list[bytes] = []
-    total, expected = 0, os.fstat(descriptor).st_size
-    try:
-        while max(total, expected) <= limit:
-            chunk = os.read(descriptor, max(expected - total, 0) + (1 << 16))
-            if not chunk:
-                return b"".join(chunks)
-            chunks.append(chunk)
-            total += len(chunk)
-    finally:
-        os.close(descriptor)
-    raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
+    with os.fdopen(descriptor, "rb") as file:
+        data = b"" if os.fstat(descriptor).st_size > limit else file.read(limit + 1)
+        if len(data) > limit or os.fstat(descriptor).st_size > limit:
+            raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
+    return data
 
 
-class _Folders:
-    """Descriptors of the folders below a root, each opened once and closed by `stack`."""
-
-    def __init__(self, root: Path, stack: contextlib.ExitStack, *, make: bool = False) -> None:
-        self._root = root
-        self._stack = stack
-        self._make = make
-        self._opened: dict[tuple[str, ...], int] = {}
-
-    def of(self, name: str) -> tuple[int, str]:
-        """Return the descriptor of the folder of a file, and the file's name in it."""
-        *folders, last = _parts(name)
-        key = tuple(folders)
-        if key not in self._opened:
-            self._opened[key] = _open_folder(self._root, key, make=self._make)
-            self._stack.callback(os.close, self._opened[key])
-        return self._opened[key], last
-
-    def sync(self) -> None:
-        """Wait until the renamed and deleted entries of the folders are on the disk."""
-        for folder in self._opened.values():
-            os.fsync(folder)
+def _sync(folders: set[Path]) -> None:
+    """Wait until the renamed and deleted entries of folders are on the disk."""
+    for folder in folders:
+        if folder.exists():
+            descriptor = os.open(folder, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -260,36 +197,44 @@ def write_all(
 
     A kill at any moment leaves the old or the new file. A new file has the permissions of the old
     one; a link in its place is replaced and not followed. Without `sync`, which takes 10 ms, a
-    power failure may damage the files: for caches that notice. Raises LinkError, and OSError that
-    names one of the files.
+    power failure may damage the files: for what can be made again. Raises LinkError, and OSError
+    that names one of the files.
     """
-    temporary: dict[str, tuple[int, str, str]] = {}
-    with contextlib.ExitStack() as opened:
-        folders = _Folders(root, opened, make=make_folders)
-        try:
-            for name, data in contents.items():
-                try:
-                    folder, last = folders.of(name)
-                    new = f".{last}.{os.getpid()}{TEMPORARY}"
-                    temporary[name] = (folder, new, last)
-                    _write_new(folder, new, data, like=last, sync=sync)
-                except OSError as error:
-                    error.filename = str(root / name)  # a full disk names no file
-                    raise
-            for name in contents:
-                folder, new, last = temporary[name]
-                try:
-                    os.replace(new, last, src_dir_fd=folder, dst_dir_fd=folder)
-                except OSError as error:
-                    error.filename = str(root / name)
-                    raise
-                del temporary[name]
-        finally:
-            for folder, new, _ in temporary.values():
-                with contextlib.suppress(OSError):
-                    os.unlink(new, dir_fd=folder)
+    written: dict[Path, Path] = {}
+    path = root
+    try:
+        for name, data in contents.items():
+            path = place_below(root, name)
+            if make_folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+            written[new] = path
+            _write_new(new, data, like=path, sync=sync)
+        for new, path in list(written.items()):
+            new.replace(path)
+            del written[new]
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file
+        raise
+    finally:
+        for new in written:
+            with contextlib.suppress(OSError):
+                new.unlink()
+    if sync:
+        _sync({(root / name).parent for name in contents})
+
+
+def _write_new(new: Path, data: bytes, *, like: Path, sync: bool) -> None:
+    new.unlink(missing_ok=True)  # of a killed process that had our process id
+    with new.open("xb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            mode = like.lstat().st_mode
+            if stat.S_ISREG(mode):
+                os.fchmod(file.fileno(), mode & 0o777)
+        file.write(data)
+        file.flush()
         if sync:
-            folders.sync()
+            os.fsync(file.fileno())
 
 
 def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
@@ -305,15 +250,11 @@ def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> 
     if path.name in {"", ".."} or (path.is_dir() and not path.is_symlink()):
         raise WriteError(f"{path}: is a folder; name a file")
     try:
-        os.lstat(path)
+        old = read_below(path.parent, path.name)
     except FileNotFoundError:
         with write_errors(path):
             path.parent.stat()
         return
-    except OSError as error:
-        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
-    try:
-        old = read_below(path.parent, path.name)
     except OSError as error:
         raise WriteError(f"{path}: {error.strerror}; {refused}") from None
     if not is_earlier(old):
@@ -324,8 +265,8 @@ def write_output(path: Path, data: bytes, kind: str, is_earlier: Callable[[bytes
     """Write a file that the user names, atomically. Raises WriteError, also as `check_output`."""
     check_output(path, kind, is_earlier)
     with write_errors(path):
-        if stream := _STREAMS.get(path):
-            with stream() as file:
+        if path in _STREAMS:
+            with _STREAMS[path]() as file:
                 file.write(data)
         else:
             write_all(path.parent, {path.name: data})
@@ -336,21 +277,6 @@ _STREAMS: Final[Mapping[Path, Callable[[], BinaryIO]]] = {
     Path(os.devnull): lambda: os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb"),
 }
 """Devices that an output may name, and how they are opened: a file behind stdout is not cut off."""
-
-
-def _write_new(folder: int, name: str, data: bytes, *, like: str, sync: bool) -> None:
-    with contextlib.suppress(FileNotFoundError):  # of a killed process that had our process id
-        os.unlink(name, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
-    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
-        with contextlib.suppress(FileNotFoundError):
-            mode = os.stat(like, dir_fd=folder, follow_symlinks=False).st_mode
-            if stat.S_ISREG(mode):
-                os.fchmod(file.fileno(), mode & 0o777)
-        file.write(data)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
 
 
 def make_state(root: Path) -> None:
@@ -372,18 +298,16 @@ def exclusive_lock(root: Path, name: str, activity: str) -> Iterator[None]:
     with write_errors():
         make_state(root)
         descriptor = open_below(root, f"{paths.STATE}/{name}", os.O_RDWR | os.O_CREAT)
-    try:
+    with os.fdopen(descriptor, "rb+", buffering=0) as lock:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+            owner = lock.read(20).decode(errors="replace").strip() or "unknown"
             raise WriteError(
-                f"{root}: another run {activity} here (process {owner or 'unknown'}); "
+                f"{root}: another run {activity} here (process {owner}); "
                 "wait until it ends, then run again"
             ) from None
         with contextlib.suppress(OSError):  # a full disk; the process id is for the message only
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            lock.truncate(0)
+            lock.write(str(os.getpid()).encode())
         yield
-    finally:
-        os.close(descriptor)

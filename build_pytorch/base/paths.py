@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -47,4 +48,4 @@ def is_checkout(root: Path) -> bool:
 def in_use(root: Path, name: str) -> Path:
     """Return a file or folder of a checkout, or that of this package if it has none."""
     own = root / name
-    return own if own.exists() else PROJECT / name
+    return own if os.path.lexists(own) else PROJECT / name
