@@ -141,6 +141,12 @@ def coverage(session: nox.Session) -> None:
         session.run("coverage", "report", "--sort=cover", env=data, success_codes=[0, 1])
 
 
+@nox.session(venv_backend="none")
+def bare(session: nox.Session) -> None:
+    """Run README's two commands with Git and Python alone, as an ordinary user."""
+    session.run(sys.executable, "tests/bare.py")
+
+
 @nox.session
 def pages(session: nox.Session) -> None:
     """Test the HTML pages in Chromium and with axe-core; skipped without a browser or npm."""
