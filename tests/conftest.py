@@ -84,8 +84,19 @@ class Project:
     def recipe(self, name: str) -> Path:
         return self.pkgs / f"pytorch-python313-{name}.nix"
 
+    def own_program(self) -> Path:
+        """Give the copy a package of its own, to be edited. Returns its folder."""
+        package = self.root / "build_pytorch"
+        if package.is_symlink():
+            program = package.resolve()
+            package.unlink()
+            shutil.copytree(program, package)
+        return package
+
     def edit(self, path: str, old: str, new: str) -> None:
         """Replace text that must be there, once."""
+        if path.startswith("build_pytorch/"):
+            self.own_program()
         file = self.root / path
         text = file.read_text()
         assert text.count(old) >= 1, f"{old!r} is not in {path}"
@@ -174,18 +185,30 @@ def _forget_what_a_process_remembers() -> None:
 
 
 @functools.cache
+def _compiled_program() -> Path:
+    """A copy of the package with compiled modules."""
+    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-program-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    program = Path(shutil.copytree(PROJECT / "build_pytorch", folder / "p", ignore=ignored))
+    compileall.compile_dir(program, quiet=1, stripdir=program.parent)
+    return program
+
+
+@functools.cache
 def _pristine(*, is_whole: bool = False) -> Path:
-    """A copy of the project without what Git ignores, and with compiled modules.
+    """A copy of the project without what Git ignores; package and tests are links.
 
     Unless it is whole, it has the first release only.
     """
-    root = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    skipped = shutil.ignore_patterns(
-        ".git", ".venv", ".nox", ".build-pytorch", "__pycache__", ".*_cache", ".hypothesis"
-    )
-    shutil.copytree(PROJECT, root, ignore=skipped, dirs_exist_ok=True)
-    compileall.compile_dir(root / "build_pytorch", quiet=1, stripdir=root)
+    folder = Path(tempfile.mkdtemp(prefix="build-pytorch-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    root = folder / "project"
+    skipped = (".git", ".venv", ".nox", ".build-pytorch", ".*_cache", ".hypothesis")
+    linked = ("build_pytorch", "tests", "__pycache__")
+    shutil.copytree(PROJECT, root, ignore=shutil.ignore_patterns(*skipped, *linked))
+    (root / "build_pytorch").symlink_to(_compiled_program())
+    (root / "tests").symlink_to(PROJECT / "tests")
     if not is_whole:
         (root / "matrix.toml").write_text(ONE)
         shutil.rmtree(root / "releases")

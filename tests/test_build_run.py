@@ -472,7 +472,7 @@ BACKENDS = (FloxBackend, NixBackend, RemoteBackend, ScriptBackend)
 @needs_programs
 def test_a_fourth_backend_is_a_class_in_one_file(world: World) -> None:
     world.in_process = False
-    code = world.root / "build_pytorch/build/backends.py"
+    code = world.project.own_program() / "build/backends.py"
     head, line, tail = re.split(r"(?m)^(BACKENDS: Final.*)$", code.read_text())
     assert "RemoteBackend)" in line
     code.write_text(head + FOURTH + tail)

@@ -36,7 +36,7 @@ def test_invoke_lists_the_phases_with_a_line_each(project: Project) -> None:
 
 
 def test_invoke_keeps_bytecode_so_that_the_package_is_compiled_once(project: Project) -> None:
-    compiled = project.root / "build_pytorch/cli/__pycache__"
+    compiled = project.own_program() / "cli/__pycache__"
     shutil.rmtree(compiled)
     project.run("invoke", "--list", env={"PYTHONDONTWRITEBYTECODE": "1"})
     assert not compiled.exists()
@@ -350,7 +350,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None
     assert done.stderr == "error: interrupted; every file is whole, run again to go on\n"
     (project.root / "msgspec.py").unlink()
     for module in ("cli/phases.py", "generate/rendering.py"):
-        path = project.root / "build_pytorch" / module
+        path = project.own_program() / module
         text = path.read_text()
         path.write_text(text.replace("from __future__ import annotations\n", kill, 1))
         done = project.invoke_process("all")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
+PROJECT: Final = Path(__file__).absolute().parents[2]
 """The checkout of this package: the root of commands that are given no other one."""
 
 MATRIX: Final = "matrix.toml"
@@ -35,7 +35,7 @@ COMPANION_FUNCTION: Final = "nix/companion.nix"
 """The function that makes a companion from the values in its recipe."""
 NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
 """Folder of the imports of nixpkgs, generated; nothing else is in it."""
-COMPILER_CACHE: Final = "build_pytorch/nix/compiler_cache.sh"
+COMPILER_CACHE: Final = Path(__file__).parents[1] / "nix/compiler_cache.sh"
 """Functions of Bash that recipes contain and nix/sharing.nix reads."""
 PICKER: Final = "docs/site/index.html"
 

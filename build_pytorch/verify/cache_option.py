@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import paths
 
 ADDED: Final = ("NIX_OUTPATH_USED_AS_RANDOM_SEED", "preBuild", "postBuild")
 """The attributes that the option changes."""
@@ -22,7 +22,7 @@ def without_cache(name: str, value: str, cache: str) -> str:
     if name == "postBuild":
         return re.sub(r"\ncompilerCacheCounts\n\Z", "", value) or "None"
     if name == "preBuild":
-        functions = files.read_below(paths.PROJECT, paths.COMPILER_CACHE).decode()
+        functions = paths.COMPILER_CACHE.read_text()
         folder = re.escape(cache)
         block = (
             rf'if \[ -w {folder} \] && \[ -z "\$\{{CCACHE_REMOTE_STORAGE-\}}" \]; then\n'
