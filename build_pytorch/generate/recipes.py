@@ -177,7 +177,7 @@ def _environment(root: Path, *, is_page: bool) -> Environment:
         "relative": lambda base, path: os.path.relpath(path, base),
         "cuda_packages": CUDA_PACKAGES,
         "compiler_cache_functions": lambda: Markup(
-            quoting.indented_lines(paths.COMPILER_CACHE.read_text(), 4)
+            quoting.indented_lines(files.read_named(paths.COMPILER_CACHE).decode(), 4)
         ),
     }
     environment.filters["nix"] = lambda value: Markup(quoting.literal(value))

@@ -22,7 +22,7 @@ def without_cache(name: str, value: str, cache: str) -> str:
     if name == "postBuild":
         return re.sub(r"\ncompilerCacheCounts\n\Z", "", value) or "None"
     if name == "preBuild":
-        functions = paths.COMPILER_CACHE.read_text()
+        functions = files.read_named(paths.COMPILER_CACHE).decode()
         folder = re.escape(cache)
         block = (
             rf'if \[ -w {folder} \] && \[ -z "\$\{{CCACHE_REMOTE_STORAGE-\}}" \]; then\n'
