@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from build_pytorch.base import paths
+from build_pytorch.base import files, paths
 
 ADDED: Final = ("NIX_OUTPATH_USED_AS_RANDOM_SEED", "preBuild", "postBuild")
 """The attributes that the option changes."""
