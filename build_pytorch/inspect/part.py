@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base.errors import ToolError
+from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.results.artefacts import Artefact
 
@@ -42,7 +43,6 @@ class Product(Struct, frozen=True, kw_only=True):
         return next((name for name in self.main if os.path.lexists(folder / name)), "")
 
 
-_AUDIO: Final = ("libtorchaudio.so", "libtorchaudio.abi3.so")
 PRODUCTS: Final = {
     "torch": Product(
         title="PyTorch",
@@ -51,26 +51,19 @@ PRODUCTS: Final = {
         libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
         main=("libtorch_cpu.so",),
         cuda=("libtorch_cuda.so",),
-    ),
-    "torchvision": Product(
-        title="TorchVision",
+    )
+} | {
+    name: Product(
+        title=companion.title,
         config="the version",
-        place="torchvision",
-        libraries=r"(?:_C|image)\.so",
-        main=("_C.so",),
-        cuda=("_C.so",),
-    ),
-    "torchaudio": Product(
-        title="TorchAudio",
-        config="the version",
-        place="torchaudio/lib",
-        libraries=r"(?:lib|_)?torchaudio\w*(?:\.abi3)?\.so",
-        main=_AUDIO,
-        cuda=_AUDIO,
-    ),
+        place=companion.folder,
+        libraries=companion.libraries,
+        main=companion.main,
+        cuda=companion.device_code,
+    )
+    for name, companion in known_companions().items()
 }
-"""By name of the companion; `torch` for a variant. Names as in the wheels of TorchVision 0.26 and
-0.28 and TorchAudio 2.11 (PyPI, read 2026-11-22); `.abi3` is in those of TorchAudio since 2.11."""
+"""By name of the companion; `torch` for a variant."""
 
 
 def product_of(package: Package) -> Product:

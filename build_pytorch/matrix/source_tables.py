@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.versions import digits, underscored
 from build_pytorch.matrix import field_types as ft
+from build_pytorch.matrix.companion_versions import known_companions
 
 CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
 """The CUDA packages that `packages_from` of a release replaces."""
@@ -126,15 +128,20 @@ class Companion(CompanionSource, frozen=True, kw_only=True):
 class Companions(TomlTable, frozen=True, kw_only=True):
     """Packages beside the PyTorch of the release; triton replaces that of the pin."""
 
-    torchvision: Companion | None = None
-    torchaudio: Companion | None = None
     triton: CompanionSource | None = None
 
     @property
     def packages(self) -> dict[str, Companion]:
         """The companions that have recipes, by name."""
-        found = {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
+        found = {name: getattr(self, name, None) for name in known_companions()}
         return {name: companion for name, companion in found.items() if companion}
+
+
+if not TYPE_CHECKING:  # a field for each package of companion_versions.toml
+    _FIELDS = [(name, Companion | None, None) for name in known_companions()]
+    Companions = msgspec.defstruct(
+        "Companions", _FIELDS, bases=(Companions,), frozen=True, kw_only=True
+    )
 
 
 class Pin(HashedTable, frozen=True, kw_only=True):

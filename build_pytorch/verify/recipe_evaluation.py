@@ -17,7 +17,7 @@ import msgspec
 
 from build_pytorch.base import paths, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.companion_versions import version_for
+from build_pytorch.matrix.companion_versions import known_companions, version_for
 from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
@@ -196,9 +196,7 @@ def _revisions(context: Context) -> str:
     known = {}
     for pin in context.matrix.pins.values():
         companions = {
-            name: version
-            for name in ("torchvision", "torchaudio", "triton")
-            if (version := version_for(pin.torch, name))
+            name: version_for(pin.torch, name) or "0" for name in (*known_companions(), "triton")
         }
         known[pin.rev] = {name: getattr(pin, name) for name in fields} | {"companions": companions}
     return json.dumps(known)

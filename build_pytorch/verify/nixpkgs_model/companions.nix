@@ -1,13 +1,49 @@
 # The part of python3Packages.torchvision and torchaudio that a recipe can read or change. Compiler,
 # CUDA and GPU architectures are those of torch. The formals are exact, so that an unknown argument is
 # the same error as in nixpkgs (read in its expressions of TorchVision 0.25.0 and TorchAudio 2.10.0).
-{ pin }:
+# `setTorch` is the version of torch in the package set that a companion is taken from.
+{ pin, setTorch }:
 let
   versions = pin.companions or { };
 
   archList = lib: torch: lib.concatStringsSep ";" torch.cudaCapabilities;
+
+  # Any other companion: what a package that is compiled against torch has at least.
+  other =
+    name: version:
+    {
+      lib,
+      buildPythonPackage,
+      fetchFromGitHub,
+      setuptools,
+      torch,
+      cudaSupport ? torch.cudaSupport,
+    }:
+    buildPythonPackage.override { inherit (torch) stdenv; } {
+      pname = name;
+      inherit version;
+      pyproject = true;
+      src = fetchFromGitHub {
+        owner = "pytorch";
+        repo = name;
+        tag = "v${version}";
+        hash = lib.fakeHash;
+      };
+      env = lib.optionalAttrs cudaSupport { TORCH_CUDA_ARCH_LIST = archList lib torch; };
+      build-system = [ setuptools ];
+      buildInputs = [ torch.cxxdev ];
+      dependencies = [ torch ];
+      pythonImportsCheck = [ name ];
+      passthru = { inherit setTorch; };
+      meta = {
+        description = "Stand-in for ${name} ${version}";
+        license = lib.licenses.bsd3;
+        platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
+      };
+    };
 in
-{
+builtins.mapAttrs other (removeAttrs versions [ "triton" ])
+// {
   torchvision =
     {
       lib,
@@ -63,6 +99,7 @@ in
         export FORCE_CUDA=1
       '';
       pythonImportsCheck = [ "torchvision" ];
+      passthru = { inherit setTorch; };
       meta = {
         description = "Stand-in for TorchVision ${version}";
         license = lib.licenses.bsd3;
@@ -121,6 +158,7 @@ in
       BUILD_CTC_DECODER = 0;
       dontUseCmakeConfigure = true;
       pythonImportsCheck = [ "torchaudio" ];
+      passthru = { inherit setTorch; };
       meta = {
         description = "Stand-in for TorchAudio ${version}";
         license = lib.licenses.bsd2;

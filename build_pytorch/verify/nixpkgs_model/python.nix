@@ -10,7 +10,6 @@
   packageOverrides ? (_: _: { }),
 }:
 let
-  companions = import ./companions.nix { inherit pin; };
   buildPythonPackageFor = import ./build-python-package.nix {
     inherit lib;
     python = self;
@@ -49,10 +48,14 @@ let
         cudaSupport = true;
         rocmSupport = false;
       };
-      torchvision = final.callPackage companions.torchvision { };
-      torchaudio = final.callPackage companions.torchaudio { };
       torchWithoutCuda = final.torch.override { cudaSupport = false; };
-    };
+    }
+    // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
+      import ./companions.nix {
+        inherit pin;
+        setTorch = final.torch.version;
+      }
+    );
 
   # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
   # earlier override; pythonPackagesExtensions adds to it.
