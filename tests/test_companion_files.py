@@ -12,8 +12,10 @@ from conftest import Project
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.part import PRODUCTS, PartRun, Target
+from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.artefacts import Artefact
+from build_pytorch.smoke import script
 
 VISION = "_ZN6vision3ops12_GLOBAL__N_115nms_kernel_implEv"
 AUDIO = "_ZN10torchaudio4cudaEv"
@@ -36,9 +38,10 @@ void scale(float* x, const float* y, long n) {
 """
 
 
-def test_every_companion_of_the_matrix_can_be_inspected(fleet: Matrix) -> None:
-    names = {package.name for package in fleet.companions}
-    assert names == PRODUCTS.keys() - {"torch"}
+def test_every_known_companion_can_be_inspected_and_has_smoke_tests(fleet: Matrix) -> None:
+    names = known_companions().keys()
+    assert names == PRODUCTS.keys() - {"torch"} == set(script.COMPANIONS)
+    assert names >= {package.name for package in fleet.companions}
 
 
 # --- device code ---

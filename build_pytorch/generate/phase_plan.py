@@ -112,11 +112,21 @@ def _leftover(tree: Tree, path: str) -> Change | None:
     return Change(path=path, action=Action.DELETE, reason=reason, old=old)
 
 
+def _companion_function(tree: Tree) -> Iterator[Change]:
+    """Plan a copy of the function that all companions import, for a root that does not have it."""
+    path = paths.COMPANION_FUNCTION
+    file = paths.in_use(tree.root, path)
+    if file != tree.root / path and file.exists():
+        yield Change(path=path, action=Action.CREATE, reason="missing", new=files.read_named(file))
+
+
 def _recipes(phase: Phase, fleet: Matrix, tree: Tree, release: str) -> Iterator[Change]:
     texts = rendering.texts(fleet)
     for path, variants in recipes.nixpkgs_imports(fleet, texts).items():
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
             yield plan_text(tree, path, texts[path], group=variants[0].gpu_label)
+    if fleet.companions and fleet.companions[0].phase is phase:
+        yield from _companion_function(tree)
     for package in fleet.packages:
         if package.phase is phase and release in {"", package.release_name}:
             yield plan_recipe(fleet, tree, package, texts[package.path])
