@@ -1,4 +1,4 @@
-"""`invoke board`: one page and one JSON with the state of every variant. Needs no browser."""
+"""The board: one page and one JSON with the state of every package. Needs no browser."""
 
 from __future__ import annotations
 
@@ -8,51 +8,71 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project, error_line
+from conftest import PROJECT, Project, error_line
 from sample_fleet import LAST, SampleFleet
 from world import wait_until
 
 from build_pytorch.build.log_rules import RULES
+from build_pytorch.cli.board_document import board_document
 from build_pytorch.generate import board
-from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import ledger
+from build_pytorch.results.package_state import RecipeState, package_states
+from build_pytorch.verify.check import Finding
 
 HOSTILE = "</script></style><script>document.title='x'</script><b onclick=x>\x1b[31m\u202e&\x00"
 
 
-@pytest.fixture
-def variants(project: Project) -> dict[str, Variant]:
-    """The variants of the copy by id."""
-    return {v.id: v for v in matrix_reader.load(project.root / "matrix.toml").variants}
+class Checkout(SampleFleet):
+    """A folder with recipes of some packages, their ledger, and a store in which Nix is not."""
+
+    def __init__(self, root: Path, matrix: Matrix) -> None:
+        super().__init__(root)
+        self.packages = {package.id: package for package in matrix.packages}
+        self.store = root / "store"
+
+    def package(self, id_: str) -> Package:
+        """A package with a recipe."""
+        package = self.packages[id_]
+        for recipe in (package.path, package.variant.path):
+            path = self.root / recipe
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(id_)
+        return package
+
+    def board(
+        self, *ids: str, errors: Mapping[str, Sequence[Finding]] | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """The JSON of the board with its rows by id, and the page."""
+        packages = [self.packages[id_] for id_ in ids]
+        recipes = dict.fromkeys((package.path for package in packages), RecipeState.CURRENT)
+        counts = {path: len(found) for path, found in (errors or {}).items()}
+        states = list(package_states(self.root, packages, recipes, counts).values())
+        data = board.json_bytes(board_document(self.root, states, errors or {}, is_live=False))
+        document: dict[str, Any] = json.loads(data)
+        document["by_id"] = {row["variant"]: row for row in document["variants"]}
+        return document, board.page(PROJECT, data, "board.json")
+
+    def row(self, id_: str) -> dict[str, Any]:
+        row: dict[str, Any] = self.board(id_)[0]["by_id"][id_]
+        return row
 
 
 @pytest.fixture
-def fleet_of(project: Project) -> SampleFleet:
-    return SampleFleet(project.root)
-
-
-def written(project: Project, *argv: str, store: Path | None = None) -> dict[str, Any]:
-    """The JSON that `invoke board` writes, with its rows by id and the page."""
-    env = {"NIX_STORE_DIR": str(store), "PATH": no_nix()} if store else None
-    done = project.run("invoke", "board", *argv, env=env)
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads((project.root / ".build-pytorch/board.json").read_text())
-    document["by_id"] = {row["variant"]: row for row in document["variants"]}
-    document["page"] = (project.root / ".build-pytorch/board.html").read_text()
-    return document
-
-
-def no_nix() -> str:
-    """PATH without the programs of Nix: every path of a made-up store counts as valid."""
+def checkout(fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    found = Checkout(tmp_path, fleet)
+    monkeypatch.setenv("NIX_STORE_DIR", str(found.store))
     folders = os.environ["PATH"].split(":")
-    return ":".join(folder for folder in folders if not (Path(folder) / "nix-store").exists())
+    kept = [folder for folder in folders if not (Path(folder) / "nix-store").exists()]
+    monkeypatch.setenv("PATH", ":".join(kept))
+    return found
 
 
 class Elements(HTMLParser):
@@ -71,65 +91,46 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_every_variant_is_in_exactly_one_state(project: Project) -> None:
-    document = written(project)
-    states = [row["state"] for row in document["variants"]]
-    assert len(states) == len(document["by_id"]) == 44
-    assert {state: states.count(state) for state in states} == {
-        "not built": 36,
-        "impossible-host": 8,
-    }
-    (row,) = [row for row in document["variants"] if row["variant"] == "sm121-avx2"]
-    assert row["reason"].startswith("no x86_64-linux machine has SM121")
+# --- the data ---
 
 
-def test_a_built_and_tested_variant_shows_when_where_how_long_and_on_which_gpu(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet, tmp_path: Path
-) -> None:
-    store, variant = tmp_path / "store", variants["sm120-avx2"]
-    output = fleet_of.built(variant, store)
-    report = ".build-pytorch/reports/smoke-x.json"
-    (project.root / report).parent.mkdir(exist_ok=True)
-    gpu = {"index": 1, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}
-    cuda = {"device": 1, "available": True, "devices": [gpu]}
-    (project.root / report).write_text(json.dumps({"script": {"cuda": cuda}}))
-    fleet_of.tested(variant, output, by="inspect", outcome="passed")
-    fleet_of.tested(variant, output, by="smoke", outcome="passed", report=report)
-    row = written(project, store=store)["by_id"]["sm120-avx2"]
+def test_a_built_and_tested_variant_shows_when_where_and_how_long(checkout: Checkout) -> None:
+    variant = checkout.package("sm120-avx2")
+    output = checkout.built(variant, checkout.store)
+    checkout.tested(variant, output, by="inspect", outcome="passed")
+    checkout.tested(variant, output, by="smoke", outcome="passed")
+    row = checkout.row("sm120-avx2")
     assert row["state"] == "tested"
     assert row["built"]["is_done"]
-    assert row["inspected"]["is_done"]
-    assert row["smoke"]["detail"] == "NVIDIA GeForce RTX 5090"
+    assert row["inspect"]["is_done"]
+    assert (row["smoke"]["outcome"], row["smoke"]["is_done"]) == ("passed", True)
     build = row["build"]
     assert build["at"].startswith("2026-11-20T14:00")
     assert (build["seconds"], build["peak_memory"]) == (7200.0, 12 << 30)
-    assert (build["where"], build["backend"], build["cores"]) == ("this machine", "nix", 8)
-    assert [event["what"] for event in row["history"]] == ["smoke test", "inspection", "build"]
+    assert build["where"] == "this machine"
 
 
-def test_published_outranks_tested_and_evidence_is_named(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet, tmp_path: Path
-) -> None:
-    store, variant = tmp_path / "store", variants["cpu-avx2"]
-    output = fleet_of.built(variant, store)
-    common = fleet_of.common(variant, LAST + timedelta(hours=5))
+def test_published_outranks_tested_and_evidence_is_named(checkout: Checkout) -> None:
+    variant = checkout.package("cpu-avx2")
+    output = checkout.built(variant, checkout.store)
+    common = checkout.common(variant, LAST + timedelta(hours=5))
     event = ledger.Published(**common, output=output, organization="acme", without_evidence=True)
-    fleet_of.append(event)
-    row = written(project, store=store)["by_id"]["cpu-avx2"]
+    checkout.append(event)
+    row = checkout.row("cpu-avx2")
     assert row["state"] == "published"
     assert (row["published"]["outcome"], row["published"]["is_done"]) == ("no evidence", False)
     assert row["published"]["detail"] == "acme"
 
 
-def test_a_failed_build_has_the_named_reason_the_excerpt_and_what_to_do(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
-) -> None:
+def test_a_failed_build_has_the_named_reason_the_excerpt_and_what_to_do(checkout: Checkout) -> None:
     rule = next(rule for rule in RULES if rule.id == "out-of-memory")
-    log = "$ nix-build x\n" + "".join(f"[{n}/7421] Building {n}.o\n" for n in range(1, 5000))
-    log += "nvcc error : 'cicc' died due to signal 9 (Kill signal)\nninja: build stopped.\n"
+    secret = "ghp_" + "a1B2" * 9
     message = "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
-    fleet_of.failed(variants["sm90-avx2"], log, cause=rule.id, message=message)
-    row = written(project)["by_id"]["sm90-avx2"]
+    log = "$ nix-build x\n" + "".join(f"[{n}/7421] Building {n}.o\n" for n in range(1, 5000))
+    log += f"fetch with {secret}\n{message}\nninja: build stopped.\n"
+    checkout.failed(checkout.package("sm90-avx2"), log, cause=rule.id, message=message)
+    document, page = checkout.board("sm90-avx2")
+    row = document["by_id"]["sm90-avx2"]
     failure = row["failure"]
     assert row["state"] == "failed"
     assert (failure["what"], failure["cause"]) == ("build", "out-of-memory")
@@ -139,44 +140,56 @@ def test_a_failed_build_has_the_named_reason_the_excerpt_and_what_to_do(
     assert len(failure["excerpt"].splitlines()) <= 20
     assert "--cores" in failure["fix"]
     assert "`invoke build sm90-avx2`" in failure["fix"]
-    assert (project.root / failure["log"]).exists()
+    assert (checkout.root / failure["log"]).exists()
+    assert "fetch with ***" in failure["excerpt"]
+    assert secret not in page
 
 
-def test_a_failure_without_a_rule_or_a_log_says_how_to_go_on(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
-) -> None:
-    start = fleet_of.started(variants["sm90-avx2"], LAST)
-    fleet_of.ended(start, "failed", 5.0, message="exit code 1")
-    failure = written(project)["by_id"]["sm90-avx2"]["failure"]
+def test_a_failure_without_a_rule_or_a_log_says_how_to_go_on(checkout: Checkout) -> None:
+    start = checkout.started(checkout.package("sm90-avx2"), LAST)
+    checkout.ended(start, "failed", 5.0, message="exit code 1")
+    failure = checkout.row("sm90-avx2")["failure"]
     assert failure["reason"] == "a reason that no log rule names"
     assert failure["excerpt"] == ""
     assert f"`invoke diagnose {start.log}`" in failure["fix"]
 
 
-def test_a_recipe_with_errors_is_a_failure_until_it_is_corrected(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    good = recipe.read_text()
-    recipe.write_text(good.replace("-mavx2", "-mavx"))
-    row = written(project)["by_id"]["cpu-avx2"]
-    assert (row["state"], row["failure"]["what"]) == ("failed", "recipe")
-    assert row["recipe"]["outcome"] != "current"
-    assert "error" in row["verified"]["outcome"]
-    recipe.write_text(good)
-    row = written(project)["by_id"]["cpu-avx2"]
-    assert (row["state"], row["verified"]["outcome"]) == ("not built", "yes")
+def test_a_failed_test_of_a_result_is_a_failure(checkout: Checkout) -> None:
+    variant = checkout.package("sm90-avx2")
+    output = checkout.built(variant, checkout.store)
+    checkout.tested(variant, output, by="smoke", outcome="failed", reason="cuda matmul: 0.3")
+    row = checkout.row("sm90-avx2")
+    assert (row["state"], row["failure"]["what"]) == ("failed", "smoke test")
+    assert row["failure"]["reason"] == row["smoke"]["detail"] == "cuda matmul: 0.3"
+
+
+def test_a_recipe_with_errors_is_a_failure(checkout: Checkout) -> None:
+    path = checkout.package("cpu-avx2").path
+    error = Finding(
+        check="cpu-flags", path=path, line=7, found="-mavx", expected="-mavx2", severity="error"
+    )
+    document, _ = checkout.board("cpu-avx2", errors={path: [error, error]})
+    row = document["by_id"]["cpu-avx2"]
+    assert (row["state"], row["verified"]["outcome"]) == ("failed", "2 errors")
+    failure = row["failure"]
+    assert (failure["what"], failure["cause"]) == ("recipe", "cpu-flags")
+    assert failure["log"] == f"{path}:7"
+    assert failure["reason"] == "found -mavx; expected -mavx2"
+    assert "`invoke verify --explain cpu-flags`" in failure["fix"]
 
 
 def test_a_running_build_has_progress_and_time_left_and_a_killed_one_is_interrupted(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
+    checkout: Checkout,
 ) -> None:
     begun = datetime.now(UTC)
-    running = fleet_of.started(variants["sm90-avx2"], begun, pid=os.getpid())
+    running = checkout.started(checkout.package("sm90-avx2"), begun, pid=os.getpid())
     steps = "".join(f"[{n}/7421] Building {n}.o\n" for n in range(1, 3001))
-    fleet_of.log(running, "$ nix-build x\nRunning phase: buildPhase\n" + steps)
-    fleet_of.started(variants["sm90-avx512"], begun)  # a process that does not exist
+    checkout.log(running, "$ nix-build x\nRunning phase: buildPhase\n" + steps)
+    checkout.started(checkout.package("sm90-avx512"), begun)  # a process that does not exist
     # The process of this id began after the build did: another one has the id now.
-    fleet_of.started(variants["sm89-avx2"], begun - timedelta(days=9), pid=os.getpid())
-    by_id = written(project)["by_id"]
+    before = begun - timedelta(days=9)
+    checkout.started(checkout.package("sm89-avx2"), before, pid=os.getpid())
+    by_id = checkout.board("sm90-avx2", "sm90-avx512", "sm89-avx2")[0]["by_id"]
     now = by_id["sm90-avx2"]["running"]
     assert by_id["sm90-avx2"]["state"] == "building"
     assert (now["phase"], now["done"], now["total"]) == ("build", 3000, 7421)
@@ -185,54 +198,23 @@ def test_a_running_build_has_progress_and_time_left_and_a_killed_one_is_interrup
     for name in ("sm90-avx512", "sm89-avx2"):
         assert by_id[name]["state"] == "interrupted"
         assert by_id[name]["running"] is None
-        assert by_id[name]["history"][0]["outcome"] == "killed"
 
 
-def test_a_failed_test_of_a_result_is_a_failure(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet, tmp_path: Path
-) -> None:
-    store, variant = tmp_path / "store", variants["sm90-avx2"]
-    output = fleet_of.built(variant, store)
-    fleet_of.tested(variant, output, by="smoke", outcome="failed", reason="cuda matmul: 0.3")
-    row = written(project, store=store)["by_id"]["sm90-avx2"]
-    assert (row["state"], row["failure"]["what"]) == ("failed", "smoke test")
-    assert row["failure"]["reason"] == "cuda matmul: 0.3"
+# --- what others wrote ---
 
 
-def test_the_history_is_limited_and_says_so(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
-) -> None:
-    variant = variants["cpu-avx2"]
-    for number in range(40):
-        at = LAST + timedelta(minutes=number)
-        fleet_of.append(
-            ledger.Tested(**fleet_of.common(variant, at), by="smoke", outcome="passed", output="/x")
-        )
-    document = written(project)
-    row = document["by_id"]["cpu-avx2"]
-    assert (len(row["history"]), row["earlier"]) == (15, 25)
-    assert row["history"][0]["at"] > row["history"][-1]["at"]
-    assert "25 earlier events are in the ledger" in document["page"]
-
-
-def test_hostile_values_are_text_in_page_and_json(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
-) -> None:
-    variant = variants["sm90-avx2"]
-    fleet_of.failed(variant, f"$ nix-build x\n{HOSTILE}\nerror: {HOSTILE}\n", message=HOSTILE)
-    common = fleet_of.common(variant, LAST) | {"at": HOSTILE}
-    fleet_of.append(
-        ledger.Tested(
-            **common, by="smoke", outcome="failed", output="/x", reason=HOSTILE, report="../../etc"
-        )
-    )
-    fleet_of.append(ledger.Published(**common, organization=HOSTILE, output="/x"))
-    document = written(project)
-    elements = Elements(document["page"])
+def test_hostile_values_are_text_in_page_and_json(checkout: Checkout) -> None:
+    variant = checkout.package("sm90-avx2")
+    checkout.failed(variant, f"$ nix-build x\n{HOSTILE}\nerror: {HOSTILE}\n", message=HOSTILE)
+    common = checkout.common(variant, LAST) | {"at": HOSTILE}
+    checkout.append(ledger.Published(**common, organization=HOSTILE, output="/x"))
+    document, page = checkout.board("sm90-avx2")
+    assert document["by_id"]["sm90-avx2"]["failure"]["line"].startswith("</script>")
+    elements = Elements(page)
     assert [tag for tag, _ in elements.found].count("script") == 1
-    assert not [tag for tag, _ in elements.found if tag == "b" and _.get("onclick")]
+    assert not [tag for tag, attributes in elements.found if attributes.get("onclick")]
     assert "document.title='x'" in elements.text
-    raw = (project.root / ".build-pytorch/board.json").read_text() + document["page"]
+    raw = json.dumps(document, ensure_ascii=False) + page
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", raw)
 
 
@@ -240,6 +222,7 @@ def test_hostile_values_are_text_in_page_and_json(
     "line",
     [
         '{"event":"ended","attempt":"a","outcome":"failed","seconds":1e300,"peak_memory":-5',
+        '{"event":"ended","attempt":"a","outcome":"built","seconds":1e300,"peak_memory":-5',
         '{"event":"ended","attempt":"a","outcome":"failed","seconds":-1,"steps":-9',
         '{"event":"started","attempt":"20261120T1-1-1","backend":"x","cores":-1,"log":"/etc/passwd"',
         '{"event":"started","attempt":"20261120T1-1-1","backend":"x","log":"../../etc/passwd"',
@@ -248,31 +231,21 @@ def test_hostile_values_are_text_in_page_and_json(
         '{"event":"ended","attempt":"a","outcome":"built","seconds":1e7,"peak_memory":9223372036854775807',
     ],
 )
-def test_odd_lines_of_the_ledger_end_nothing(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet, line: str
-) -> None:
+def test_odd_lines_of_the_ledger_end_nothing(checkout: Checkout, line: str) -> None:
+    path = checkout.root / ".build-pytorch/ledger.jsonl"
+    path.parent.mkdir()
+    variant = checkout.package("cpu-avx2")
     for at in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "", "2026-11-20"):
-        common = json.dumps(fleet_of.common(variants["cpu-avx2"], LAST) | {"at": at})[1:]
-        path = project.root / ".build-pytorch/ledger.jsonl"
-        path.parent.mkdir(exist_ok=True)
+        common = json.dumps(checkout.common(variant, LAST) | {"at": at})[1:]
         with path.open("a") as file:
             file.write(f"{line},{common}\n")
-    document = written(project)
-    assert len(document["by_id"]["cpu-avx2"]["history"]) == 4
+    document, page = checkout.board("cpu-avx2")
+    assert document["ledger_lines"] == 4
+    assert "root:" not in page
 
 
-def test_secrets_of_a_log_are_masked(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
-) -> None:
-    secret = "ghp_" + "a1B2" * 9
-    fleet_of.failed(variants["sm90-avx2"], f"$ nix-build x\nfetch with {secret}\n")
-    document = written(project)
-    assert "fetch with ***" in document["by_id"]["sm90-avx2"]["failure"]["excerpt"]
-    assert secret not in document["page"]
-
-
-def test_the_page_loads_nothing_and_has_a_strict_policy(project: Project) -> None:
-    elements = Elements(written(project)["page"])
+def test_the_page_loads_nothing_and_has_a_strict_policy(checkout: Checkout) -> None:
+    elements = Elements(checkout.board("cpu-avx2", "sm121-avx2")[1])
     policy = next(a["content"] for _, a in elements.found if a.get("http-equiv"))
     assert policy
     assert "default-src 'none'" in policy
@@ -285,23 +258,46 @@ def test_the_page_loads_nothing_and_has_a_strict_policy(project: Project) -> Non
         assert not (attributes.get("href") or "").startswith(("http", "//")), tag
 
 
-def test_the_json_has_the_documented_keys(project: Project) -> None:
-    page = (project.root / "docs/reference/board.md").read_text()
-    documented = set(re.findall(r"(?m)^\| `(\w+)` \| \S", page))
+def test_the_json_has_the_documented_keys(checkout: Checkout) -> None:
+    documented = set(re.findall(r"(?m)^\| `(\w+)` \| \S", board.reference_page(PROJECT)))
+    assert board.reference_page(PROJECT) == (PROJECT / "docs/reference/board.md").read_text()
 
     def keys(value: Any) -> set[str]:
         if isinstance(value, list):
             return set().union(*map(keys, value))
         return set(value).union(*map(keys, value.values())) if isinstance(value, dict) else set()
 
-    written(project)
-    document = json.loads((project.root / ".build-pytorch/board.json").read_text())
-    assert keys(document) <= documented
-    types = (
-        *(board.BoardDocument, board.BoardVariant, board.BoardStep, board.BoardBuild),
-        *(board.BoardFailure, board.RunningBuild, board.BoardEvent),
-    )
-    assert documented == {field for kind in types for field in kind.__struct_fields__}
+    checkout.built(checkout.package("cpu-avx2"), checkout.store)
+    checkout.failed(checkout.package("sm90-avx2"), "")
+    checkout.started(checkout.package("sm89-avx2"), datetime.now(UTC), pid=os.getpid())
+    document, _ = checkout.board("cpu-avx2", "sm90-avx2", "sm89-avx2")
+    del document["by_id"]
+    assert keys(document) == documented
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (3600, "1 h 00 min"), (11100, "3 h 05 min")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert board.duration(seconds) == text
+
+
+# --- the command ---
+
+
+def test_every_variant_is_in_one_state_and_a_broken_recipe_has_failed(project: Project) -> None:
+    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "-mavx2", "-mavx")
+    done = project.invoke("board")
+    assert "44 variants: 1 failed, 8 impossible-host, 35 not built; open" in done.stderr
+    rows = json.loads((project.root / ".build-pytorch/board.json").read_text())["variants"]
+    by_id = {row["variant"]: row for row in rows}
+    assert len(rows) == len(by_id) == 44
+    assert by_id["sm121-avx2"]["reason"].startswith("no x86_64-linux machine has SM121")
+    broken = by_id["cpu-avx2"]
+    assert (broken["state"], broken["failure"]["what"]) == ("failed", "recipe")
+    assert broken["recipe"]["outcome"] == "edited"
+    assert "error" in broken["verified"]["outcome"]
 
 
 def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path) -> None:
@@ -325,47 +321,25 @@ def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path)
 
 
 def test_watch_rewrites_the_page_while_builds_run_until_ctrl_c(
-    project: Project, variants: dict[str, Variant], fleet_of: SampleFleet
+    project: Project, fleet: Matrix
 ) -> None:
+    sample = SampleFleet(project.root)
+    variant = next(variant for variant in fleet.variants if variant.id == "cpu-avx2")
     path = project.root / ".build-pytorch/board.json"
-    start = fleet_of.started(variants["cpu-avx2"], datetime.now(UTC), pid=os.getpid())
-    argv = [sys.executable, "-m", "invoke", "board", "--watch"]
+    start = sample.started(variant, datetime.now(UTC), pid=os.getpid())
+    argv = [sys.executable, "-m", "invoke", "board", "cpu-avx2", "--watch"]
     with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.PIPE, text=True) as watch:
 
         def state() -> str:
-            rows = json.loads(path.read_text())["variants"] if path.exists() else []
-            return next((row["state"] for row in rows if row["variant"] == "cpu-avx2"), "")
+            rows = json.loads(path.read_text())["variants"] if path.exists() else [{"state": ""}]
+            return str(rows[0]["state"])
 
         wait_until(lambda: state() == "building", "page with the build")
         assert json.loads(path.read_text())["is_live"]
-        fleet_of.ended(start, "failed", 9.0, message="exit code 1")
+        sample.ended(start, "failed", 9.0, message="exit code 1")
         wait_until(lambda: state() == "failed", "page with the failure")
         watch.send_signal(signal.SIGINT)
         assert watch.wait(30) == 0
         assert watch.stderr
         assert "no longer kept up to date" in watch.stderr.read()
     assert not json.loads(path.read_text())["is_live"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "-"),
-        (0.4, "0 s"),
-        (89.4, "89 s"),
-        (90, "2 min"),
-        (3600, "1 h"),
-        (11100, "3 h 05 min"),
-    ],
-)
-def test_durations_are_short(seconds: float | None, text: str) -> None:
-    assert board.duration(seconds) == text
-
-
-@pytest.mark.parametrize("highest", [0.0, 0.2, 1.0, 59.0, 61.0, 3599.0, 5000.0, 9e7])
-def test_the_scale_of_a_plot_covers_its_values(highest: float) -> None:
-    for unit in (3600.0, float(1 << 30)):
-        ticks = board.scale(highest, unit)
-        assert ticks[0] == 0
-        assert ticks[-1] >= highest
-        assert 3 <= len(ticks) <= 6

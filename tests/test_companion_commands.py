@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Project, error_line
 from sample_fleet import LAST, SampleFleet
-from test_board import written
+from test_board import Checkout, checkout  # noqa: F401 - a fixture
 from test_publish import Hub, built, hub  # noqa: F401 - fixtures
 from world import programs
 
@@ -282,37 +282,43 @@ def test_an_unknown_companion_is_one_line(project: Project) -> None:
 # --- board ---
 
 
-def test_a_companion_with_events_has_a_row(project: Project, tmp_path: Path) -> None:
-    assert ID not in written(project)["by_id"]
-    fleet, sample = matrix_reader.load(project.root), SampleFleet(project.root)
-    package, store = companion(fleet), tmp_path / "store"
-    output = sample.built(package, store, seconds=300.0)
-    sample.tested(package, output, by="inspect", outcome="passed")
-    document = written(project, store=store)
+def test_a_companion_has_a_row_and_commands_of_its_own(checkout: Checkout) -> None:  # noqa: F811
+    package = checkout.package(ID)
+    checkout.failed(package, "error: builder failed\n")
+    row = checkout.row(ID)
+    assert row["state"] == "failed"
+    assert f"`invoke build {ID}`" in row["failure"]["fix"]
+    output = checkout.built(package, checkout.store, seconds=300.0)
+    checkout.tested(package, output, by="inspect", outcome="passed")
+    document, page = checkout.board("cpu-avx2", ID)
     row = document["by_id"][ID]
     assert (row["package"], row["state"]) == (VISION, "tested")
     assert row["title"].startswith("torchvision, No GPU")
     assert row["build"]["seconds"] == 300.0
     assert document["by_id"]["cpu-avx2"]["state"] == "not built"
-    assert ID in document["page"]
-    event = ledger.Published(**sample.common(package, LAST), output=output, organization="acme")
-    sample.append(event)
-    assert written(project, ID, store=store)["by_id"][ID]["state"] == "published"
+    assert ID in page
+    event = ledger.Published(**checkout.common(package, LAST), output=output, organization="acme")
+    checkout.append(event)
+    assert checkout.row(ID)["state"] == "published"
 
 
-def test_companions_that_are_named_have_rows(project: Project) -> None:
-    rows = written(project, "cpu-avx2", "cpu-*+torchaudio")["by_id"]
-    assert rows.keys() == {"cpu-avx2"} | {
-        f"cpu-{isa}+torchaudio" for isa in ("avx2", "avx512", "avx512bf16", "avx512vnni")
-    }
-
-
-def test_the_failure_of_a_companion_names_its_own_command(project: Project) -> None:
-    fleet, sample = matrix_reader.load(project.root), SampleFleet(project.root)
-    sample.failed(companion(fleet), "error: builder failed\n")
-    row = written(project)["by_id"][ID]
-    assert row["state"] == "failed"
-    assert f"`invoke build {ID}`" in row["failure"]["fix"]
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        ([], {"cpu-avx2", ID}),
+        (["cpu-avx2", "cpu-*+torchaudio"], {"cpu-avx2", "cpu-avx512+torchaudio"}),
+    ],
+)
+def test_the_board_has_companions_with_events_and_those_that_are_named(
+    project: Project, fleet: Matrix, patterns: list[str], wanted: set[str]
+) -> None:
+    SampleFleet(project.root).failed(companion(fleet), "error: builder failed\n")
+    assert project.invoke("board", *patterns).returncode == 0
+    rows = json.loads((project.root / ".build-pytorch/board.json").read_text())["variants"]
+    ids = {row["variant"] for row in rows}
+    assert wanted <= ids
+    assert "cpu-avx2+torchaudio" not in ids or patterns
+    assert ID in ids or patterns
 
 
 @needs_world

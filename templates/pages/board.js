@@ -2,120 +2,62 @@
 (() => {
   const form = document.getElementById("filters");
   const table = document.querySelector("table");
-  const bodies = [...table.tBodies];
+  const rows = [...table.tBodies[0].rows];
   const names = ["text", "release", "gpu", "isa", "state"];
-  const texts = bodies.map((body) => body.rows[0].textContent.toLowerCase() + " " + body.rows[0].cells[0].title);
+  const texts = new Map(rows.map((row) => [row, `${row.textContent} ${row.cells[0].title}`.toLowerCase()]));
 
-  document.documentElement.classList.add("js");
-
-  for (const body of bodies) {
-    const cell = body.querySelector(".past");
-    if (!body.rows[1]) continue;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.setAttribute("aria-expanded", "false");
-    button.append(...cell.childNodes);
-    cell.append(button);
-    const details = body.rows[1].querySelector("details");
-    if (details) details.open = true;
-    button.addEventListener("click", () => {
-      button.setAttribute("aria-expanded", String(body.classList.toggle("open")));
-    });
-  }
-
-  /* The state of the filters is in the address: it can be linked, and a reload keeps it. */
-  const wanted = () => new URLSearchParams(location.hash.slice(1));
-
+  /* The filters are in the address: it can be linked, and a reload keeps them. */
   function filter() {
-    const values = wanted();
+    const values = new URLSearchParams(location.hash.slice(1));
     const words = (values.get("text") || "").toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    bodies.forEach((body, number) => {
-      const fits = names.slice(1).every((name) => !values.get(name) || body.dataset[name] === values.get(name))
-        && words.every((word) => texts[number].includes(word));
-      body.hidden = !fits;
-      shown += fits;
-    });
-    document.getElementById("count").textContent = `${shown} of ${bodies.length} variants`;
-  }
-
-  function fill() {
-    const values = wanted();
-    for (const name of names) {
-      const field = form.elements[name];
-      field.value = values.get(name) || "";
+    for (const name of names) form.elements[name].value = values.get(name) || "";
+    for (const row of rows) {
+      row.hidden = !(names.slice(1).every((name) => !values.get(name) || row.dataset[name] === values.get(name))
+        && words.every((word) => texts.get(row).includes(word)));
     }
-    filter();
+    const shown = rows.filter((row) => !row.hidden).length;
+    document.getElementById("count").textContent = `${shown} of ${rows.length} packages`;
   }
-
-  function remember() {
-    const values = new URLSearchParams();
-    for (const name of names) {
-      if (form.elements[name].value) values.set(name, form.elements[name].value);
-    }
-    history.replaceState(history.state, "", "#" + values);
+  form.addEventListener("input", () => {
+    const values = names.map((name) => [name, form.elements[name].value]).filter(([, value]) => value);
+    history.replaceState(history.state, "", `#${new URLSearchParams(values)}`);
     filter();
-  }
-
-  form.addEventListener("input", remember);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(remember));
-  window.addEventListener("hashchange", () => {
-    fill();
-    if (names.some((name) => wanted().get(name))) form.scrollIntoView();
   });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => { location.hash = ""; });
+  addEventListener("hashchange", filter);
 
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
     const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
+    button.append(...head.childNodes);
+    head.append(button);
     button.addEventListener("click", () => {
-      const up = head.getAttribute("aria-sort") === "ascending";
-      heads.forEach((each) => each.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", up ? "descending" : "ascending");
-      const key = head.dataset.key;
-      const isNumber = key in bodies[0].dataset && head.dataset.key !== "state";
-      const value = (body) => isNumber
-        ? (body.dataset[key] === "" ? Infinity : Number(body.dataset[key]))
-        : body.rows[0].cells[column].textContent.trim();
-      const sorted = bodies.map((body) => [value(body), body]);
-      const sign = up ? -1 : 1;
-      sorted.sort(([a], [b]) => {
-        if (isNumber && (a === Infinity || b === Infinity)) return a === b ? 0 : a === Infinity ? 1 : -1;
-        return sign * (isNumber ? a - b : a.localeCompare(b, "en", { numeric: true }));
-      });
-      table.append(...sorted.map(([, body]) => body));
+      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      const value = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
+      rows.sort((a, b) => (value(a) === "unknown") - (value(b) === "unknown")
+        || sign * value(a).localeCompare(value(b), "en", { numeric: true }));
+      table.tBodies[0].append(...rows);
     });
   });
 
   /* A file that is kept up to date is loaded again, unless somebody types or reads a selection. */
   const reload = document.getElementById("reload");
   if (reload) {
-    reload.parentElement.hidden = false;
     const saved = history.state || {};
+    const failures = [...document.querySelectorAll(".failure")];
+    reload.parentElement.hidden = false;
     reload.checked = saved.reload !== false;
-    /* What is open stays open: rows of the table and failures, by the id of the variant. */
-    const parts = [...bodies, ...document.querySelectorAll(".failure")];
-    const label = (part) => part.tagName + part.querySelector("th, b").textContent;
-    const isOpen = (part) => part.tagName === "DETAILS" ? part.open : part.classList.contains("open");
-    const before = parts.map(isOpen);
-    const changed = new Set(saved.changed || []);
-    for (const part of parts) {
-      if (!changed.has(label(part))) continue;
-      if (part.tagName === "DETAILS") part.open = !part.open;
-      else part.querySelector(".past button").click();
-    }
+    for (const failure of failures) failure.open = saved.open?.[failure.id] ?? failure.open;
     setInterval(() => {
-      const isBusy = form.contains(document.activeElement) || String(getSelection());
-      if (!reload.checked || isBusy || document.hidden) return;
-      const now = parts.filter((part, number) => isOpen(part) !== before[number]).map(label);
-      history.replaceState({ changed: now, reload: reload.checked }, "");
-      location.reload();
+      const isBusy = form.contains(document.activeElement) || String(getSelection()) || document.hidden;
+      const open = Object.fromEntries(failures.map((failure) => [failure.id, failure.open]));
+      history.replaceState({ reload: reload.checked, open }, "");
+      if (reload.checked && !isBusy) location.reload();
     }, 5000);
-    reload.addEventListener("change", () => history.replaceState({ ...history.state, reload: reload.checked }, ""));
   }
   form.hidden = false;
-  fill();
+  filter();
 })();

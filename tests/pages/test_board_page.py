@@ -73,7 +73,7 @@ def test_hostile_values_are_text_and_the_console_is_silent(
     ) == 2
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 1
-    assert page.locator("tbody").count() == 44
+    assert page.locator("tbody tr").count() == 44
     if scripts:
         assert page.evaluate("window.ran") is None
     assert opened.messages == []
@@ -100,14 +100,13 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     )
     page = opened.page
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.locator(".past button").first.click()
     for details in page.locator("details").all():
         details.evaluate("each => each.open = true")
     assert violations(page) == []
 
 
 def shown(page: Page) -> list[str]:
-    return [th.inner_text().split()[0] for th in page.locator("tbody:visible th").all()]
+    return [th.inner_text().split()[0] for th in page.locator("tbody tr:visible th").all()]
 
 
 def test_filters_narrow_the_table_and_the_address_carries_them(
@@ -119,7 +118,7 @@ def test_filters_narrow_the_table_and_the_address_carries_them(
     assert {name.split("-")[0] for name in shown(page)} == {"sm90"}
     page.select_option("select[name=isa]", "avx2")
     assert shown(page) == ["sm90-avx2"]
-    assert page.locator("#count").text_content() == "1 of 44 variants"
+    assert page.locator("#count").text_content() == "1 of 44 packages"
     assert page.url.endswith("#gpu=sm90&isa=avx2")
     page.reload()
     assert shown(page) == ["sm90-avx2"]
@@ -128,75 +127,65 @@ def test_filters_narrow_the_table_and_the_address_carries_them(
     page.fill("input[type=search]", "AVX2 cpu-")
     assert shown(page) == ["cpu-avx2"]
     page.goto(f"{board.as_uri()}#state=not+built")
-    rows = page.locator("tbody:visible")
+    rows = page.locator("tbody tr:visible")
     assert {row.get_attribute("data-state") for row in rows.all()} == {"not built"}
     page.goto(f"{board.as_uri()}#gpu=%3Cscript%3E&state=x")  # unknown values select nothing
-    assert page.locator("#count").text_content() == "0 of 44 variants"
+    assert page.locator("#count").text_content() == "0 of 44 packages"
 
 
 def test_heads_sort_by_keyboard_with_unknown_values_last(browser: Browser, board: Path) -> None:
     page = Opened(browser, board).page
-    head = page.locator("thead button", has_text="Took")
+    head = page.locator("thead th", has_text="Took")
+    column = 1 + page.locator("thead th").all_inner_texts().index("Took")
     for direction, sign in (("ascending", 1), ("descending", -1)):
-        head.press("Enter")
-        assert page.locator("th[data-key=seconds]").get_attribute("aria-sort") == direction
-        values = [row.get_attribute("data-seconds") for row in page.locator("tbody").all()]
-        known = [sign * float(value) for value in values if value]
-        assert len(known) == 9
+        head.locator("button").press("Enter")
+        assert head.get_attribute("aria-sort") == direction
+        cells = page.locator(f"tbody tr > :nth-child({column})").all()
+        values = [str(cell.get_attribute("data-sort")) for cell in cells]
+        known = [sign * float(value) for value in values[:9]]
         assert known == sorted(known)
-        assert all(values[:9])
+        assert set(values[9:]) == {"unknown"}
+    page.select_option("select[name=gpu]", "sm90")  # filters find their rows after sorting
+    assert {name.split("-")[0] for name in shown(page)} == {"sm90"}
 
 
-def test_the_history_opens_with_the_keyboard(browser: Browser, board: Path) -> None:
-    page = Opened(browser, board).page
-    row = page.locator("tbody", has=page.locator(".past button", has_text="events")).first
-    assert not row.locator("ol").is_visible()
-    button = row.locator(".past button")
-    button.press("Enter")
-    assert button.get_attribute("aria-expanded") == "true"
-    assert row.locator("ol").is_visible()
-
-
-def test_without_scripts_table_history_and_plots_are_there(browser: Browser, board: Path) -> None:
+def test_without_scripts_the_table_is_there(browser: Browser, board: Path) -> None:
     page = Opened(browser, board, java_script_enabled=False).page
-    assert page.locator("tbody:visible").count() == 44
+    assert page.locator("tbody tr:visible").count() == 44
     assert not page.locator("form").is_visible()
-    assert page.locator("thead th").first.text_content() == "Variant"
-    history = page.locator(".more details").first
-    history.locator("summary").click()
-    assert history.locator("ol").is_visible()
-    assert page.locator(".plot circle").count() >= 9
+    assert page.locator("thead th").first.text_content() == "Package"
 
 
-def test_a_live_board_is_loaded_again_and_what_was_open_stays_open(
+def test_a_live_board_is_loaded_again_and_what_was_closed_stays_closed(
     browser: Browser, project: Project
 ) -> None:
     variant = matrix_reader.load(project.root / "matrix.toml").variants[0]
     SampleFleet(project.root).failed(variant, "$ nix-build x\nerror: no\n", message="no")
     assert project.invoke("board").returncode == 0
     path = project.root / ".build-pytorch/board.html"
-    live = path.read_text().replace('data-live="0">', 'data-live="1"><label hidden>'
-        '<input type="checkbox" id="reload" checked> reload</label>')  # fmt: skip
+    live = path.read_text().replace("</header>", '<p class="live"><label hidden>'
+        '<input type="checkbox" id="reload" checked> reload</label></p></header>')  # fmt: skip
     path.write_text(live)
     opened = Opened(browser, path)
     page = opened.page
     page.select_option("select[name=state]", "failed")
-    page.locator(".past button:visible").click()
-    path.write_text(live.replace("Fleet board</h1>", "Fleet board again</h1>"))
+    page.locator(".failure > summary").click()
+    path.write_text(live.replace("Board</h1>", "Board again</h1>"))
     page.wait_for_selector("h1:text('again')", timeout=30_000)
-    assert page.locator(".more ol:visible").count() == 1
+    assert not page.locator(".failure dl").is_visible()
     assert page.locator("select[name=state]").input_value() == "failed"
     assert opened.messages == []
 
 
+@pytest.mark.slow
 def test_a_thousand_variants_and_a_hundred_thousand_lines(
     browser: Browser, project: Project
 ) -> None:
     grown(project.root, 23)
     large_ledger(project.root, 100_000)
-    assert project.invoke("board").returncode == 0  # verifies, and keeps what it found
+    assert project.invoke_process("board", "*/cpu-avx2").returncode == 0  # compiles the program
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = project.invoke("board")
+    done = project.invoke_process("board")
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - begun
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert "1012 variants: " in done.stderr
@@ -222,7 +211,7 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
         f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
         f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
     )
-    assert cpu < 3
+    assert cpu < 7  # with verification
     assert usable < 2  # 1 where nothing else runs; the same work costs more on a busy processor
     assert click < 1
     assert opened.messages == []
