@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import shlex
@@ -33,6 +34,9 @@ Environment = Mapping[str, str | None] | None
 """Variables added to those of this process; None removes a variable."""
 
 which: Final = shutil.which
+
+_STEP: Final = 0.5
+"""Seconds between two calls of a callback."""
 
 
 class ProcessResult(Struct, frozen=True):
@@ -74,29 +78,22 @@ class Running:
         `callback` is called with 0 every half second. On an exception, such as Ctrl-C, the program
         is left to `kill_all`.
         """
-        expired = threading.Event()
-
-        def end() -> None:
-            expired.set()
-            self._process.kill()
-
-        # Popen.wait with a timeout polls, and returns up to 50 ms too late; a timer does not.
-        timer = threading.Timer(timeout or 0, end)
-        timer.daemon = True
-        if timeout is not None:
-            timer.start()
-        while callback and self.is_running(0.5):
-            callback(0)
-        code = self._process.wait()
-        timer.cancel()
+        left = math.inf if timeout is None else timeout
+        step = _STEP if callback else left
+        while self.is_running(min(step, left)):
+            left -= min(step, left)
+            if not left:
+                self.kill()
+            elif callback:
+                callback(0)
         _live.discard(self)
         stdout, stderr = _drained(self._stdout), _drained(self._stderr)
-        return ProcessResult(code, stdout, stderr, expired.is_set())
+        return ProcessResult(self._process.returncode, stdout, stderr, expired=not left)
 
     def is_running(self, seconds: float) -> bool:
         """Wait at most so many seconds for the end, and return whether the program still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
+            self._process.wait(None if seconds == math.inf else seconds)
         return self._process.returncode is None
 
     def said(self) -> str:
@@ -104,7 +101,7 @@ class Running:
         return os.pread(self._stderr.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill the program."""
+        """Kill the program and wait for its end."""
         self._process.kill()
         self._process.wait()
 
