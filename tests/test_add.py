@@ -13,8 +13,8 @@ from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.hardware import ideal, saved_machines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft
-from build_pytorch.matrix.release_addition import ReleaseWish
+from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 
 EXAMPLE = (PROJECT / "examples/all-lines/matrix.toml").read_text()
 MACHINES = PROJECT / "tests/machines"
@@ -120,7 +120,7 @@ def test_the_next_variant_of_a_group_joins_it() -> None:
     )
     groups = draft.matrix.releases["cuda13_0"].group
     assert [(g.gpu, g.cpu) for g in groups if g.platform == "aarch64-linux"][1:] == [
-        (("sm90",), ("armv9", "armv8_2")),
+        (("sm90",), ("armv8_2", "armv9")),
         (("sm100",), ("armv9",)),
     ]
     assert len({group.title for group in groups}) == len(groups)
@@ -184,7 +184,9 @@ def test_a_variant_that_several_releases_can_have_needs_one_of_them() -> None:
 
 def test_a_release_takes_the_torch_of_a_pin_with_its_cuda() -> None:
     draft = Draft(matrix_reader.parse(WHOLE))
-    draft.add_release("cuda12_9", "cuda12_8", ReleaseWish(cuda="12.9"))
+    draft.add_release(
+        ReleaseMove(draft.matrix, "cuda12_8", NewVersions(cuda="12.9"), beside="cuda12_9")
+    )
     new = draft.matrix.releases["cuda12_9"]
     assert new.cuda is not None
     assert (new.cuda.version, new.cuda.driver) == ("12.9", "525.60.13")
@@ -197,7 +199,9 @@ def test_a_release_takes_the_torch_of_a_pin_with_its_cuda() -> None:
 
 def test_a_release_leaves_out_what_its_cuda_does_not_compile_for() -> None:
     draft = Draft(matrix_reader.parse(WHOLE))
-    draft.add_release("older", "cuda13_0", ReleaseWish(cuda="12.8"))
+    draft.add_release(
+        ReleaseMove(draft.matrix, "cuda13_0", NewVersions(cuda="12.8"), beside="older")
+    )
     gpus = {variant.gpu_key for variant in draft.matrix.of_release("older")}
     assert {"sm120", "sm100", "sm80"} < gpus
     assert gpus.isdisjoint({"sm103", "sm110", "sm121"})
@@ -206,7 +210,7 @@ def test_a_release_leaves_out_what_its_cuda_does_not_compile_for() -> None:
 
 def test_a_release_like_one_that_inherits() -> None:
     draft = Draft(matrix_reader.parse(EXAMPLE))
-    draft.add_release("mine", "l2", ReleaseWish(cuda="12.9"))
+    draft.add_release(ReleaseMove(draft.matrix, "l2", NewVersions(cuda="12.9"), beside="mine"))
     new = draft.matrix.releases["mine"]
     assert (new.like, new.python.version) == ("l1", "3.12")
 
@@ -279,7 +283,9 @@ def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
     for command in found.command.split(" && "):
         words = command.removeprefix("invoke add ").split()
         if words[0] == "release":
-            draft.add_release(words[1], words[3], ReleaseWish(cuda=words[5]))
+            draft.add_release(
+                ReleaseMove(draft.matrix, words[3], NewVersions(cuda=words[5]), beside=words[1])
+            )
         else:
             draft.add(words[0])
     again = ideal.ideal(draft.matrix, here, here.gpus)

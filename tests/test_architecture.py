@@ -285,7 +285,7 @@ OPENS_FILES: Final = {
     "build_pytorch.matrix.known_hardware": "a table of the package",
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
-    "build_pytorch.sources.changed_matrix": "a temporary folder of its own",
+    "build_pytorch.cli.matrix_change": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",
 }
 """The modules that open or list files themselves, with what they open."""

@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
+from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
 from test_prefetch import OTHER, World, tool, world
 
 __all__ = ["world"]  # a fixture
@@ -24,6 +23,8 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import GitHub
+from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 
 TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
@@ -332,7 +333,10 @@ def with_pin(project: Project, world: World, rev: str, versions: str) -> dict[st
 
 PYTHON = 'python3.pythonVersion = "3.13";'
 CUDA_13_0 = 'cudaPackages_13.cudaMajorMinorVersion = "13.0";'
-CUDA_13_1 = 'cudaPackages_13.cudaMajorMinorVersion = "13.1";'
+CUDA_13_2 = 'cudaPackages_13_2.cudaMajorMinorVersion = "13.2";'
+OTHER_CUDA = CUDA_13_2.replace('"13.2"', '"13.1"')
+CUDA_PIN = "2017d6d515f8a7b289fe06d3a880a7ec588c3900"
+"""The revision that is known to have CUDA 13.1."""
 
 
 @needs_nix
@@ -351,10 +355,14 @@ def test_a_new_pin_retires_the_old_one(api: Api, project: Project, world: World)
 
 @needs_nix
 def test_a_new_cuda_renames_the_recipes(api: Api, project: Project, world: World) -> None:
-    env = with_pin(project, world, PIN, PYTHON + CUDA_13_1)
+    """The pin is one that is known to have it: GitHub's API is not asked, and Nix not either."""
+    env = with_pin(project, world, CUDA_PIN, "")
     done = project.run("invoke", "bump", "--cuda", "13.1", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert api.requests == []
+    release = matrix_reader.parse((project.root / "matrix.toml").read_text()).releases["cuda13_0"]
+    assert release.nixpkgs.pin == "cuda13_1"
+    assert PIN in release.nixpkgs.retired
     assert not list(project.pkgs.glob("*cuda13_0*"))
     assert len(list(project.pkgs.glob("*cuda13_1*"))) == 40
     assert project.invoke("all", "--check").returncode == 0
@@ -364,12 +372,12 @@ def test_a_new_cuda_renames_the_recipes(api: Api, project: Project, world: World
 @pytest.mark.parametrize(
     ("argv", "versions", "says"),
     [
-        (["--cuda", "13.1"], PYTHON + CUDA_13_0, "has CUDA 13.0 in cudaPackages_13, not 13.1"),
-        (["--cuda", "13.1"], PYTHON, "has no CUDA in cudaPackages_13, not 13.1"),
-        (["--cuda", "13.1"], f"cudaPackages_13 = {{ }}; {PYTHON}", "has no CUDA in"),
-        (["--cuda", "13.1"], "syntax error", "not checked: whether nixpkgs has CUDA 13.1"),
-        (["--cuda", "13.1"], "python3.pythonVersion = 3;" + CUDA_13_1, "not checked: whether"),
-        (["--nixpkgs", NEW_PIN], PYTHON + CUDA_13_1, "has CUDA 13.1 in cudaPackages_13, not 13.0"),
+        (["--cuda", "13.2"], PYTHON + OTHER_CUDA, "CUDA 13.1 in cudaPackages_13_2, not 13.2"),
+        (["--cuda", "13.2"], PYTHON, "has no CUDA in cudaPackages_13_2, not 13.2"),
+        (["--cuda", "13.2"], f"cudaPackages_13_2 = {{ }}; {PYTHON}", "has no CUDA in"),
+        (["--cuda", "13.2"], "syntax error", "not checked: whether nixpkgs has CUDA 13.2"),
+        (["--cuda", "13.2"], "python3.pythonVersion = 3;" + CUDA_13_2, "not checked: whether"),
+        (["--nixpkgs", NEW_PIN], PYTHON, "has no CUDA in cudaPackages_13, not 13.0"),
         (["--nixpkgs", NEW_PIN], PYTHON.replace("13", "14") + CUDA_13_0, "has Python 3.14, not"),
     ],
 )
@@ -392,9 +400,9 @@ def test_a_pin_that_cannot_be_reached_is_not_checked(api: Api, project: Project)
     assert api.base
     before = project.snapshot()
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9"}
-    done = project.run("invoke", "bump", "--cuda", "13.1", env=env)
+    done = project.run("invoke", "bump", "--cuda", "13.2", env=env)
     assert done.returncode == 1
-    assert "not checked: whether nixpkgs has CUDA 13.1 and Python 3.13: nixpkgs (" in done.stdout
+    assert "not checked: whether nixpkgs has CUDA 13.2 and Python 3.13: nixpkgs (" in done.stdout
     assert project.snapshot() == before
 
 
@@ -404,7 +412,7 @@ def test_without_nix_the_pin_is_not_checked(
     assert api.base
     monkeypatch.setenv("PATH", str(project.root))
     before = project.snapshot()
-    done = project.invoke("bump", "--cuda", "13.1")
+    done = project.invoke("bump", "--cuda", "13.2")
     assert done.returncode == 1
     assert "nix-instantiate: not found; install Nix" in done.stdout
     assert project.snapshot() == before
@@ -417,8 +425,8 @@ def test_without_nix_the_pin_is_not_checked(
 def test_a_second_bump_has_nothing_to_do(
     api: Api, project: Project, world: World, argv: list[str]
 ) -> None:
-    versions = PYTHON + (CUDA_13_1 if "--cuda" in argv else CUDA_13_0)
-    env = with_pin(project, world, NEW_PIN if NEW_PIN in argv else PIN, versions)
+    rev = CUDA_PIN if "--cuda" in argv else NEW_PIN
+    env = with_pin(project, world, rev, PYTHON + CUDA_13_0)
     done = project.run("invoke", "bump", *argv, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     before, asked_before = project.snapshot(), len(api.requests)
@@ -434,7 +442,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
     api: Api, project: Project, world: World
 ) -> None:
     assert api.base
-    env = with_pin(project, world, PIN, PYTHON + CUDA_13_1)
+    env = with_pin(project, world, CUDA_PIN, "")
     recipe = project.recipe("cuda13_0-sm90-avx2")
     recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))
     before = project.snapshot()
@@ -532,18 +540,6 @@ def test_an_impossible_target_is_a_line_for_each_error(
     assert (project.root / "matrix.toml").read_text() == TEXT
 
 
-def test_another_checkout_can_be_moved(api: Api, project: Project, tmp_path: Path) -> None:
-    del api
-    other = copied_project(tmp_path / "other")
-    before = project.snapshot()
-    done = bump(project, "--torch", "2.11.0", "--root", str(other.root))
-    assert done.returncode == 0, done.stdout + done.stderr
-    changed = {p for p, data in project.snapshot().items() if before.get(p) != data}
-    assert changed == {p for p in changed if p.startswith("tools/")}
-    assert 'version = "2.11.0"' in (other.root / "matrix.toml").read_text()
-    assert "2.11.0" in other.recipe("cpu-avx2").read_text()
-
-
 # --- beside the old release ---
 
 
@@ -604,7 +600,7 @@ def test_another_python_renames_the_recipes(api: Api, project: Project, world: W
     [
         (["--torch", "2.9.1", "--as", "cuda12_8"], 'release "cuda12_8" exists already'),
         (["--torch", "2.9.1", "--as", "a.b"], 'found "a.b"; allowed: a-z, 0-9 and _'),
-        (["--torch", "2.9.1"], "has the torch of its pin; make a release beside it with --as"),
+        (["--nixpkgs", "main"], 'found "main"; allowed: a full Git revision, 40 hex digits, or'),
         (["--python", "3"], "--python: found"),
         (["--as", "other"], "nothing to do; give --torch VERSION"),
     ],
@@ -613,6 +609,52 @@ def test_a_wrong_release_beside_is_one_line(argv: list[str], says: str) -> None:
     done = Project(PROJECT).invoke("bump", "--release", "cuda12_8", *argv, "--dry-run")
     assert done.returncode == 2
     assert says in error_line(done)
+
+
+# --- pins that several releases use ---
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "pin"),
+    [
+        ("cuda13_0", NewVersions(nixpkgs=NEW_PIN), "cuda13_0"),
+        ("cuda13_0", NewVersions(nixpkgs=NEW_PIN, cuda="13.1"), "cuda13_0"),
+        ("cuda13_0", NewVersions(nixpkgs="february_2026"), "february_2026"),
+        ("cuda13_0", NewVersions(cuda="13.1"), "cuda13_1"),
+        ("cuda13_0", NewVersions(cuda="13.2"), "early_2026"),
+        ("nightly", NewVersions(python="3.12"), "early_2026"),
+        ("cuda12_8", NewVersions(torch="2.9.1"), "february_2026"),
+        ("cuda12_8", NewVersions(torch="2.11.0"), "autumn_2025"),
+    ],
+)
+def test_a_moved_release_leaves_the_others_as_they_are(
+    name: str, wanted: NewVersions, pin: str
+) -> None:
+    old = matrix_reader.parse(WHOLE)
+    move = ReleaseMove(old, name, wanted)
+    new = matrix_reader.parse(move.over())
+    moved = new.releases[name]
+    assert moved.nixpkgs.pin == pin
+    assert wanted.torch in {None, moved.torch.version}
+    assert wanted.cuda in {None, moved.cuda.version if moved.cuda else ""}
+    assert wanted.python in {None, moved.python.version}
+    assert [r for n, r in new.releases.items() if n != name] == [
+        r for n, r in old.releases.items() if n != name
+    ]
+    assert {k: new.pins[k].rev for k in old.pins} == {k: p.rev for k, p in old.pins.items()}
+    assert all(": " in reason for reason in move.reasons())
+
+
+def test_a_release_moves_over_itself_as_beside_itself() -> None:
+    wanted = NewVersions(torch="2.9.1", python="3.12")
+    matrix = matrix_reader.parse(WHOLE)
+    over = matrix_reader.parse(ReleaseMove(matrix, "cuda12_8", wanted).over())
+    draft = Draft(matrix)
+    draft.add_release(ReleaseMove(matrix, "cuda12_8", wanted, beside="other"))
+    ours, theirs = over.releases["cuda12_8"], draft.matrix.releases["other"]
+    for field in ("torch", "companion", "cuda", "python", "names", "group", "build"):
+        assert getattr(ours, field) == getattr(theirs, field)
+    assert over.pins[ours.nixpkgs.pin] == draft.matrix.pins[theirs.nixpkgs.pin]
 
 
 # --- outdated ---
@@ -637,16 +679,6 @@ def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:
     assert newer == ["torch", "torchvision", "torchaudio", "nixpkgs"]
     for options in (["--check"], ["--check", "--json"]):
         assert project.invoke("outdated", *options).returncode == 1
-
-
-def test_outdated_reads_the_matrix_of_the_root(api: Api, project: Project, tmp_path: Path) -> None:
-    del api
-    other = copied_project(tmp_path / "other")
-    (project.root / "matrix.toml").write_text("broken")
-    done = other.invoke("outdated", "--root", str(project.root))
-    assert done.returncode == 2
-    assert "matrix.toml:1" in done.stderr
-    assert other.invoke("outdated").returncode == 0
 
 
 def test_outdated_states_that_nothing_is_newer(api: Api, project: Project) -> None:

@@ -17,14 +17,14 @@ from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import companion_versions, matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.model import CompanionPackage, Matrix
-from build_pytorch.matrix.release_addition import ReleaseWish
 from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.nix import quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, shared_import
 from build_pytorch.results import evidence
-from build_pytorch.sources import bump_values, source_list
+from build_pytorch.sources import source_list
+from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 from build_pytorch.verify.recipe_facts import Facts
@@ -408,23 +408,22 @@ def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> Non
 def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
     fleet: Matrix,
 ) -> None:
-    target = bump_values.target_of(torch="2.11.0")
-    moved = dict(bump_values.values(fleet, "cuda13_0", target))
-    at = ("release", "cuda13_0", "companion")
-    assert moved[*at, "torchvision", "version"] == "0.26.0"
-    assert moved[*at, "torchvision", "rev"] == "v0.26.0"
-    assert moved[*at, "torchaudio", "version"] == "2.11.0"
+    move = ReleaseMove(fleet, "cuda13_0", NewVersions(torch="2.11.0"))
+    moved = {trail[1:]: it.value for trail, it in move.values.items() if trail[0] == "companion"}
+    assert moved["torchvision", "version"] == "0.26.0"
+    assert moved["torchvision", "rev"] == "v0.26.0"
+    assert moved["torchaudio", "version"] == "2.11.0"
 
 
 def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(fleet: Matrix) -> None:
-    target = bump_values.target_of(torch="2.12.0")
     with pytest.raises(BuildPytorchError, match="no version of torchaudio is known for PyTorch 2"):
-        dict(bump_values.values(fleet, "cuda13_0", target))
+        ReleaseMove(fleet, "cuda13_0", NewVersions(torch="2.12.0"))
 
 
 def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:
     draft = Draft(matrix_reader.parse(WHOLE))
-    draft.add_release("next", "cuda13_0", ReleaseWish(torch="2.11.0"))
+    wanted = NewVersions(torch="2.11.0")
+    draft.add_release(ReleaseMove(draft.matrix, "cuda13_0", wanted, beside="next"))
     release = matrix_reader.parse(draft.text).releases["next"]
     found = {name: each.version for name, each in release.companion.packages.items()}
     assert found == {"torchvision": "0.26.0", "torchaudio": "2.11.0"}

@@ -75,7 +75,6 @@ def test_the_newest_commit_changes_every_place_that_follows(api: Api, whole: Pro
         f'hash = "{OTHER}"',
         f'hash_of = "{NIGHTLY}"',
         f'triton_rev = "{NEW_PIN}"',
-        'pname = "pytorch212"',
     ]
     recipe = next((whole.root / "releases/nightly/.flox/pkgs").glob("*-nightly.nix")).read_text()
     for part in (f'rev = "{NIGHTLY}"', "PYTORCH_BUILD_VERSION=2.12.0.dev20261031", OTHER):

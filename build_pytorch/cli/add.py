@@ -8,13 +8,13 @@ from pathlib import Path
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
-from build_pytorch.cli.matrix_change import carry_out
+from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.hardware import ideal, saved_machines
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_additions import Draft
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.release_addition import ReleaseWish
-from build_pytorch.sources import bump_values, changed_matrix
+from build_pytorch.matrix.selection import require_release
+from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
 
 _FORMS = "sm75, cpu avx, sm90-armv9, release NAME --like OTHER, or --for-machine FILE"
 
@@ -34,8 +34,11 @@ def run(options: AddOptions) -> int:
         return EXIT_OK
     before = {variant.path for variant in old.variants}
     added = [variant.id for variant in new.variants if variant.path not in before]
-    planned = changed_matrix.plan(old, new, options.root)
+    planned = plan_files(old, new, options.root)
     todo = list(draft.todo)
+    for key, pin in new.pins.items():
+        if key not in old.pins and not pin.sha256:
+            todo.append(f"pin.{key} has no hash; run `invoke prefetch --only nixpkgs`")
     if added:
         todo.append(f"build one of the new variants before the others: {listed(added)}")
     else:
@@ -46,11 +49,8 @@ def run(options: AddOptions) -> int:
 def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     """Add what the words and options name. Raises BuildPytorchError."""
     words = list(options.what)
-    wish = ReleaseWish(
-        torch=bump_values.checked("torch", options.torch),
-        cuda=bump_values.checked("cuda", options.cuda),
-        python=bump_values.checked("python", options.python),
-        nixpkgs=options.nixpkgs,
+    wanted = new_versions(
+        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda, python=options.python
     )
     if options.for_machine:
         if words:
@@ -59,8 +59,12 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     elif words[:1] == ["release"]:
         if len(words) != 2 or not options.like:  # noqa: PLR2004 - the word and a name
             raise BuildPytorchError("write: invoke add release NAME --like OTHER")
-        draft.add_release(bump_values.new_name(words[1]), options.like, wish)
-    elif options.like or wish != ReleaseWish():
+        require_release(draft.matrix, options.like, "--like")
+        move = ReleaseMove(draft.matrix, options.like, wanted, beside=new_name(words[1]))
+        for reason in move.reasons():
+            screen.fold("", reason, indent=2)
+        draft.add_release(move)
+    elif options.like or wanted.words:
         raise BuildPytorchError("--like, --torch, --cuda, --python, --nixpkgs: only with `release`")
     else:
         is_isa = words[:1] == ["cpu"]
@@ -77,19 +81,20 @@ def _for_machine(draft: Draft, path: Path, release: str, screen: Screen) -> None
     """Add the variant that a machine should have."""
     matrix = draft.matrix
     machine = saved_machines.load(path)
-    wanted = ideal.ideal(matrix, machine, machine.gpus, release or None)
-    if wanted is None:
+    found = ideal.ideal(matrix, machine, machine.gpus, release or None)
+    if found is None:
         raise BuildPytorchError(
             f"{path}: no known CPU ISA fits this machine; `invoke recommend` has the reasons"
         )
-    variant = wanted.variant
-    screen.fold("", f"{variant.id}: {wanted.reason}", indent=2)
-    if wanted.is_in_matrix:
+    variant = found.variant
+    screen.fold("", f"{variant.id}: {found.reason}", indent=2)
+    if found.is_in_matrix:
         return
     if variant.release_name not in matrix.releases:
         cuda = variant.release.cuda.version if variant.release.cuda else ""
-        like = ideal.newest(matrix)
         groups = (draft.group_of(variant),)
-        draft.add_release(variant.release_name, like, ReleaseWish(cuda=cuda), groups)
+        wanted = NewVersions(cuda=cuda or None)
+        like, name = ideal.newest(matrix), variant.release_name
+        draft.add_release(ReleaseMove(draft.matrix, like, wanted, beside=name), groups)
     else:
         draft.add(f"{variant.release_name}/{variant.short_id}")

@@ -1,18 +1,86 @@
-"""Show a changed matrix with its files, verify them, write all or nothing."""
+"""A changed matrix with all its files: plan, verify, show, then write all or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from build_pytorch.base import file_plan, paths
+import msgspec
+
+from build_pytorch.base import digest, file_plan, files, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
-from build_pytorch.base.file_plan import Action, Change, print_plan
+from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
+from build_pytorch.generate import docs, rendering
+from build_pytorch.generate.phase_plan import plan_recipe
+from build_pytorch.generate.recipes import nixpkgs_imports
 from build_pytorch.matrix import matrix_editor
-from build_pytorch.matrix.model import Matrix
-from build_pytorch.sources import changed_matrix
-from build_pytorch.verify import reports
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.verify import registry, reports, verification
+from build_pytorch.verify.verification import VerificationResult
+
+
+def plan_files(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
+    """Plan the matrix, recipes and docs; files that get another name are deleted.
+
+    `name` is the release whose page of build notes may have another name.
+    """
+    tree = Tree(root)
+    texts = rendering.texts(new)
+    changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
+    changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
+    imports = nixpkgs_imports(new, texts)
+    changes += [plan_text(tree, path, texts[path]) for path in imports]
+    kept = {*imports, *(package.path for package in new.packages)}
+    former = [package.path for package in old.packages]
+    former += nixpkgs_imports(old, rendering.texts(old))
+    for path in dict.fromkeys(former):
+        if path not in kept and (data := tree.read(path)) is not None:
+            is_ours = digest.is_intact(data.decode("utf-8", errors="replace"))
+            action = Action.DELETE if is_ours else Action.REFUSED
+            reason = "has another name now" if is_ours else "edited by hand, and has another name"
+            changes.append(Change(path=path, action=action, reason=reason, old=data))
+    planned = docs.plan(new, texts, tree)
+    page, moved = (m.releases[name].notes if name in m.releases else None for m in (old, new))
+    if page and moved and page != moved:
+        planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
+        planned += docs.moved(texts, tree, page, moved)
+    return [*changes, *planned]
+
+
+def _with_link(change: Change, page: str, moved: str) -> Change:
+    """Return the change of a page with the README's links to the notes at their new place."""
+    if change.path != paths.README or change.old is None:
+        return change
+    new = (change.new or change.old).replace(page.encode(), moved.encode())
+    action = Action.REWRITE if change.action is Action.UNCHANGED else change.action
+    return msgspec.structs.replace(change, action=action, new=new)
+
+
+def verify_planned(
+    matrix: Matrix,
+    planned: Iterable[Change],
+    variants: Sequence[Variant] | None = None,
+    only: Sequence[str] = (),
+) -> VerificationResult:
+    """Check the planned recipes in a temporary folder, by all categories but `generated`.
+
+    `variants` and `only` limit the recipes and the categories.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for change in planned:
+            data = change.new if change.action.writes else change.old
+            if data is not None and change.path.endswith(".nix"):
+                path = Path(folder) / change.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        function = paths.in_use(matrix.root, paths.COMPANION_FUNCTION)
+        (Path(folder) / paths.COMPANION_FUNCTION).parent.mkdir(exist_ok=True)
+        (Path(folder) / paths.COMPANION_FUNCTION).write_bytes(files.read_named(function))
+        only = only or [name for name in registry.CATEGORIES if name != "generated"]
+        root = Path(folder)
+        return verification.verify(matrix, root, variants=variants, only=only, trusted=True)
 
 
 def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
@@ -35,7 +103,7 @@ def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
         return EXIT_FINDINGS
-    result = changed_matrix.verified(new, planned)
+    result = verify_planned(new, planned)
     if result.exit_code != EXIT_OK:
         reports.show(result, screen)
         screen.line("The new recipes do not pass verification: nothing was written.")

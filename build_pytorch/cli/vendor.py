@@ -9,11 +9,11 @@ from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.cli.commands import VendorOptions
-from build_pytorch.cli.matrix_change import carry_out
+from build_pytorch.cli.matrix_change import carry_out, plan_files, verify_planned
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
 from build_pytorch.matrix.tables import Trail
-from build_pytorch.sources import changed_matrix, cuda_copies
+from build_pytorch.sources import cuda_copies
 
 
 def run(options: VendorOptions) -> int:
@@ -30,7 +30,7 @@ def run(options: VendorOptions) -> int:
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values), root=old.root)
-    planned = changed_matrix.plan(old, new, options.root, name)
+    planned = plan_files(old, new, options.root, name)
     wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
     recipes = [change for change in planned if change.path in {v.path for v in wrappers}]
 
@@ -40,7 +40,7 @@ def run(options: VendorOptions) -> int:
             Change(path=f"{values['folder']}/{file}", action=Action.CREATE, reason="", new=data)
             for file, data in files.items()
         ]
-        result = changed_matrix.verified(new, [*recipes, *written], wrappers, ["evaluation"])
+        result = verify_planned(new, [*recipes, *written], wrappers, ["evaluation"])
         errors = (each.found for each in result.findings if each.severity == "error")
         return next(errors, "")
 

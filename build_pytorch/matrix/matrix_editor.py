@@ -15,33 +15,45 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
-Value = str | list[str]
+Value = str | bool | list[str]
 _WIDTH: Final = 100
 """Maximum length of a line with a list; a longer list has a line for each element."""
 
 
 def edited(text: str, values: Mapping[Trail, Value]) -> str:
+    """Return the text with values replaced or added. Raises MatrixError if it is not consistent.
+
+    Otherwise as `with_values`.
+    """
+    result = with_values(text, values)
+    matrix_reader.parse(result)
+    return result
+
+
+def with_values(text: str, values: Mapping[Trail, Value]) -> str:
     """Return the text with values replaced or added; comments, order and spacing stay.
 
     A table is added to a release that inherits it from another one. Raises KeyError for a release
-    or another place that does not exist, MatrixError if the result is not consistent.
+    or another place that does not exist.
     """
+    if not values:
+        return text
     document: Any = tomlkit.parse(text)
     for trail, value in values.items():
         table = document
-        for depth, step in enumerate(trail[:-1]):
-            if depth == 2 and "like" in table and step not in table:  # noqa: PLR2004 - in a release
+        inherits = False
+        for step in trail[:-1]:
+            if inherits and step not in table:
                 table[step] = tomlkit.table()
             table = table[step]
+            inherits = inherits or "like" in table
         new = tomlkit.item(value)
         old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
         for part in ("indent", "comment_ws", "comment", "trail"):
             if old is not None:
                 setattr(new.trivia, part, getattr(old.trivia, part))
         table[trail[-1]] = new
-    result = tomlkit.dumps(document)
-    matrix_reader.parse(result)
-    return result
+    return tomlkit.dumps(document)
 
 
 def with_element(text: str, trail: Trail, position: int, value: Any) -> str:  # noqa: ANN401

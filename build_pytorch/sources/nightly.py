@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import NEWEST, is_revision
-from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
 from build_pytorch.matrix.source_tables import TorchSource
-from build_pytorch.matrix.tables import Release, Trail
 from build_pytorch.sources.github import NIGHTLY_BRANCH, GitHub
 
 BRANCHES: Final = (NIGHTLY_BRANCH, "main")
@@ -83,14 +80,3 @@ def known_commit(torch: TorchSource, word: str) -> NightlyCommit:
     base = numbers[1] if numbers else ""
     version = f"{base}.0.dev{date.replace('-', '')}"
     return NightlyCommit(rev=rev, version=version, triton_rev=triton)
-
-
-def values(name: str, release: Release, commit: NightlyCommit) -> Iterator[tuple[Trail, Value]]:
-    """Yield the values of matrix.toml that name a commit. Pure."""
-    at: Trail = ("release", name)
-    yield (*at, "torch", "version"), commit.version
-    yield (*at, "torch", "rev"), commit.rev
-    yield (*at, "torch", "triton_rev"), commit.triton_rev
-    triton = release.companion.triton
-    if triton and not triton.is_of_pin:
-        yield (*at, "companion", "triton", "rev"), commit.triton_rev

@@ -1,4 +1,4 @@
-"""Move a release to other versions: what GitHub and the pin have, and what is left to do."""
+"""What GitHub and the pin say of a moved release, and the hashes of its new sources."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ from packaging.version import Version
 
 from build_pytorch.base import foreign_json, process
 from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.hashed_sources import Source
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import quoting, store
-from build_pytorch.sources.bump_values import BumpTarget
 from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
+from build_pytorch.sources.release_move import NewVersions
 from build_pytorch.sources.source_list import arguments
 
 
-def refuse_pre_release(target: BumpTarget) -> None:
+def refuse_pre_release(wanted: NewVersions) -> None:
     """Raise BuildPytorchError for a PyTorch that is not final."""
-    if target.torch and Version(target.torch).is_prerelease:
-        raise BuildPytorchError(f"v{target.torch} is a pre-release; --pre accepts it")
+    if wanted.torch and Version(wanted.torch).is_prerelease:
+        raise BuildPytorchError(f"v{wanted.torch} is a pre-release; --pre accepts it")
 
 
-def check_upstream(release: Release, target: BumpTarget, *, pre: bool) -> Iterator[str]:
-    """Yield notes on the target's versions. Raises BuildPytorchError if GitHub lacks one.
+def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Iterator[str]:
+    """Yield notes on the versions. Raises BuildPytorchError if GitHub lacks one.
 
     What GitHub marks as a pre-release is refused unless `pre` is set.
     """
     github, owner, repo = GitHub(), release.torch.owner, release.torch.repo
-    if target.torch and not release.torch.is_of_pin:
-        tag = f"v{target.torch}"
+    if wanted.torch and not release.torch.is_of_pin:
+        tag = f"v{wanted.torch}"
         if not github.has_tag(owner, repo, tag):
             raise BuildPytorchError(f"{owner}/{repo} has no tag {tag}")
         known = github.releases(owner, repo)
         if known.get(tag) and not pre:
             raise BuildPytorchError(f"GitHub marks {tag} as a pre-release; --pre accepts it")
         newest = newest_version(known)
-        if newest and Version(newest) > Version(target.torch):
-            yield f"PyTorch {newest} is newer than {target.torch}"
-    if target.nixpkgs and not github.has_commit(*NIXPKGS, target.nixpkgs):
-        raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {target.nixpkgs}")
+        if newest and Version(newest) > Version(wanted.torch):
+            yield f"PyTorch {newest} is newer than {wanted.torch}"
+    is_rev = is_revision(wanted.nixpkgs or "")
+    if wanted.nixpkgs and is_rev and not github.has_commit(*NIXPKGS, wanted.nixpkgs):
+        raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {wanted.nixpkgs}")
 
 
 def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[FetchedHash]:
@@ -55,23 +57,22 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
             yield fetch(source, minutes)
 
 
-def is_assumed(old: Matrix, new: Matrix, name: str) -> bool:
-    """Return whether nobody has written down what the pin of a release contains."""
-    key = new.releases[name].nixpkgs.pin
-    pins = {**known_hardware.load().pin, **old.pins}
-    return pins.get(key) != new.pins[key]
-
-
-def pin_contradictions(matrix: Matrix, name: str, minutes: float) -> Iterator[str]:
+def pin_contradictions(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[str]:
     """Yield what the nixpkgs of a release has in other versions than its names say.
 
-    The pin decides the CUDA of a package set such as cudaPackages_13, and the Python. Yields one
-    line that begins with "not checked" if the pin cannot be evaluated here.
+    The pin decides the CUDA of a package set such as cudaPackages_13, and the Python. It is
+    evaluated unless its facts are known already. Yields one line that begins with "not checked" if
+    the pin cannot be evaluated here.
     """
-    release = matrix.releases[name]
-    (source,) = (s for s in matrix.sources() if s.place == ("pin", release.nixpkgs.pin))
+    release = new.releases[name]
+    key, python = release.nixpkgs.pin, release.python.version
+    pin, before = new.pins[key], {**known_hardware.load().pin, **old.pins}.get(key)
+    pythons = {r.python.version for r in old.releases.values() if r.nixpkgs.pin == key}
+    is_same = before and (before.rev, before.cuda) == (pin.rev, pin.cuda)
+    if is_same and python in {pin.python, *pythons}:
+        return
+    (source,) = (s for s in new.sources() if s.place == ("pin", key))
     wanted = {"Python": release.python.version}
-    pin = matrix.pins[release.nixpkgs.pin]
     interpreter = pin.python_set(release.python.version).removesuffix("Packages")
     attributes = {"Python": f"pkgs.{interpreter}.pythonVersion or null"}
     if release.cuda:
@@ -111,26 +112,3 @@ def _evaluated(
 
 def _versions(wanted: Mapping[str, str]) -> str:
     return " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
-
-
-def remaining_work(release: Release, target: BumpTarget) -> Iterator[str]:
-    """Yield what a person has to decide after the move."""
-    if target.torch and release.torch.is_nightly:
-        yield "build one variant: texts that nixpkgs replaces and this source lacks stop it at once"
-        yield f"compare the Triton of the pin with {release.torch.triton_rev}, for torch.compile"
-        return
-    if target.torch:
-        yield "check whether the new PyTorch still needs each fix of the build notes"
-        yield "update the prose of the build notes, which names the old version"
-        yield f"check whether the nixpkgs pin has PyTorch {target.torch} itself"
-        for companion, source in release.companion.packages.items():
-            if source.patches == "keep" and not source.is_of_pin:
-                yield f"check whether the patches of nixpkgs apply to {companion} {source.version}"
-    if target.nixpkgs:
-        pin = f"pin.{release.nixpkgs.pin}"
-        yield f"check torch, python, cuda and has of {pin}: they describe the earlier revision"
-    if target.cuda:
-        yield f"check the oldest driver of CUDA {target.cuda}: release.*.cuda.driver is unchanged"
-        yield f"check that pin {release.nixpkgs.pin} has this CUDA, and that the rules fit it"
-        yield "check the name of the release's tables, which may contain the old CUDA"
-    yield "build one variant before the others"

@@ -1,0 +1,372 @@
+"""New GPU architectures, ISAs, variants and releases in the text of matrix.toml. Pure.
+
+What is not in the matrix comes from known_hardware.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from build_pytorch.base.errors import BuildPytorchError, near_miss
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix.compatibility import combined, compiles, cuda_window
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.selection import require_release
+from build_pytorch.matrix.tables import GpuArchitecture, Group, Trail
+from build_pytorch.sources.release_move import ReleaseMove
+
+_SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")
+_GPU_GUIDE: Final = "docs/how-to/add-a-gpu.md describes the table"
+_ISA_GUIDE: Final = "docs/how-to/add-a-cpu-isa.md describes the table"
+_PLATFORMS: Final = {"x86_64-linux": "x86", "aarch64-linux": "ARM", "aarch64-darwin": "Apple"}
+
+
+class Draft:
+    """A matrix to which tables are added one after the other."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.text = matrix.text
+        self.todo: list[str] = []
+        """What a person has to fill in or to check."""
+        self._known = known_hardware.load()
+        self._matrix = matrix
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix as it is now. Raises MatrixError if an addition contradicts it."""
+        if self._matrix.text != self.text:
+            self._matrix = matrix_reader.parse(self.text, root=self._matrix.root)
+        return self._matrix
+
+    # --- what users name ---
+
+    def add(self, name: str, release: str = "") -> None:
+        """Add a GPU architecture (sm75), an ISA (avx) or a variant (sm90-armv9, cpu-avx).
+
+        Raises BuildPytorchError for a name without known facts and for an ambiguous release.
+        """
+        if "+" in name:
+            fix = "companions are tables release.NAME.companion.NAME of matrix.toml"
+            raise BuildPytorchError(f'"{name[:60]}": add takes no companion; {fix}')
+        before = {variant.path for variant in self.matrix.variants}
+        qualifier, slash, word = name.rpartition("/")
+        release = qualifier if slash else release
+        if release:
+            require_release(self.matrix, release, "" if slash else "--release")
+        gpu, dash, isa = word.partition("-")
+        if word == "darwin-mps":
+            self._add_variant(word, release, "", "apple")
+        elif dash:
+            self._add_variant(word, release, "" if gpu == "cpu" else gpu, isa)
+        elif word in self._known.cpu or word in self.matrix.cpus:
+            self._add_isa(word, release)
+        else:
+            self._add_gpu(word, release)
+        self._add_rules(before)
+
+    def add_release(self, move: ReleaseMove, groups: Sequence[Group] = ()) -> None:
+        """Add a release beside the one that moves.
+
+        Without `groups` it has those of the other one that its CUDA compiles for. Raises
+        BuildPytorchError for a name in use.
+        """
+        name, releases = move.beside, self.matrix.releases
+        if name in releases:
+            raise BuildPytorchError(f'release "{name}" exists already; choose another name')
+        before = {variant.path for variant in self.matrix.variants}
+        table = move.table()
+        chosen = tuple(groups) or self._compiled_groups(move)
+        self.text = move.with_pins(self.text)
+        place: Trail = ("release", list(releases)[-1])
+        self.text = matrix_editor.with_table(self.text, ("release", name), table, place)
+        if chosen != releases[table["like"]].group:
+            for group in chosen:
+                self._append_group(name, group)
+        self._add_rules(before)
+        folder = self.matrix.releases[name].environment
+        self.todo += (
+            *move.todo,
+            f"write the purpose of release.{name}: whom it is for",
+            f"a Flox environment for it: {folder}/.flox/env/manifest.toml, as the other releases "
+            "have one",
+        )
+
+    def group_of(self, variant: Variant) -> Group:
+        """Return a group for a variant; its tables are added. Raises BuildPytorchError."""
+        if variant.gpu_key:
+            self._ensure_gpu(variant.gpu_key)
+        self.ensure_isa(variant.cpu_key)
+        name = next(iter(self.matrix.releases))
+        return self._new_group(name, variant.gpu_key or "", variant.cpu.platform, [variant.cpu_key])
+
+    # --- tables ---
+
+    def _ensure_gpu(self, key: str) -> GpuArchitecture:
+        """Add the table of a GPU architecture if it is missing. Raises BuildPytorchError."""
+        gpus = self.matrix.gpus
+        if key in gpus:
+            return gpus[key]
+        values = self._gpu_values(key)
+        gpu = msgspec.convert(values, GpuArchitecture)
+        higher = [k for k, it in gpus.items() if numbers(it.capability) > numbers(gpu.capability)]
+        place: Trail = ("gpu", *(higher[-1:] or list(gpus)[:1]))
+        is_first = bool(gpus) and not higher
+        self.text = matrix_editor.with_table(
+            self.text, ("gpu", key), values, place, before=is_first
+        )
+        known = self._known.gpu.get(key)
+        if known and known.unconfirmed:
+            self.todo.append(f"gpu.{key}, not confirmed: {known.unconfirmed}")
+        if known and known.unsupported:
+            self.todo.append(f"gpu.{key}: {known.unsupported}")
+        products = ", ".join(gpu.products)
+        self.todo.append(f"gpu.{key}: check products and hosts; known are {products}")
+        return gpu
+
+    def _gpu_values(self, key: str) -> dict[str, Any]:
+        if key in self._known.gpu:
+            return self._known.table("gpu", key)
+        if _SEVERAL.fullmatch(key):
+            known = {**self._known.gpu, **self.matrix.gpus}
+            keys = [f"sm{code}" for code in key.removeprefix("sm").split("_")]
+            for each in keys:
+                if each not in known:
+                    raise BuildPytorchError(f'"{key}": no facts about {each}; {_GPU_GUIDE}')
+            table: dict[str, Any] = msgspec.to_builtins(combined([known[each] for each in keys]))
+            return {name: value for name, value in table.items() if value}
+        names = [*self._known.gpu, *self._known.cpu]
+        raise _no_facts(key, "it", names, _GPU_GUIDE)
+
+    def ensure_isa(self, key: str) -> None:
+        """Add the table of an ISA if it is missing. Raises BuildPytorchError for an unknown one."""
+        cpus = self.matrix.cpus
+        if key in cpus:
+            return
+        if key not in self._known.cpu:
+            raise _no_facts(key, "this ISA", list(self._known.cpu), _ISA_GUIDE)
+        isa = self._known.cpu[key]
+        siblings = [it for it in cpus if cpus[it].platform == isa.platform] or list(cpus)
+        below = [it for it in siblings if cpus[it].level < isa.level]
+        place = ("cpu", (below or siblings)[-1 if below else 0])
+        values = self._known.table("cpu", key)
+        self.text = matrix_editor.with_table(
+            self.text, ("cpu", key), values, place, before=not below
+        )
+
+    def _add_rules(self, before: set[str]) -> None:
+        """Add the known rules that hold for new variants and that the matrix lacks."""
+        new = [variant for variant in self.matrix.variants if variant.path not in before]
+        have = {rule.id for rule in self.matrix.rules}
+        raw = {rule["id"]: rule for rule in self._known.raw["rule"]}
+        for rule in self._known.rule:
+            if rule.id not in have and any(rules.holds(rule.when, variant) for variant in new):
+                values = dict(raw[rule.id])
+                for condition in ("when", "until"):  # without keys that this matrix does not have
+                    self._restrict(values, condition)
+                last = ("rule", len(self.matrix.rules) - 1)
+                self.text = matrix_editor.with_table(self.text, ("rule", 0), values, last)
+                if rule.unconfirmed:
+                    self.todo.append(f"rule {rule.id}, not confirmed: {rule.unconfirmed}")
+        names = list(dict.fromkeys(variant.release_name for variant in new))
+        if len(names) > 1:
+            self.todo.append(f"releases {', '.join(names)} share groups; all of them get it")
+
+    def _restrict(self, values: dict[str, Any], condition: str) -> None:
+        for name, known in (("gpu", self.matrix.gpus), ("cpu", self.matrix.cpus)):
+            if keys := values.get(condition, {}).get(name):
+                kept = [key for key in keys if key in known]
+                values[condition] = {**values[condition], name: kept}
+
+    # --- variants ---
+
+    def _add_gpu(self, key: str, release: str) -> None:
+        """Add an architecture to the largest fitting group of each platform that has products."""
+        gpu = self._ensure_gpu(key)
+        name = self._release_for(key, gpu, release)
+        known = self._known.gpu.get(key)
+        limited = set(known.isas) if known else set()
+        for platform in gpu.hosts if name else ():
+            groups = [
+                (index, group)
+                for index, group in enumerate(self.matrix.releases[name].group)
+                if group.kind == "gpu" and group.platform == platform
+            ]
+            if any(key in group.gpu for _, group in groups):
+                continue
+            fitting = [row for row in groups if not limited or set(row[1].cpu) <= limited]
+            cpus = self.matrix.cpus
+            isas = [it for it in cpus if cpus[it].platform == platform]
+            isas = [it for it in isas if not limited or it in limited]
+            if fitting:
+                index = max(fitting, key=lambda row: len(row[1].gpu) * len(row[1].cpu))[0]
+                self._join_gpu(name, index, key)
+            elif isas and (limited or not groups):
+                self._append_group(name, self._new_group(name, key, platform, isas))
+
+    def _add_isa(self, key: str, release: str) -> None:
+        """Add an ISA to the groups of its platform whose hosts have it."""
+        self.ensure_isa(key)
+        platform = self.matrix.cpus[key].platform
+        found = [
+            name
+            for name, it in self.matrix.releases.items()
+            if any(group.platform == platform for group in it.group)
+            and not any(key in group.cpu for group in it.group)
+        ]
+        name = self._only([name for name in found if release in {"", name}], key)
+        for index, group in enumerate(self.matrix.releases[name].group if name else ()):
+            known = (self._known.gpu.get(gpu) for gpu in group.gpu)
+            lacks_it = any(it and it.isas and key not in it.isas for it in known)
+            if group.platform == platform and not lacks_it:
+                self._join_isa(name, index, key)
+
+    def _add_variant(self, word: str, release: str, gpu_key: str, isa: str) -> None:
+        """Add one variant: to a group that has only its GPU or only its ISA, or as a group."""
+        gpu = self._ensure_gpu(gpu_key) if gpu_key else None
+        self.ensure_isa(isa)
+        platform = self.matrix.cpus[isa].platform
+        if gpu and platform not in gpu.hosts:
+            known = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
+            raise BuildPytorchError(f"{word}: no {platform} machine is known to have it: {known}")
+        name = self._release_for(word, gpu, release)
+        if not name:
+            return
+        new = self._new_group(name, gpu_key, platform, [isa])
+        for index, group in enumerate(self.matrix.releases[name].group):
+            if (group.kind, group.platform) != (new.kind, new.platform):
+                continue
+            if group.gpu == new.gpu:
+                self._join_isa(name, index, isa)
+                return
+            if group.cpu == new.cpu:
+                self._join_gpu(name, index, gpu_key)
+                return
+        self._append_group(name, new)
+
+    def _release_for(self, what: str, gpu: GpuArchitecture | None, release: str) -> str:
+        """Return the release that gets a variant, or those of a GPU; empty if all have it.
+
+        Raises BuildPytorchError for several, and for one whose CUDA does not compile for the GPU.
+        """
+        fitting = [n for n, it in self.matrix.releases.items() if not gpu or compiles(it.cuda, gpu)]
+        if release and gpu and release not in fitting:
+            cuda = self.matrix.releases[release].cuda
+            has = f"CUDA {cuda.version}" if cuda else "it has no CUDA"
+            window = f"CUDA {cuda_window(gpu)}"
+            raise BuildPytorchError(f"{what}: needs {window}, release {release}: {has}")
+        lacking = [
+            name
+            for name in fitting
+            if release in {"", name}
+            and not any(
+                what in {variant.short_id, variant.gpu_key}
+                for variant in self.matrix.of_release(name)
+            )
+        ]
+        return self._only(lacking, what)
+
+    def _only(self, found: Sequence[str], what: str) -> str:
+        if len(found) > 1:
+            fix = f"write {found[0]}/{what}" if "-" in what else f"give --release {found[0]}"
+            raise BuildPytorchError(f"{what}: releases {', '.join(found)} can have it; {fix}")
+        return found[0] if found else ""
+
+    # --- groups ---
+
+    def _compiled_groups(self, move: ReleaseMove) -> tuple[Group, ...]:
+        """Return the groups without GPU architectures that the new CUDA does not compile for."""
+        old = move.old
+        if old.cuda is None or not move.wanted.cuda:
+            return old.group
+        cuda = msgspec.structs.replace(old.cuda, version=move.wanted.cuda)
+        groups = []
+        for group in old.group:
+            gpus = tuple(key for key in group.gpu if compiles(cuda, self.matrix.gpus[key]))
+            if gpus or group.kind != "gpu":
+                groups.append(msgspec.structs.replace(group, gpu=gpus))
+        return tuple(groups)
+
+    def _join_gpu(self, name: str, index: int, key: str) -> None:
+        """Add an architecture to a group: in descending order if the group has it."""
+        gpus = self.matrix.gpus
+        order = [numbers(gpus[it].capability) for it in self._group(name, index).gpu]
+        own = numbers(gpus[key].capability)
+        is_descending = order == sorted(order, reverse=True)
+        position = sum(each > own for each in order) if is_descending else len(order)
+        self._join(name, ("group", index, "gpu"), position, key)
+
+    def _join_isa(self, name: str, index: int, key: str) -> None:
+        """Add an ISA to a group: at its begin if it is lower than all others."""
+        levels = [self.matrix.cpus[it].level for it in self._group(name, index).cpu]
+        position = 0 if self.matrix.cpus[key].level < min(levels) else len(levels)
+        self._join(name, ("group", index, "cpu"), position, key)
+
+    def _join(self, name: str, place: Trail, position: int, element: Any) -> None:  # noqa: ANN401
+        """Insert an element into a list of a release, which gets the groups that it inherits."""
+        if not matrix_editor.has(self.text, ("release", name, "group")):
+            for group in self.matrix.releases[name].group:
+                self._append_group(name, group)
+        trail: Trail = ("release", name, *place)
+        self._edit(name, matrix_editor.with_element(self.text, trail, position, element))
+
+    def _group(self, name: str, index: int) -> Group:
+        return self.matrix.releases[name].group[index]
+
+    def _new_group(self, name: str, gpu: str, platform: str, isas: Sequence[str]) -> Group:
+        """Return a new group with a title of its own."""
+        kind = "gpu" if gpu else "mps" if platform.endswith("-darwin") else "cpu-only"
+        first = self.matrix.gpus[gpu].family if gpu else "CPU-only"
+        title = "Apple" if kind == "mps" else f"{first} {_PLATFORMS[platform]}"
+        taken = {group.title for group in self.matrix.releases[name].group}
+        if title in taken:
+            title = f"{title}, {gpu or 'CPU-only'} {' '.join(isas)}".strip()
+        values = {"title": title, "kind": kind, "platform": platform, "cpu": isas}
+        return msgspec.convert(values | ({"gpu": [gpu]} if gpu else {}), Group)
+
+    def _append_group(self, name: str, group: Group) -> None:
+        """Add a group after those that the text of a release has."""
+        table: dict[str, Any] = msgspec.to_builtins(group)
+        order = ("title", "kind", "platform", "gpu", "cpu")
+        values = {
+            key: list(v) if key in {"gpu", "cpu"} else v for key in order if (v := table[key])
+        }
+        groups: Trail = ("release", name, "group")
+        has = matrix_editor.has(self.text, groups)
+        if has and not matrix_editor.is_header(self.text, groups):
+            count = len(self.matrix.releases[name].group)
+            text = matrix_editor.with_element(self.text, groups, count, values)
+        else:
+            place = groups if has else ("release", name)
+            text = matrix_editor.with_table(self.text, (*groups, 0), values, place)
+        self._edit(name, text)
+
+    def _edit(self, name: str, text: str) -> None:
+        """Take a text with other groups of a release.
+
+        Its clean-up list replaces files that become recipes of variants, and deletes them no more.
+        """
+        self.text = text
+        if name not in self._matrix.releases:
+            return
+        raw, names = matrix_reader.own_values(text, name), self._matrix.releases[name].names
+        files = set()
+        for group in raw.get("group", ()):
+            stems = [f"{names.gpu}-{gpu}" for gpu in group.get("gpu", ())] or [names.cpu]
+            files |= {f"{names.package}-{stem}-{isa}.nix" for stem in stems for isa in group["cpu"]}
+        values: dict[Trail, matrix_editor.Value] = {
+            ("release", name, "cleanup", index, "action"): "rewrite"
+            for index, entry in enumerate(raw.get("cleanup", ()))
+            if entry["action"] == "delete" and entry["file"] in files
+        }
+        if values:
+            self.text = matrix_editor.edited(text, values)
+
+
+def _no_facts(key: str, what: str, known: Sequence[str], guide: str) -> BuildPytorchError:
+    hint = near_miss(key, known) or f"; known are {', '.join(known)}"
+    return BuildPytorchError(f'"{key}": no facts about {what}{hint}; {guide}')
