@@ -162,7 +162,10 @@ def test_the_version_is_the_one_of_the_matrix(
     text = f"__version__ = '{version}'\ngit_version = 'x'\n" if version else ""
     (tmp_path / name / "version.py").write_text(text)
     part = looked("config", f"cpu-avx2+{name}", folder)
-    assert (part["state"], part["title"]) == (state, "the version agrees with the matrix")
+    assert (part["state"], part["title"]) == (
+        state,
+        f"{TITLES[name]}'s build configuration agrees with the matrix",
+    )
 
 
 def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:

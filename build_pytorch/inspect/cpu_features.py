@@ -167,7 +167,7 @@ def arm_features(mnemonic: bytes, text: bytes) -> Features:
     """
     name, operands = mnemonic.decode(), text.decode("ascii", "replace")
     matching = _matching_arm_features(name)
-    found = matching & _ARM.mnemonics.keys()
+    found = matching.intersection(_ARM.mnemonics)
     if re.search(r"\b(?:z[0-9]+\.|z[0-9]+[,}]|p[0-9]+[./,])", operands):
         is_unpredicated = re.search(r"\bp[0-9]+/", operands) is None
         is_new = "sve2" in matching or (is_unpredicated and "sve2_without_predicate" in matching)

@@ -38,7 +38,7 @@ PARTS: Final = (
     ),
     Part(
         "config",
-        "{product}'s version and compiler flags agree with the matrix",
+        "{product}'s build configuration agrees with the matrix",
         "build the variant again from its recipe",
         config.look,
     ),

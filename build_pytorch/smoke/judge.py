@@ -155,9 +155,9 @@ def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) 
             missing.append(test.name)
         elif result.outcome == "passed":
             # A report may be edited, so its numbers count.
-            if result.error is None or result.error > test.tolerance:
-                allowed = f"allowed is {test.tolerance:g}"
-                yield f"{test.name}: passed with error {result.error}, {allowed}"
+            allowed = result.tolerance if test.tolerance is None else test.tolerance
+            if result.error is None or allowed is None or result.error > allowed:
+                yield f"{test.name}: passed with error {result.error}, allowed is {allowed}"
         elif result.outcome == "failed" or (
             result.outcome == "skipped" and not _may_skip(report, test)
         ):

@@ -28,7 +28,8 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     name: str
     """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
     device: Literal["cpu", "cuda"]
-    tolerance: Measure
+    tolerance: Measure | None = None
+    """None for skipped tests in reports of the first format."""
     capability: Capability | None = None
     """The oldest compute capability that can run it; None: any."""
     magma: bool = False
