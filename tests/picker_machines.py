@@ -1,16 +1,16 @@
-"""Machines for the picker: the saved ones and drawn ones, and what `invoke recommend` says."""
+"""Machines for the picker: the saved ones and drawn ones, and what `choose` says about them."""
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from conftest import PROJECT
 
-from build_pytorch.hardware import explain, ideal, resolver, saved_machines
-from build_pytorch.hardware.ideal import MachineChoice
-from build_pytorch.hardware.remarks import remarks
-from build_pytorch.hardware.resolver import Answer, Candidate
+from build_pytorch.hardware import choose, explain, saved_machines
+from build_pytorch.hardware.choose import ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
@@ -53,7 +53,7 @@ def drawn(number: int, seed: int = SEED) -> dict[str, Machine]:
     found = {}
     for count in range(number):
         base = draw.choice(machines)
-        kinds = draw.choice([0, 1, 1, 1, 1, 2, 2, 3])
+        kinds = draw.choice([0, *[1] * 12, 2, 3])
         chosen = [draw.choice(_NAMES) for _ in range(kinds)]
         chosen = [it for it in chosen for _ in range(draw.choice([1, 1, 1, 2, 8]))]
         platform = base.platform if draw.random() < 0.97 else "riscv64-linux"
@@ -72,100 +72,82 @@ def drawn(number: int, seed: int = SEED) -> dict[str, Machine]:
     return found
 
 
-def facts(machine: Machine) -> dict[str, Any]:
-    """A machine as the rules of the page take it."""
+def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
+    """What the page must show for a machine: what `choose` decides, a problem, or the command."""
+    capabilities = {gpu.capability for gpu in machine.gpus}
+    typed = [(gpu.name, KNOWN.gpu_named(gpu.name)) for gpu in machine.gpus]
+    arm_only = [KNOWN.arm_processor(name, found[1]) for name, found in typed if found]
+    if any(it is not None for it in arm_only) and not machine.platform.startswith("aarch64-"):
+        return {"problem": "exists on aarch64-linux only"}
+    known = {None, *(gpu.capability for gpu in KNOWN.gpu.values())}
+    if len(capabilities) > 1 or not capabilities <= known:
+        return {"command": "invoke recommend"}
+    choice = choose.choose(matrix, machine)
+    (answer,) = choice.answers
+    waits = answer.waits_for_driver
+    joined = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     return {
-        "platform": machine.platform,
-        "vendor": machine.cpu.vendor,
-        "flags": machine.cpu.flags,
-        "gpus": [
-            {"index": gpu.index, "name": gpu.name, "capability": gpu.capability}
-            for gpu in machine.gpus
+        "best": _build(choice.best),
+        "ideal": _build(choice.ideal),
+        "doubts": list(answer.best.doubts) if answer.best else [],
+        "next": [
+            {"id": it.variant.id, "why": explain.why_fallback(it, answer.best)}
+            for it in answer.accepted[1:]
+            if answer.best
         ],
-        "driver": machine.driver,
-        "cuda": machine.cuda,
-        "isWsl": machine.is_wsl,
-        "otherGpus": list(machine.other_gpus),
+        "waits": f"{waits.variant.id} needs a newer driver: {waits.obstacles[0].text}"
+        if waits
+        else "",
+        "remarks": sorted(choice.remarks),
+        # Which flags a CPU lacks is said of its class, and here of the machine.
+        "rejected": sorted(list(row) for row in joined if not row[1].startswith("the CPU lacks")),
     }
 
 
-def recommended(matrix: Matrix, machine: Machine) -> dict[str, Any]:
-    """Everything that `invoke recommend` decides about a machine."""
-    result = resolver.recommend(matrix, machine)
-    found = ideal.best(result), ideal.ideal(matrix, machine, machine.gpus)
-    gpus = [gpu for answer in result.answers for gpu in answer.gpus]
-    return {
-        "best": _choice(found[0]),
-        "ideal": _choice(found[1]),
-        "remarks": list(remarks(machine, gpus, [each.variant for each in found if each])),
-        "for_all": result.for_all and result.for_all.id,
-        "answers": [_answer(answer) for answer in result.answers],
-    }
+def differences(
+    matrix: Matrix, machines: Mapping[str, Machine], found: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Machines for which the page finds something else than `shown`, with both."""
+    wrong = {}
+    for (name, machine), mine in zip(machines.items(), found, strict=True):
+        wanted = json.loads(json.dumps(shown(matrix, machine)))
+        words = {key: wanted[key] for key in ("problem", "command") if key in wanted}
+        if mine != wanted and not any(text in mine.get(key, "") for key, text in words.items()):
+            wrong[name] = (mine, wanted)
+    return wrong
 
 
-def _choice(choice: MachineChoice | None) -> dict[str, Any] | None:
-    if choice is None:
+def _build(build: ChosenBuild | None) -> dict[str, Any] | None:
+    if build is None:
         return None
-    variant = choice.variant
     return {
-        "variant": variant.id,
-        "package": variant.package,
-        "kind": variant.kind,
-        "gpus": [gpu.index for gpu in choice.gpus],
-        "unused": [gpu.index for gpu in choice.unused],
-        "in_matrix": choice.is_in_matrix,
-        "reason": choice.reason,
-        "after_driver_update": choice.after_driver_update,
-        "command": choice.command,
+        "id": build.variant.id,
+        "package": build.variant.package if build.is_in_matrix else None,
+        "reason": build.reason,
+        "later": build.after_driver_update,
+        "command": build.command,
     }
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
-    best = answer.best
+LOOK_UP: Final = """
+(texts) => {
+  const facts = JSON.parse(document.getElementById("facts").textContent);
+  const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
+  const build = (it) => it && { id: it.id, package: it.names && it.names[1], reason: it.reason,
+    later: it.later, command: it.command };
+  return texts.map((text) => {
+    const { machine, problems } = reader.machineOf(reader.paste(text));
+    if (problems.gpu.length) return { problem: problems.gpu.join(" ") };
+    const found = machine.kinds.length > 1 || machine.isOdd ? null : answers.lookUp(machine);
+    if (!found) return { command: reader.commandFor(machine) };
     return {
-        "gpus": [gpu.index for gpu in answer.gpus],
-        "best": best and [*_candidate(best), explain.why_best(best)],
-        "fallbacks": [
-            [*_candidate(it), explain.why_fallback(it, best)] for it in answer.fallbacks if best
-        ],
-        "waits": answer.waits_for_driver and answer.waits_for_driver.variant.id,
-        "misses": [[it.kind, it.subject, it.text] for it in answer.near_misses],
-        "gaps": list(answer.gaps),
-        "obstacles": [[it.text for it in each.obstacles] for each in answer.candidates],
-    }
-
-
-def _candidate(candidate: Candidate) -> list[Any]:
-    return [candidate.variant.id, candidate.grade, list(candidate.doubts)]
-
-
-DECIDE: Final = """
-(facts, machines) => {
-  const rules = makeRules(facts);
-  const choice = (it) => it && {
-    variant: it.variant.id, package: it.variant.package, kind: it.variant.kind,
-    gpus: it.gpus.map((gpu) => gpu.index), unused: it.unused.map((gpu) => gpu.index),
-    in_matrix: it.isInMatrix, reason: it.reason, after_driver_update: it.afterDriverUpdate,
-    command: it.command,
-  };
-  const candidate = (it) => [it.variant.id, it.grade, it.doubts];
-  return machines.map((machine) => {
-    const found = rules.recommend(machine);
-    return {
-      best: choice(found.best), ideal: choice(found.ideal), remarks: found.remarks,
-      for_all: found.forAll && found.forAll.id,
-      answers: found.answers.map((answer) => ({
-        gpus: answer.gpus.map((gpu) => gpu.index),
-        best: answer.best && [...candidate(answer.best), rules.whyBest(answer.best)],
-        fallbacks: answer.fallbacks.map(
-          (it) => [...candidate(it), rules.whyFallback(it, answer.best)]),
-        waits: answer.waitsForDriver && answer.waitsForDriver.variant.id,
-        misses: answer.nearMisses.map((it) => [it.kind, it.subject, it.text]),
-        gaps: answer.gaps,
-        obstacles: answer.candidates.map((each) => each.obstacles.map((it) => it.text)),
-      })),
+      best: build(found.best), ideal: build(found.ideal), doubts: found.doubts, next: found.next,
+      waits: found.waits,
+      remarks: [...reader.remarksOn(machine), ...found.remarks].sort(),
+      rejected: found.rejected.filter(({ why }) => !why.startsWith("the CPU lacks"))
+        .map(({ subjects, why }) => [subjects, why]).sort(),
     };
   });
 }
 """
-"""A function of scripts: the decisions of the page's rules, in the form of `recommended`."""
+"""A function of scripts: what the page finds for pasted texts, in the form of `shown`."""

@@ -11,7 +11,8 @@ import pytest
 from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.hardware import ideal, saved_machines
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
@@ -276,7 +277,7 @@ def test_wrong_arguments_are_one_line(argv: list[str], says: str) -> None:
 def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
     fleet = matrix_reader.parse(text)
     here = saved_machines.load(path)
-    found = ideal.ideal(fleet, here, here.gpus)
+    found = choose(fleet, here).ideal
     if found is None or found.is_in_matrix:
         return
     draft = Draft(fleet)
@@ -288,7 +289,7 @@ def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
             )
         else:
             draft.add(words[0])
-    again = ideal.ideal(draft.matrix, here, here.gpus)
+    again = choose(draft.matrix, here).ideal
     assert again is not None
     assert again.is_in_matrix
 

@@ -11,7 +11,8 @@ from conftest import ONE, PROJECT, Project
 
 from build_pytorch.base import paths
 from build_pytorch.generate import docs, recipes
-from build_pytorch.hardware import resolver, saved_machines
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
@@ -60,7 +61,7 @@ def by_hand(here: Machine) -> str | None:
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> None:
     here = saved_machines.load(path)
-    first = resolver.recommend(fleet, here).answers[0]
+    first = choose(fleet, here).answers[0]
     assert by_hand(here) == (first.best.variant.id if first.best else None)
 
 

@@ -12,10 +12,9 @@ from conftest import PROJECT, WHOLE, Project, error_line
 from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
 
-from build_pytorch.hardware import ideal, resolver
-from build_pytorch.hardware.ideal import MachineChoice
-from build_pytorch.hardware.remarks import remarks
+from build_pytorch.hardware.choose import Choice, ChosenBuild, choose, preference
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.hardware.verdicts import Obstacle, driver_limit, without_driver
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.model import Matrix
@@ -24,13 +23,17 @@ FLEET = matrix_reader.parse(WHOLE)
 KNOWN = known_hardware.load()
 
 
-def wanted(here: Machine, fleet: Matrix = FLEET) -> MachineChoice | None:
-    return ideal.ideal(fleet, here, here.gpus)
+def wanted(here: Machine, fleet: Matrix = FLEET) -> ChosenBuild | None:
+    return choose(fleet, here).ideal
 
 
 def best(here: Machine, fleet: Matrix = FLEET) -> str | None:
-    found = ideal.best(resolver.recommend(fleet, here))
+    found = choose(fleet, here).best
     return found.variant.id if found else None
+
+
+def text_of(choice: Choice) -> str:
+    return "\n".join((choice.ideal.reason if choice.ideal else "", *choice.remarks))
 
 
 class Answer(NamedTuple):
@@ -112,9 +115,7 @@ def test_a_machine_gets_the_answer_of_an_expert(name: str) -> None:
     found = wanted(here)
     assert best(here) == expected.best
     assert (found and found.variant.id) == expected.ideal
-    variants = [found.variant] if found else []
-    texts = [found.reason if found else "", *remarks(here, here.gpus, variants)]
-    assert expected.says in "\n".join(texts)
+    assert expected.says in text_of(choose(FLEET, here))
 
 
 @pytest.mark.parametrize("name", MACHINES_AND_ANSWERS)
@@ -136,10 +137,7 @@ def test_of_equal_releases_one_that_has_the_variant_is_ideal() -> None:
 
 
 def test_of_vnni_and_bf16_only_the_difference_is_said() -> None:
-    here = machine("h100-sapphire-rapids")
-    found = wanted(here)
-    assert found is not None
-    text = "\n".join(remarks(here, here.gpus, [found.variant]))
+    text = text_of(choose(FLEET, machine("h100-sapphire-rapids")))
     assert "avx512bf16 differs from avx512 only where the compiler itself uses" in text
     assert "nobody has measured a difference" in text
 
@@ -210,7 +208,8 @@ def test_in_wsl_the_cuda_of_the_windows_driver_decides(
 )
 def test_a_shared_gpu_is_recognised_by_its_name(name: str, says: str) -> None:
     gpu = MachineGpu(index=0, name=name, capability="8.0")
-    found = list(remarks(Machine(platform="x86_64-linux", cpu=Processor(flags="")), [gpu]))
+    cpu = Processor(flags="")
+    found = choose(FLEET, Machine(platform="x86_64-linux", cpu=cpu, gpus=(gpu,))).remarks
     assert says in "".join(found)
     assert bool(found) is bool(says)
 
@@ -244,18 +243,19 @@ def machines(draw: st.DrawFn) -> Machine:
 @settings(max_examples=200, deadline=None)
 @given(here=machines())
 def test_the_ideal_build_runs_and_is_no_worse_than_the_best(here: Machine) -> None:
-    found, result = wanted(here), resolver.recommend(FLEET, here)
-    first = ideal.best(result)
+    choice = choose(FLEET, here)
+    found, first = choice.ideal, choice.best
     if found is None:
         assert first is None
         return
-    judge = resolver.Resolver(matrix=FLEET, variants=(), machine=here)
     for gpu in found.gpus or (None,):
-        assert judge.candidate(found.variant, gpu).obstacles == ()
+        on = without_driver(found.variant, here, gpu)
+        assert on.obstacles == ()
+        assert gpu is None or not isinstance(driver_limit(found.variant, here, gpu), Obstacle)
     assert {gpu.index for gpu in (*found.gpus, *found.unused)} == set(range(len(here.gpus)))
     assert found.reason
     if first and len({gpu.capability for gpu in here.gpus}) <= 1:
-        assert resolver.preference(found.variant) >= resolver.preference(first.variant)
+        assert preference(found.variant) >= preference(first.variant)
     if first and first.gpus:
         assert len(found.gpus) >= len(first.gpus)
 
@@ -383,7 +383,7 @@ def test_a_gpu_of_arm_machines_does_not_get_another_cpu(
     done = whole.invoke("recommend", "--gpu", gpu, *others)
     assert done.returncode == 2
     why = f"{gpu} exists on aarch64-linux only, and {whose} is x86_64-linux"
-    line = f"--gpu: {why}; give the CPU of its machine: --cpu armv8_2 or armv9"
+    line = f"--gpu: {why}; give the CPU of its machine: --cpu armv9"
     assert error_line(done) == line
 
 

@@ -6,6 +6,7 @@ imported on the path of every command.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -30,6 +31,7 @@ def minor_version(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+@functools.lru_cache(maxsize=4096)
 def numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a text from outside, for comparing; never raises.
 
@@ -39,6 +41,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
+@functools.lru_cache(maxsize=4096)
 def order(version: str) -> tuple[int, ...]:
     """Return a key that sorts versions as PEP 440 does: 2.11.0.dev20251222, 2.11.0rc1, 2.11.
 

@@ -9,7 +9,8 @@ from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import AddOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files
-from build_pytorch.hardware import ideal, saved_machines
+from build_pytorch.hardware import possible, saved_machines
+from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.selection import require_release
@@ -81,7 +82,7 @@ def _for_machine(draft: Draft, path: Path, release: str, screen: Screen) -> None
     """Add the variant that a machine should have."""
     matrix = draft.matrix
     machine = saved_machines.load(path)
-    found = ideal.ideal(matrix, machine, machine.gpus, release or None)
+    found = choose(matrix, machine, release=release or None).ideal
     if found is None:
         raise BuildPytorchError(
             f"{path}: no known CPU ISA fits this machine; `invoke recommend` has the reasons"
@@ -94,7 +95,7 @@ def _for_machine(draft: Draft, path: Path, release: str, screen: Screen) -> None
         cuda = variant.release.cuda.version if variant.release.cuda else ""
         groups = (draft.group_of(variant),)
         wanted = NewVersions(cuda=cuda or None)
-        like, name = ideal.newest(matrix), variant.release_name
+        like, name = possible.newest_release(matrix), variant.release_name
         draft.add_release(ReleaseMove(draft.matrix, like, wanted, beside=name), groups)
     else:
         draft.add(f"{variant.release_name}/{variant.short_id}")

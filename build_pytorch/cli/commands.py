@@ -279,7 +279,11 @@ class RecommendOptions(CommandOptions, frozen=True):
         "its name ('RTX 4090') or capability (8.9), which may be repeated",
     ] = ()
     cpu: Annotated[str, "CPU", "a machine with this CPU: an ISA (avx2) or a name (zen4)"] = ""
-    driver: Annotated[str, "VERSION", "a machine with this NVIDIA driver (550, 570.26)"] = ""
+    driver: Annotated[
+        str,
+        "VERSION",
+        "a machine with this NVIDIA driver (550, 570.26), or with one for this CUDA (12.8)",
+    ] = ""
     release: _Release = ""
     json: _Json = False
 

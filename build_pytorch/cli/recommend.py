@@ -1,4 +1,4 @@
-"""`invoke recommend`: name the right variant for a machine, and why."""
+"""`invoke recommend`: print what is chosen for a machine, and why."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from build_pytorch.base.console import WIDTH, Screen, print_json, visible
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.cli.commands import RecommendOptions
-from build_pytorch.hardware import explain, ideal, resolver, saved_machines
-from build_pytorch.hardware import remarks as notes
-from build_pytorch.hardware.ideal import MachineChoice
-from build_pytorch.hardware.resolver import Answer, Candidate
+from build_pytorch.hardware import choose, explain, saved_machines
+from build_pytorch.hardware.choose import Answer, Choice, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.hardware.verdicts import Candidate, Obstacle
 from build_pytorch.matrix import known_hardware, matrix_reader
-from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.results import package_state
 from build_pytorch.results.package_state import PackageState
@@ -31,58 +30,103 @@ _LONGEST: Final = 200
 _LAST_GPU: Final = 1023
 
 
+class BuildRow(Struct, frozen=True, kw_only=True):
+    """The best or the ideal build in --json."""
+
+    variant: str
+    release: str
+    kind: str
+    gpu: str | None
+    arch: str | None
+    isa: str
+    host: str
+    torch: str
+    cuda: str | None
+    package: str
+    gpus: list[int]
+    unused_gpus: list[int]
+    in_matrix: bool
+    reason: str
+    after_driver_update: str | None
+    command: str | None
+
+
+class CandidateRow(Struct, frozen=True, kw_only=True):
+    """A variant with its verdict in --json."""
+
+    release: str
+    variant: str
+    package: str
+    grade: str
+    runs: bool
+    doubts: tuple[str, ...]
+    obstacles: tuple[Obstacle, ...]
+    reason: str = ""
+    """Why it is the best, or how it differs from the best."""
+
+
+class BestRow(CandidateRow, frozen=True, kw_only=True):
+    """The best variant for the GPUs of one kind in --json."""
+
+    companions: list[dict[str, str]]
+    commands: dict[str, list[str]]
+
+
+class AnswerRow(Struct, frozen=True, kw_only=True):
+    """The answer for the GPUs of one kind in --json."""
+
+    gpus: list[int]
+    best: BestRow | None
+    fallbacks: list[CandidateRow]
+    waits_for_driver: CandidateRow | None
+    reasons: tuple[Obstacle, ...]
+    variants: list[CandidateRow]
+    """Every variant, in the order of the matrix."""
+
+
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
-    fleet = matrix_reader.load(options.root)
+    matrix = matrix_reader.load(options.root)
     numbers = [word for word in options.gpu if _is_index(word)]
     names = [word for word in options.gpu if not _is_index(word)]
     if numbers and (names or len(numbers) > 1):
         raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
-    machine = _machine(options, fleet, names)
+    machine = _machine(options, matrix, names)
     number = _index(numbers[0]) if numbers else None
-    release = options.release or None
-    result = resolver.recommend(fleet, machine, gpu=number, release=release)
-    gpus = [gpu for answer in result.answers for gpu in answer.gpus]
-    found = ideal.best(result), ideal.ideal(fleet, machine, gpus, release)
-    remarks = list(notes.remarks(machine, gpus, [each.variant for each in found if each]))
-    best = [answer.best.variant for answer in result.answers if answer.best]
+    choice = choose.choose(matrix, machine, gpu=number, release=options.release or None)
+    best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
     known = package_state.package_states(options.root, best)
-    rows = [_row(fleet, known, answer) for answer in result.answers]
-    for_all = result.for_all and result.for_all.id
+    rows = [_answer_row(matrix, known, answer) for answer in choice.answers]
     if options.json:
-        first, wanted = (each and _choice(each) for each in found)
         document = {
             "machine": saved_machines.document(machine),
-            "best": first,
-            "ideal": wanted,
-            "remarks": remarks,
+            "best": choice.best and _build_row(choice.best),
+            "ideal": choice.ideal and _build_row(choice.ideal),
+            "remarks": choice.remarks,
             "answers": rows,
-            "for_all": for_all,
+            "for_all": choice.for_all and choice.for_all.id,
+            "exit_code": code,
         }
-        print_json({**document, "exit_code": code}, sys.stdout)
+        print_json(to_builtins(document), sys.stdout)
         return code
     screen = Screen(sys.stdout)
-    print_machine(screen, machine, fleet.cpus.values())
-    for answer, row in zip(result.answers, rows, strict=True):
-        which = ""
-        if len(rows) > 1:
-            which = f" for GPU {', '.join(map(str, row['gpus']))} ({answer.gpus[0].name})"
-        screen.line()
-        _show(screen, answer, row, which, known)
+    print_machine(screen, machine, matrix.cpus.values())
+    for answer, row in zip(choice.answers, rows, strict=True):
+        _print_answer(screen, choice, answer, row, known)
     if len(rows) > 1:
         screen.line()
-        text = f"For all GPUs: {for_all or 'no variant runs on each of them.'}"
-        screen.line(screen.paint(text, "green" if for_all else ""))
-    _show_ideal(screen, *found)
-    if remarks:
+        text = choice.for_all.id if choice.for_all else "no variant runs on each of them."
+        screen.line(screen.paint(f"For all GPUs: {text}", "green" if choice.for_all else ""))
+    _print_ideal(screen, choice)
+    if choice.remarks:
         screen.line()
-    for remark in remarks:
+    for remark in choice.remarks:
         screen.fold("note     ", remark, "yellow", indent=9)
     return code
 
 
-def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> Machine:
+def _machine(options: RecommendOptions, matrix: Matrix, names: Sequence[str]) -> Machine:
     """Return the machine of the options: a description, this one, or one that they describe."""
     if options.machine:
         machine = saved_machines.load(options.machine)
@@ -94,9 +138,9 @@ def _machine(options: RecommendOptions, fleet: Matrix, names: Sequence[str]) -> 
         machine = detect.this_machine()
     changes: dict[str, Any] = {}
     if options.cpu:
-        changes |= _cpu(options.cpu, fleet)
+        changes |= _cpu(options.cpu, matrix)
     if options.driver:
-        changes |= {"driver": _driver(options.driver), "cuda": None}
+        changes |= _driver(options.driver)
     if names:
         gpus = [_gpu(name, index) for index, name in enumerate(names)]
         changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
@@ -114,22 +158,23 @@ def _require_host(name: str, platform: str, cpu: str) -> None:
     A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
     """
     known = known_hardware.load()
-    platforms = known.platforms_of(name[:_LONGEST])
-    if not platforms or platform in platforms or "x86_64-linux" in platforms:
+    gpus = {gpu.capability: gpu for gpu in known.gpu.values()}
+    found = (name, gpus[name]) if name in gpus else known.gpu_typed(name[:_LONGEST])
+    processor = known.arm_processor(*found) if found else None
+    if processor is None or platform.startswith("aarch64-"):
         return
-    where = " and ".join(platforms)
-    isas = " or ".join(key for key, isa in known.cpu.items() if isa.platform in platforms)
+    isa = known.processor[processor].isa if processor else "with the CPU of that machine"
     what = f"--cpu {cpu}" if cpu else "the machine"
     raise BuildPytorchError(
-        f"--gpu: {visible(name[:_WIDTH])} exists on {where} only, and {what} is {platform}; "
-        f"give the CPU of its machine: --cpu {isas}"
+        f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {what} is {platform}; "
+        f"give the CPU of its machine: --cpu {isa}"
     )
 
 
-def _cpu(name: str, fleet: Matrix) -> dict[str, Any]:
+def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
     """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
     known = known_hardware.load()
-    isas = {**known.cpu, **fleet.cpus}
+    isas = {**known.cpu, **matrix.cpus}
     processor = None if name in isas else known.processor_named(name[:_LONGEST])
     if processor and not processor.isa:
         cpu = Processor(model=processor.title, flags=processor.flags)
@@ -176,120 +221,164 @@ def _index(word: str) -> int:
     return int(word)
 
 
-def _driver(text: str) -> str:
+def _driver(text: str) -> dict[str, Any]:
+    """Return the driver of an option; a CUDA version is the newest one that the driver supports."""
+    if known_hardware.CUDA_NUMBER.fullmatch(text):
+        return {"driver": None, "cuda": text}
     try:
-        return msgspec.convert(text, saved_machines.DriverOrBranch)
+        driver = msgspec.convert(text, saved_machines.DriverOrBranch)
     except msgspec.ValidationError:
         allowed = "a driver version such as 550 or 580.65.06"
         raise BuildPytorchError(
             f'--driver: found "{visible(text[:_WIDTH])}"; allowed: {allowed}'
         ) from None
+    return {"driver": driver, "cuda": None}
 
 
-def _choice(choice: MachineChoice) -> dict[str, Any]:
-    """Return the best or the ideal variant for --json."""
-    variant = choice.variant
+def commands(
+    package: Package, organization: str, companions: Sequence[Package] = ()
+) -> dict[str, list[str]]:
+    """Return the commands that install, build and publish a package.
+
+    `organization` is where the current recipe's result is published, or "". A companion is
+    installed and published with its variant. `set` installs a variant with `companions`.
+    """
+    variant, name = package.variant, package.id
+    together = [variant] if package is variant else [variant, package]
+    by_session = [f'nox -s "build({name})"'] if package is variant else []
     return {
-        "variant": variant.id,
-        "release": variant.release_name,
-        "kind": variant.kind,
-        "gpu": variant.gpu_key,
-        "arch": variant.gpu.arch_list if variant.gpu else None,
-        "isa": variant.cpu_key,
-        "host": variant.cpu.platform,
-        "torch": variant.release.torch.version,
-        "cuda": variant.cuda.version if variant.cuda else None,
-        "package": variant.package,
-        "gpus": [gpu.index for gpu in choice.gpus],
-        "unused_gpus": [gpu.index for gpu in choice.unused],
-        "in_matrix": choice.is_in_matrix,
-        "reason": choice.reason,
-        "after_driver_update": choice.after_driver_update or None,
-        "command": choice.command or None,
+        "install": [_install(together, organization)],
+        **({"set": [_install([*together, *companions], organization)]} if companions else {}),
+        "build": [f"invoke build {name}", *by_session],
+        "publish": [f"invoke publish {' '.join(each.id for each in together)}"],
     }
 
 
-def _show_ideal(screen: Screen, best: MachineChoice | None, wanted: MachineChoice | None) -> None:
-    """Print the build that the machine should have, if it is not the best of the matrix."""
-    if wanted is None or (best and best.variant.id == wanted.variant.id):
-        return
-    screen.line()
-    where = "" if wanted.is_in_matrix else " (not in matrix.toml)"
-    screen.line(screen.paint(f"Ideal: {wanted.variant.id}{where}", "green"))
-    screen.fold("  ", wanted.reason)
-    if wanted.command:
-        screen.line(f"  add it   {wanted.command}")
-    if wanted.after_driver_update:
-        screen.line(f"  with a newer driver: {wanted.after_driver_update}")
+def _install(packages: Sequence[Package], organization: str) -> str:
+    """Return the command that installs packages of one organization together."""
+    names = (f"{organization or 'ORG'}/{package.package}" for package in packages)
+    return f"flox install {' '.join(names)}"
 
 
-def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
-    """Print what is known of a machine, the flags that decide, and what could not be detected."""
-    for line in explain.machine_lines(machine, isas):
-        screen.fold("", line, indent=9)
-    for note in machine.notes:
-        screen.fold("note     ", note, "yellow", indent=9)
+# --- JSON ---
 
 
-def _row(fleet: Matrix, known: Mapping[str, PackageState], answer: Answer) -> dict[str, Any]:
-    """Return an answer for --json."""
-    best, waits = answer.best, answer.waits_for_driver
-    row = None
-    if best:
-        published = known[best.variant.id].publication
-        organization = published.organization if published else ""
-        companions = fleet.companions_of(best.variant)
-        row = {
-            **_candidate(best),
-            "reason": explain.why_best(best),
-            "companions": [_companion(each) for each in companions],
-            "commands": explain.commands(best.variant, organization, companions),
-        }
-    return {
-        "gpus": [gpu.index for gpu in answer.gpus],
-        "best": row,
-        "fallbacks": [
-            {**_candidate(it), "reason": explain.why_fallback(it, best)}
-            for it in answer.fallbacks
-            if best
-        ],
-        "waits_for_driver": waits and _candidate(waits),
-        "near_misses": to_builtins(answer.near_misses),
-        "missing": list(answer.gaps),
-        "variants": [
-            {**_candidate(it), "runs": not it.obstacles, "obstacles": to_builtins(it.obstacles)}
-            for it in answer.candidates
-        ],
-    }
+def _build_row(build: ChosenBuild) -> BuildRow:
+    variant = build.variant
+    return BuildRow(
+        variant=variant.id,
+        release=variant.release_name,
+        kind=variant.kind,
+        gpu=variant.gpu_key,
+        arch=variant.gpu.arch_list if variant.gpu else None,
+        isa=variant.cpu_key,
+        host=variant.platform,
+        torch=variant.version,
+        cuda=variant.cuda.version if variant.cuda else None,
+        package=variant.package,
+        gpus=[gpu.index for gpu in build.gpus],
+        unused_gpus=[gpu.index for gpu in build.unused],
+        in_matrix=build.is_in_matrix,
+        reason=build.reason,
+        after_driver_update=build.after_driver_update or None,
+        command=build.command or None,
+    )
 
 
-def _companion(package: CompanionPackage) -> dict[str, str]:
-    return {
-        "name": package.name,
-        "version": package.version,
-        "variant": package.id,
-        "package": package.package,
-    }
-
-
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate_values(candidate: Candidate, reason: str = "") -> dict[str, Any]:
     return {
         "release": candidate.variant.release_name,
         "variant": candidate.variant.id,
         "package": candidate.variant.package,
         "grade": candidate.grade,
-        "doubts": list(candidate.doubts),
+        "runs": not candidate.obstacles,
+        "doubts": candidate.doubts,
+        "obstacles": candidate.obstacles,
+        "reason": reason,
     }
 
 
-def _show(
+def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answer) -> AnswerRow:
+    best, waits = answer.best, answer.waits_for_driver
+    row = None
+    if best:
+        published = known[best.variant.id].publication
+        companions = matrix.companions_of(best.variant)
+        row = BestRow(
+            **_candidate_values(best, explain.why_best(best)),
+            companions=[
+                {"name": it.name, "version": it.version, "variant": it.id, "package": it.package}
+                for it in companions
+            ],
+            commands=commands(
+                best.variant, published.organization if published else "", companions
+            ),
+        )
+    places = {variant.id: place for place, variant in enumerate(matrix.variants)}
+    every = [*answer.accepted, *answer.rejected]
+    return AnswerRow(
+        gpus=[gpu.index for gpu in answer.gpus],
+        best=row,
+        fallbacks=[
+            CandidateRow(**_candidate_values(it, explain.why_fallback(it, best)))
+            for it in answer.accepted[1:]
+            if best
+        ],
+        waits_for_driver=CandidateRow(**_candidate_values(waits)) if waits else None,
+        reasons=answer.reasons,
+        variants=[
+            CandidateRow(**_candidate_values(it))
+            for it in sorted(every, key=lambda it: places[it.variant.id])
+        ],
+    )
+
+
+# --- text ---
+
+
+def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
+    """Print what is known of a machine, the flags that decide, and what could not be detected."""
+    for line in machine_lines(machine, isas):
+        screen.fold("", line, indent=9)
+    for note in machine.notes:
+        screen.fold("note     ", note, "yellow", indent=9)
+
+
+def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
+    """Return what is known of a machine, without its notes. May hold control characters.
+
+    Of the CPU's flags, those that decide between `isas`.
+    """
+    cpu = machine.cpu
+    name = cpu.model or cpu.vendor or "an unknown CPU"
+    here = [isa.cpuinfo for isa in isas if isa.platform == machine.platform]
+    deciding = dict.fromkeys(flag for flags in here for flag in flags)
+    flags = cpu.flags.split()
+    there = " ".join(flag for flag in deciding if flag in flags) or "none"
+    absent = " ".join(flag for flag in deciding if flag not in flags)
+    gpus = []
+    for gpu in machine.gpus:
+        memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
+        text = f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"
+        gpus.append((str(gpu.index), text))
+    lines = [f"machine  {machine.platform}, {name}"]
+    if flags and deciding:
+        lines.append(f"flags    {there}" + (f"; lacks {absent}" if absent else ""))
+    lines += [f"gpu {indices:<4} {text}" for indices, text in explain.joined(gpus)]
+    if machine.driver or machine.cuda:
+        cuda = f", supports CUDA {machine.cuda}" if machine.cuda else ""
+        lines.append(f"driver   {machine.driver or 'of unknown version'}{cuda}")
+    return lines if machine.gpus else [*lines, "gpu      none with a working driver"]
+
+
+def _print_answer(
     screen: Screen,
+    choice: Choice,
     answer: Answer,
-    row: dict[str, Any],
-    which: str,
+    row: AnswerRow,
     known: Mapping[str, PackageState],
 ) -> None:
-    """Print an answer; `which` names its GPUs if there are others."""
+    """Print the answer for the GPUs of one kind, which are named if there are others."""
 
     def line(text: str, colour: str = "") -> None:
         if len(text) <= WIDTH:
@@ -297,29 +386,50 @@ def _show(
         else:
             screen.fold("", text)
 
+    which = ""
+    if len(choice.answers) > 1:
+        which = f" for GPU {', '.join(map(str, row.gpus))} ({answer.gpus[0].name})"
+    screen.line()
     if waits := answer.waits_for_driver:
         why = waits.obstacles[0].text
         line(f"{waits.variant.id} needs a newer driver{which}: {why}", "yellow")
-    best = row["best"]
-    if answer.best:
-        line(f"Best{which}: {best['variant']}", "green")
-        line(f"  {best['reason']}")
-        for doubt in best["doubts"]:
+    best = row.best
+    if best and answer.best:
+        line(f"Best{which}: {best.variant}", "green")
+        line(f"  {best.reason}")
+        for doubt in best.doubts:
             line(f"  check: {doubt}", "yellow")
-        for what, lines in best["commands"].items():
+        for what, lines in best.commands.items():
             line(f"  {what:<8} {'   or   '.join(lines)}")
         line(f"  It is {_state(known[answer.best.variant.id])}.")
     else:
         line(f"No variant{which} runs here.", "red")
-    for gap in answer.gaps:
-        line(f"  missing: {gap}", "yellow")
     fallbacks = []
-    for it in row["fallbacks"]:
-        doubts = [doubt for doubt in it["doubts"] if doubt not in best["doubts"]]
-        fallbacks.append((it["variant"], "; ".join((it["reason"], *doubts))))
+    for it in row.fallbacks:
+        doubts = [doubt for doubt in it.doubts if best and doubt not in best.doubts]
+        fallbacks.append((it.variant, "; ".join((it.reason, *doubts))))
     _print_table(screen, "Fallbacks, in this order:", fallbacks)
-    reasons = explain.joined((miss.subject, miss.text) for miss in answer.near_misses)
+    reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     _print_table(screen, "Why not the others:", reasons)
+
+
+def _print_ideal(screen: Screen, choice: Choice) -> None:
+    """Print the build that the machine should have.
+
+    If it is the best of the matrix, only why it leaves GPUs unused.
+    """
+    best, ideal = choice.best, choice.ideal
+    is_best = best and ideal and best.variant.id == ideal.variant.id
+    if ideal is None or (is_best and not ideal.unused):
+        return
+    screen.line()
+    where = "" if ideal.is_in_matrix else " (not in matrix.toml)"
+    screen.line(screen.paint(f"Ideal: {ideal.variant.id}{where}", "green"))
+    screen.fold("  ", ideal.reason)
+    if ideal.command:
+        screen.line(f"  add it   {ideal.command}")
+    if ideal.after_driver_update:
+        screen.line(f"  with a newer driver: {ideal.after_driver_update}")
 
 
 def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:

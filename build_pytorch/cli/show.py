@@ -13,10 +13,10 @@ from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Tree
+from build_pytorch.cli import recommend
 from build_pytorch.cli.commands import ShowOptions
 from build_pytorch.generate import rendering
 from build_pytorch.generate.phase_plan import plan_recipe
-from build_pytorch.hardware import explain
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.matrix_errors import listed
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
@@ -284,10 +284,8 @@ def _test(test: Tested | None) -> ShownTest | None:
 
 def _commands(matrix: Matrix, package: Package, organization: str) -> dict[str, list[str]]:
     """Return the commands for a package, in the order in which they are needed."""
-    if isinstance(package, CompanionPackage):
-        commands = explain.companion_commands(package, organization)
-    else:
-        commands = explain.commands(package, organization, matrix.companions_of(package))
+    companions = matrix.companions_of(package) if package is package.variant else ()
+    commands = recommend.commands(package, organization, companions)
     commands["test"] = [f"invoke smoke {package.id}", f"invoke inspect {package.id}"]
     order = ("build", "test", "publish", "install", "set")
     return {name: commands[name] for name in order if name in commands}

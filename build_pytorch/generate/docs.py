@@ -23,6 +23,8 @@ from build_pytorch.generate.recipes import (
     render_file,
     render_template,
 )
+from build_pytorch.hardware.choose import Chooser
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
@@ -249,17 +251,19 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     used = {variant.gpu_key for variant in buildable}
     built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
     cells = {"exact": "best", "compatible": "runs", None: ""}
+    chooser = Chooser(matrix)
     return {
         "total": len(matrix.variants),
         "buildable": len(buildable),
         "drivers": _drivers(matrix),
         "gpus": [
-            (key, gpu, platform, products, _isas(buildable, key, platform))
+            (gpu, platform, products, architecture, isas)
             for key, gpu in matrix.gpus.items()
             for platform, products in gpu.hosts.items()
+            for architecture, isas in _chosen(chooser, platform, key)
         ],
         "platforms": [
-            _platform(matrix, platform, _isas(buildable, None, platform))
+            _platform(matrix, platform, _chosen(chooser, platform, None)[0][1])
             for platform in get_args(Platform)
             if any(cpu.platform == platform for cpu in matrix.cpus.values())
         ],
@@ -285,11 +289,26 @@ def _drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
     ]
 
 
-def _isas(variants: list[Variant], gpu_key: str | None, platform: str) -> str:
-    """Return the ISAs of the variants for an architecture or none, newest first."""
-    here = [v for v in variants if v.gpu_key == gpu_key and v.cpu.platform == platform]
-    here.sort(key=lambda variant: -variant.cpu.level)
-    return ", ".join(dict.fromkeys(variant.cpu_key for variant in here)) or "no variant"
+def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> list[tuple[str, str]]:
+    """Return the architectures of the best variants for a GPU or for none, each with its ISAs.
+
+    With the newest driver, for a CPU of each ISA of the platform, the highest first.
+    """
+    matrix = chooser.matrix
+    capability = matrix.gpus[gpu_key].capability if gpu_key else None
+    gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
+    cpus = [cpu for cpu in matrix.cpus.values() if cpu.platform == platform]
+    found: dict[str, dict[str, None]] = {}
+    for cpu in sorted(cpus, key=lambda cpu: -cpu.level):
+        flags = [flag for lower in cpus if lower.level <= cpu.level for flag in lower.cpuinfo]
+        processor = Processor(flags=" ".join(flags))
+        best = chooser.choose(
+            Machine(platform=platform, cpu=processor, gpus=gpus, driver="9999")
+        ).best
+        if best and bool(best.variant.gpu) is bool(gpus):
+            found.setdefault(best.variant.gpu_key or "", {})[best.variant.cpu_key] = None
+    rows = [(architecture, ", ".join(isas)) for architecture, isas in found.items()]
+    return rows or [(gpu_key or "", "no variant")]
 
 
 def _platform(matrix: Matrix, platform: str, cpu_only: str) -> dict[str, Any]:

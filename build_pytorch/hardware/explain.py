@@ -1,40 +1,42 @@
-"""Texts for a machine and a recommendation."""
+"""Reasons of a choice, and remarks on a machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from build_pytorch.hardware.resolver import Candidate
-from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.matrix.tables import CpuIsa
+from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.hardware.verdicts import Candidate
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import TEGRA
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import GpuArchitecture
 
+_VGPU: Final = r"-[0-9]+(-[0-9]+)?"
+"""The end of the name of a vGPU, such as GRID T4-16Q or NVIDIA A100-1-5C, before its series.
 
-def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
-    """Return what is known of a machine, without its notes. May hold control characters.
+Source: NVIDIA, "Virtual GPU Software User Guide", vGPU types; checked 2026-11.
+"""
+NAME_REMARKS: Final = {
+    f"{_VGPU}(Q|C|CME)$": "is a vGPU: its driver belongs to the vGPU release of the host: "
+    "update both together",
+    f"{_VGPU}(A|B)$": "is a vGPU: vGPUs of the A and B series are for desktops and have no CUDA",
+    r"\bMIG\b": "is a MIG instance: it has the capability of the whole GPU, and a program uses one "
+    "instance",
+}
+"""Regular expressions for names of GPUs, with what to say about such a GPU. The picker has them."""
+_LAST_OF_R580: Final = (7, 5)
+"""GPUs below this capability have no driver after branch 580.
 
-    Of the CPU's flags, those that decide between `isas`.
-    """
-    cpu = machine.cpu
-    name = cpu.model or cpu.vendor or "an unknown CPU"
-    here = [isa.cpuinfo for isa in isas if isa.platform == machine.platform]
-    deciding = dict.fromkeys(flag for flags in here for flag in flags)
-    flags = cpu.flags.split()
-    there = " ".join(flag for flag in deciding if flag in flags) or "none"
-    absent = " ".join(flag for flag in deciding if flag not in flags)
-    gpus = []
-    for gpu in machine.gpus:
-        memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
-        text = f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"
-        gpus.append((str(gpu.index), text))
-    lines = [f"machine  {machine.platform}, {name}"]
-    if flags and deciding:
-        lines.append(f"flags    {there}" + (f"; lacks {absent}" if absent else ""))
-    lines += [f"gpu {numbers:<4} {text}" for numbers, text in joined(gpus)]
-    if machine.driver or machine.cuda:
-        cuda = f", supports CUDA {machine.cuda}" if machine.cuda else ""
-        lines.append(f"driver   {machine.driver or 'of unknown version'}{cuda}")
-    return lines if machine.gpus else [*lines, "gpu      none with a working driver"]
+Source: NVIDIA, release notes of driver 580; checked 2026-11.
+"""
+VENDOR_REMARKS: Final = {
+    "implementer 0x61": "Linux on an Apple CPU has no Metal; PyTorch on macOS itself uses the GPU "
+    "(mps)"
+}
+"""What to say about the vendor of a CPU with Linux. The picker has them."""
 
 
 def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -43,39 +45,6 @@ def joined(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     for subject, text in rows:
         subjects.setdefault(text, []).append(subject)
     return [(", ".join(several), text) for text, several in subjects.items()]
-
-
-def commands(
-    variant: Variant, organization: str, companions: Sequence[CompanionPackage] = ()
-) -> dict[str, list[str]]:
-    """Return the commands that install, build and publish a variant.
-
-    `organization` is where the current recipe's result is published, or "". With `companions`,
-    `set` installs the variant with those that belong to it.
-    """
-    name = variant.id
-    return {
-        "install": [install([variant], organization)],
-        **({"set": [install([variant, *companions], organization)]} if companions else {}),
-        "build": [f"invoke build {name}", f'nox -s "build({name})"'],
-        "publish": [f"invoke publish {name}"],
-    }
-
-
-def companion_commands(package: CompanionPackage, organization: str) -> dict[str, list[str]]:
-    """Return the commands that install, build and publish a companion with its variant."""
-    both = f"{package.variant.id} {package.id}"
-    return {
-        "install": [install([package.variant, package], organization)],
-        "build": [f"invoke build {package.id}"],
-        "publish": [f"invoke publish {both}"],
-    }
-
-
-def install(packages: Sequence[Package], organization: str) -> str:
-    """Return the command that installs packages of one organization together."""
-    names = (f"{organization or 'ORG'}/{each.package}" for each in packages)
-    return f"flox install {' '.join(names)}"
 
 
 def why_best(best: Candidate) -> str:
@@ -97,12 +66,84 @@ def why_fallback(fallback: Candidate, best: Candidate) -> str:
     return "; ".join(parts) or "the same in another group"
 
 
+def why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
+    """Return how the code of a build fits the GPUs that it is chosen for."""
+    capabilities = list(dict.fromkeys(str(each.capability) for each in used))
+    if len(capabilities) > 1 and not gpu.is_single:
+        return f"code for {gpu.arch_list}, as no single architecture runs on all GPUs"
+    if len(capabilities) > 1:
+        return f"code for {gpu.arch_list} runs on all GPUs: {' and '.join(capabilities)}"
+    how = "exactly" if capabilities[0] in gpu.capabilities else "which runs on"
+    return f"code for {gpu.arch_list}, {how} {capabilities[0]}"
+
+
 def _gpu_code(candidate: Candidate) -> str:
-    if candidate.variant.gpu is None:
-        return "leaves the GPU unused" if candidate.gpu else "no GPU"
-    built = candidate.variant.gpu.arch_list
+    gpu, architecture = candidate.gpu, candidate.variant.gpu
+    if architecture is None:
+        return "leaves the GPU unused" if gpu else "no GPU"
+    built = architecture.arch_list
     if candidate.grade == "exact":
         return f"built for exactly this GPU's capability {built}"
-    return (
-        f"built for capability {built}, which runs on {candidate.gpu and candidate.gpu.capability}"
-    )
+    return f"built for capability {built}, which runs on {gpu and gpu.capability}"
+
+
+def remarks(
+    machine: Machine, gpus: Sequence[MachineGpu], variants: Sequence[Variant]
+) -> Iterator[str]:
+    """Yield what decides nothing: on a machine, on some of its GPUs, on variants chosen for it."""
+    known = known_hardware.load()
+    for name in machine.other_gpus:
+        vendor = known.other_vendor(name)
+        yield f"{name}: {known.other[vendor].says if vendor else 'no recipe uses it'}"
+    for gpu in {(gpu.name, gpu.capability): gpu for gpu in gpus}.values():
+        yield from _of_gpu(gpu)
+    yield from driver_remarks(machine, cudas_to_check(gpus, variants)).values()
+    for key in dict.fromkeys(variant.cpu_key for variant in variants):
+        if key in known.cpu and known.cpu[key].differs:
+            yield f"{key} differs {known.cpu[key].differs}"
+    if machine.platform == "aarch64-linux" and machine.cpu.vendor in VENDOR_REMARKS:
+        yield VENDOR_REMARKS[machine.cpu.vendor]
+    if machine.platform == "aarch64-darwin":
+        yield "macOS: builds of kind mps use the GPU through Metal; nobody here has built one"
+
+
+def _of_gpu(gpu: MachineGpu) -> Iterator[str]:
+    if gpu.capability and numbers(gpu.capability) < _LAST_OF_R580:
+        last = "580 is the last driver branch for Maxwell, Pascal and Volta"
+        yield f"{gpu.name}: {last}; update the driver no further"
+    for pattern, text in NAME_REMARKS.items():
+        if re.search(pattern, gpu.name):
+            yield f"{gpu.name} {text}"
+
+
+def cudas_to_check(gpus: Iterable[MachineGpu], variants: Iterable[Variant]) -> list[str]:
+    """Return the CUDA versions of variants that a driver may be too old for.
+
+    None for Tegra GPUs, whose drivers have other numbers.
+    """
+    if any(gpu.capability in TEGRA for gpu in gpus):
+        return []
+    return list(dict.fromkeys(variant.cuda.version for variant in variants if variant.cuda))
+
+
+def driver_remarks(machine: Machine, cudas: Iterable[str]) -> dict[str, str]:
+    """Return remarks on the driver by version of CUDA; by "" one that holds for all.
+
+    A driver may run a CUDA that is newer than itself, but not compile PTX of it.
+    """
+    if machine.is_wsl:
+        which = machine.cuda or "of its nvidia-smi"
+        return {
+            "": "WSL2: the driver is that of Windows; install no Linux driver in WSL. CUDA "
+            f"{which} decides, not the number of the driver"
+        }
+    found, known, driver = {}, known_hardware.load().cuda, machine.driver or ""
+    for cuda in cudas:
+        bundled = known[cuda].bundled if cuda in known else None
+        is_same_branch = driver == (bundled or "").partition(".")[0]
+        if bundled and driver and not is_same_branch and numbers(driver) < numbers(bundled):
+            found[cuda] = (
+                f"driver {driver} is older than the one of CUDA {cuda} ({bundled}): it runs the "
+                "build, but code that is compiled at run time (torch.compile) may fail"
+            )
+    return found

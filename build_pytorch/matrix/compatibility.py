@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
@@ -27,6 +28,7 @@ def built_codes(gpu: GpuArchitecture) -> tuple[str, ...]:
     return (*codes, codes[-1].replace("sm", "compute")) if gpu.ptx else codes
 
 
+@functools.cache
 def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Return how machine code (SASS) for one compute capability runs on a GPU of another.
 

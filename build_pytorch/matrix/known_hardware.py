@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
 _OURS: Final = {
-    "gpu": frozenset({"names", "products", "isas", "unsupported", "unconfirmed"}),
+    "gpu": frozenset({"names", "arm_only", "products", "isas", "unsupported", "unconfirmed"}),
     "cpu": frozenset({"differs", "source", "checked"}),
     "pin": frozenset[str](),
 }
@@ -31,14 +31,18 @@ BARE_NUMBER: Final = re.compile(r"\d{3,4}[a-z]*|a\d{4}")
 CPU_VENDOR: Final = re.compile(
     r"\b(intel|amd|arm|core|cpu|processor|\d+th gen)\b|\(r\)|\(tm\)", re.IGNORECASE
 )
+CUDA_NUMBER: Final = re.compile(r"[1-9]\d?\.\d{1,2}")
+"""A version of CUDA, which a person may take for that of the driver; drivers begin above 100."""
 _MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
 
 
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """A GPU architecture with the names of its products."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     """Regular expressions for product names in lower case."""
+    arm_only: dict[str, str] = msgspec.field(default_factory=dict)
+    """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
     """Names of products that the picker offers."""
     isas: tuple[ft.Key, ...] = ()
@@ -46,6 +50,11 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     unsupported: ft.Text = ""
     """Why no build can use it; empty if one can."""
     unconfirmed: ft.Text | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """All regular expressions for its products."""
+        return (*self.names, *self.arm_only)
 
 
 class KnownIsa(CpuIsa, frozen=True, kw_only=True):
@@ -104,7 +113,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
-        key = _best_match(self.gpu, _plain(VENDOR, name))
+        patterns = {key: gpu.patterns for key, gpu in self.gpu.items()}
+        key = _best_match(patterns, _plain(VENDOR, name))
         return (key, self.gpu[key]) if key else None
 
     def gpu_typed(self, name: str) -> tuple[str, KnownGpu] | None:
@@ -121,12 +131,23 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if text == wanted:
                 return product, gpu
         for gpu in self.gpu.values():
-            if any(re.fullmatch(pattern.replace(" ", ""), wanted) for pattern in gpu.names):
+            if any(re.fullmatch(pattern.replace(" ", ""), wanted) for pattern in gpu.patterns):
                 return name, gpu
         if not BARE_NUMBER.fullmatch(wanted):
             return None
         ends = [(product, gpu) for text, product, gpu in products if _ends(text, wanted)]
         return ends[0] if len({gpu.capability for _, gpu in ends}) == 1 else None
+
+    def arm_processor(self, name: str, gpu: KnownGpu) -> str | None:
+        """Return the processor beside a GPU that exists in ARM machines only, "" if unknown.
+
+        None if it is a card, which any machine may have.
+        """
+        for pattern, processor in gpu.arm_only.items():
+            bare = re.fullmatch(pattern.replace(" ", ""), _bare(name))
+            if bare or _best_match({"": (pattern,)}, _plain(VENDOR, name)) is not None:
+                return processor
+        return None if gpu.names else next(iter(gpu.arm_only.values()), None)
 
     def gpus_like(self, name: str) -> list[str]:
         """Return names of products with a number of a name in them, or the most similar one."""
@@ -138,30 +159,12 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         close = difflib.get_close_matches(_bare(name), list(offered), n=1, cutoff=0.8)
         return found[:_MOST_LIKE] or [offered[text] for text in close]
 
-    def platforms_of(self, name: str) -> tuple[str, ...]:
-        """Return the platforms of a GPU by its name or capability; none if it is unknown.
-
-        Where its architecture has products on several, only those on which it is named count.
-        """
-        is_capability = [it for it in self.gpu.values() if it.capability == name]
-        found = self.gpu_typed(name)
-        if not (is_capability or found):
-            return ()
-        name = found[0] if found else name
-        hosts = is_capability[0].hosts if is_capability else found[1].hosts if found else {}
-        plain = _plain(VENDOR, name)
-        naming = [
-            platform
-            for platform, products in hosts.items()
-            if any(_is_part(plain, product.lower()) for product in products)
-        ]
-        return tuple(naming or hosts)
-
     def processor_named(self, name: str) -> KnownProcessor | None:
         """Return the generation of a CPU by its key or name, such as `zen4` or `Ryzen 9 7950X`."""
         if name in self.processor:
             return self.processor[name]
-        key = _best_match(self.processor, _plain(CPU_VENDOR, name))
+        patterns = {key: processor.names for key, processor in self.processor.items()}
+        key = _best_match(patterns, _plain(CPU_VENDOR, name))
         return self.processor[key] if key else None
 
     def other_vendor(self, name: str) -> str:
@@ -182,12 +185,12 @@ def _plain(vendor: re.Pattern[str], name: str) -> str:
     return " ".join(vendor.sub(" ", name.lower()).split())
 
 
-def _best_match(known: Mapping[str, KnownGpu | KnownProcessor], plain: str) -> str | None:
+def _best_match(known: Mapping[str, Iterable[str]], plain: str) -> str | None:
     """Return the key with the pattern that matches most of a name before its suffix, or None."""
     found = [
         (len(match[1]), key)
-        for key, it in known.items()
-        for pattern in it.names
+        for key, patterns in known.items()
+        for pattern in patterns
         if (match := re.fullmatch(f"({pattern})(?:{SUFFIX.pattern})?", plain))
     ]
     return max(found)[1] if found else None
@@ -202,12 +205,6 @@ def _ends(name: str, number: str) -> bool:
     """Return whether a bare name ends with a number and not only with its last digits."""
     start = name.removesuffix(number)
     return start != name and not start[-1:].isdecimal()
-
-
-def _is_part(one: str, other: str) -> bool:
-    """Whether one of two names has the whole words of the other in it."""
-    short, long = sorted((one, other), key=len)
-    return re.search(rf"(?<!\w){re.escape(short)}(?!\w)", long) is not None
 
 
 @functools.cache

@@ -1,10 +1,10 @@
 (() => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
-  const rules = makeRules(facts);
-  const reader = makeReader(facts, rules);
+  const answers = makeAnswers(facts);
+  const reader = makeReader(facts);
   const form = document.getElementById("machine");
   const answer = document.getElementById("answer");
-  const names = ["gpu", "cpu", "driver"];
+  const names = [...form.querySelectorAll(".field input")].map((field) => field.name);
   const mostShown = 6;
 
   document.documentElement.classList.add("js");
@@ -23,11 +23,6 @@
 
   function folded(title, isOpen, ...children) {
     return el("details", { class: "more", ...(isOpen ? { open: "" } : {}) }, el("summary", {}, title), ...children);
-  }
-
-  function about({ release, cpu, cuda }) {
-    const on = cuda ? `on CUDA ${cuda.version}` : "without CUDA";
-    return `PyTorch ${release.torch} ${on}, Python ${release.python}, ${cpu.title}`;
   }
 
   /* --- commands to copy --- */
@@ -57,26 +52,27 @@
   const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
 
   /* Packages that are compiled against this PyTorch, such as torchvision. */
-  function companionsOf(variant) {
-    const { id, companions } = variant;
+  function companionsOf({ id, names: [, own], companions }) {
     if (!companions.length) return [];
-    const title = companions.map(({ name, version }) => `${name} ${version}`).join(" and ");
-    const environments = [...new Set(companions.map((it) => it.environment))];
+    const title = companions.map(([name, version]) => `${name} ${version}`).join(" and ");
+    const environments = [...new Set(companions.map(([, , environment]) => environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
-      companions.filter((it) => it.environment === each).map((it) => it.package).join(" ")}`);
+      companions.filter((it) => it[2] === each).map((it) => it[3]).join(" ")}`);
+    const together = [own, ...companions.map(([, , , name]) => name)];
     return [folded(`With ${title}`, false, el("dl", { class: "commands" },
-      command("Install with Flox", `flox install ${[variant, ...companions].map((it) => `ORG/${it.package}`).join(" ")}`),
+      command("Install with Flox", `flox install ${together.map((name) => `ORG/${name}`).join(" ")}`),
       command("Build with Flox", build.join(" && ")),
-      command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it.attribute}`).join(" ")}`),
-      command("Build and check", `invoke build ${companions.map((it) => `${id}+${it.name}`).join(" ")}`)))];
+      command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it[4]}`).join(" ")}`),
+      command("Build and check", `invoke build ${companions.map(([name]) => `${id}+${name}`).join(" ")}`)))];
   }
 
-  function commandsOf(variant) {
+  function commandsOf(build) {
+    const [environment, name, attribute] = build.names;
     return [el("dl", { class: "commands" },
-      command("Install with Flox", `flox install ORG/${variant.package}`, "ORG is the organization that published it."),
-      command("Build with Flox", `flox build${placeOf(variant.release.environment)} ${variant.package}`),
-      command("Build with Nix", `nix-build release.nix -A ${variant.attribute}`),
-      command("Build and check", `invoke build ${variant.id}`)), ...companionsOf(variant)];
+      command("Install with Flox", `flox install ORG/${name}`, "ORG is the organization that published it."),
+      command("Build with Flox", `flox build${placeOf(environment)} ${name}`),
+      command("Build with Nix", `nix-build release.nix -A ${attribute}`),
+      command("Build and check", `invoke build ${build.id}`)), ...companionsOf(build)];
   }
 
   /* --- the answer --- */
@@ -84,106 +80,95 @@
   const namesOf = (gpus) => [...new Set(gpus.map((gpu) => gpu.name))].join(", ");
 
   /* How the fields were understood, so that a wrong guess is seen. */
-  function understood({ gpus, otherGpus, platform, driver }, says) {
-    const kinds = [...new Set(gpus.map((gpu) => `${gpu.name} (capability ${gpu.capability ?? "unknown"})`)), ...otherGpus];
+  function understood({ gpus, otherGpus, platform, driver, cuda, says }) {
+    const kinds = [...new Set(gpus.map((gpu) => `${gpu.name} (capability ${gpu.capability})`)), ...otherGpus];
+    const version = [driver && `driver ${driver}`, cuda && `CUDA ${cuda}`].filter(Boolean).join(" with ");
     return el("p", { class: "facts", id: "understood" }, "For ",
-      [kinds.join(", ") || "no GPU", says || platform, driver ? `driver ${driver}` : ""].filter(Boolean).join("; "), ".");
+      [kinds.join(", ") || "no GPU", says || platform, version].filter(Boolean).join("; "), ".");
   }
 
-  function bestCard(found, forWhat) {
-    const { best, answers } = found;
-    const doubts = answers.filter((it) => it.best && it.best.variant === best.variant).flatMap((it) => it.best.doubts);
-    const notes = [];
-    if (best.unused.length) notes.push(`unused by this build: ${namesOf(best.unused)}.`);
+  function bestCard({ best, doubts, ideal }, { gpus }, forWhat) {
+    const isIdeal = ideal && ideal.id === best.id;
     return el("section", { class: "card", "aria-labelledby": "h-best" },
       el("h2", { id: "h-best" }, "Best build for this machine"),
-      el("p", { class: "name", id: "best" }, best.variant.id),
-      el("p", { class: "facts" }, about(best.variant)),
+      el("p", { class: "name", id: "best" }, best.id),
+      el("p", { class: "facts" }, best.about),
       forWhat,
       el("p", { id: "reason" }, `Why: ${best.reason}.`),
-      ...[...new Set(doubts)].map((text) => el("p", { class: "doubt" }, text)),
-      ...notes.map((text) => el("p", { class: "note" }, text)),
-      ...commandsOf(best.variant));
+      ...doubts.map((text) => el("p", { class: "doubt" }, text)),
+      ...(best.hasUnused ? [el("p", { class: "note" }, `unused by this build: ${namesOf(gpus)}.`)] : []),
+      ...(best.hasUnused && isIdeal ? [el("p", { class: "note" }, `${ideal.reason}.`)] : []),
+      ...commandsOf(best));
   }
 
   function idealCard({ best, ideal }) {
-    if (!ideal || (best && best.variant.id === ideal.variant.id)) return [];
-    const where = ideal.isInMatrix ? "in the matrix" : "not in the matrix yet";
+    if (!ideal || (best && best.id === ideal.id)) return [];
+    const where = ideal.names ? "in the matrix" : "not in the matrix yet";
     return [el("section", { class: "card other", "aria-labelledby": "h-ideal" },
       el("h2", { id: "h-ideal" }, best ? `An even better build, ${where}` : `The build that it needs, ${where}`),
-      el("p", { class: "name", id: "ideal" }, ideal.variant.id),
-      el("p", { class: "facts" }, about(ideal.variant)),
+      el("p", { class: "name", id: "ideal" }, ideal.id),
+      el("p", { class: "facts" }, ideal.about),
       el("p", { id: "ideal-reason" }, `Why: ${ideal.reason}.`),
       ...(ideal.command ? [el("dl", { class: "commands" }, command("Add it", ideal.command,
-        "Writes matrix.toml and the recipe; then build it."))] : commandsOf(ideal.variant)))];
+        "Writes matrix.toml and the recipe; then build it."))] : commandsOf(ideal)))];
   }
 
-  function noneCard(found, forWhat) {
-    const reasons = [...new Set(found.answers.flatMap((it) => it.gaps))];
-    return el("section", { class: "card none", "aria-labelledby": "h-best" },
-      el("h2", { id: "h-best" }, "No build runs on this machine"),
-      el("p", { class: "name", id: "best" }, "none"),
-      forWhat,
-      ...(reasons.length ? [el("p", {}, "What is missing:"), list("ul", reasons)] : []));
+  const noneCard = (forWhat) => el("section", { class: "card none", "aria-labelledby": "h-best" },
+    el("h2", { id: "h-best" }, "No build runs on this machine"),
+    el("p", { class: "name", id: "best" }, "none"),
+    forWhat);
+
+  /* What the table does not have. */
+  function showCommand(machine, forWhat) {
+    const isSeveral = machine.kinds.length > 1;
+    const [title, why] = isSeveral
+      ? ["Several kinds of GPUs: ask the command", "It judges each kind, and names the build that serves all of them."]
+      : ["A rare machine: ask the command", "The table of this page has the GPUs and CPUs that people have."];
+    const text = reader.commandFor(machine);
+    const help = text.includes(" --") ? "" : "On the machine itself.";
+    answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-best" },
+      el("h2", { id: "h-best" }, title), forWhat, el("p", { id: "why-command" }, why),
+      el("dl", { class: "commands" }, command("Ask", text, help))));
+    mark();
+    say(title);
   }
 
-  function joined(misses) {
-    const subjects = new Map();
-    for (const { subject, text } of misses) subjects.set(text, [...(subjects.get(text) || []), subject]);
-    return [...subjects].map(([text, several]) => [el("b", {}, several.join(", ")), `: ${text}`]);
+  /* What comes next, and why not the others. */
+  function details({ next, rejected }) {
+    const rows = next.map(({ id, why }) => [el("b", {}, id), `: ${why}`]);
+    const rest = rows.length > mostShown ? [folded(`${rows.length - mostShown} more`, false, list("ul", rows.slice(mostShown)))] : [];
+    const reasons = rejected.map(({ subjects, why }) => [el("b", {}, subjects), `: ${why}`]);
+    return [
+      ...(rows.length ? [folded("What comes next", true, list("ol", rows.slice(0, mostShown)), ...rest)] : []),
+      ...(reasons.length ? [folded("Why not the others", true, list("ul", reasons))] : []),
+    ];
   }
 
-  /* What comes next and why not the others, for the GPUs of one kind. */
-  function details(one, isOnly) {
-    const which = isOnly ? "" : ` on ${namesOf(one.gpus)}`;
-    const next = one.fallbacks.map((it) => [el("b", {}, it.variant.id), `: ${rules.whyFallback(it, one.best)}`]);
-    const shown = next.slice(0, mostShown);
-    const rest = next.length > mostShown ? [folded(`${next.length - mostShown} more`, false, list("ul", next.slice(mostShown)))] : [];
-    const parts = [];
-    if (!isOnly) parts.push(el("p", {}, `Best${which}: `, el("b", {}, one.best ? one.best.variant.id : "none")));
-    if (next.length) parts.push(folded(`What comes next${which}`, isOnly, list("ol", shown), ...rest));
-    if (one.nearMisses.length) parts.push(folded(`Why not the others${which}`, isOnly, list("ul", joined(one.nearMisses))));
-    return parts;
-  }
-
-  /* GPUs that share a package with their CPU, named with another CPU. */
-  function strangers({ gpus, platform }) {
-    const hosts = (gpu) => Object.values(facts.gpus).find((it) => it.capabilities[0] === gpu.capability)?.hosts;
-    const wrong = gpus.filter((gpu) => hosts(gpu) && !(platform in hosts(gpu)) && !("x86_64-linux" in hosts(gpu)));
-    return [...new Set(wrong.map((gpu) => `${gpu.name} exists on ${Object.keys(hosts(gpu)).join(" and ")} only, `
-      + `and this CPU is of ${platform}: check the CPU.`))];
-  }
-
-  function showAnswer(found, forWhat, strange) {
-    const { best, ideal, answers, forAll, remarks } = found;
-    const waits = answers.map((it) => it.waitsForDriver).filter(Boolean);
-    const notes = [...strange, ...new Set(waits.map((it) => `${it.variant.id} needs a newer driver: ${it.obstacles[0].text}.`))];
-    if (ideal && ideal.afterDriverUpdate && !waits.some((it) => it.variant.id === ideal.afterDriverUpdate)) {
-      notes.push(`With a newer driver the best would be ${ideal.afterDriverUpdate}.`);
+  function showAnswer(found, machine, forWhat) {
+    const { best, ideal, waits, remarks } = found;
+    const notes = waits ? [`${waits}.`] : [];
+    if (ideal && ideal.later && !waits.startsWith(`${ideal.later} `)) {
+      notes.push(`With a newer driver the best would be ${ideal.later}.`);
     }
-    if (answers.length > 1 && !forAll) notes.push("No build of the matrix runs on all of these GPUs.");
-    if (best) notes.push(...new Set(answers.flatMap((it) => it.gaps)));
-    notes.push(...remarks.map((text) => `${text}.`));
+    notes.push(...[...reader.remarksOn(machine), ...remarks].map((text) => `${text}.`));
     answer.replaceChildren(
-      best ? bestCard(found, forWhat) : noneCard(found, forWhat),
+      best ? bestCard(found, machine, forWhat) : noneCard(forWhat),
       ...idealCard(found),
       ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, text)))] : []),
-      ...answers.flatMap((one) => details(one, answers.length === 1)),
+      ...details(found),
     );
-    mark(best && best.variant.id, ideal && ideal.variant.id);
-    say(best ? `Best: ${best.variant.id}` : "No build runs on this machine.");
+    mark(best && best.id, ideal && ideal.id);
+    say(best ? `Best: ${best.id}` : "No build runs on this machine.");
   }
 
   /* Without a CPU: the best for each ISA, and the CPUs that have it. */
   function showByIsa(machine) {
-    const keys = Object.keys(facts.cpus).filter((key) => facts.cpus[key].platform === machine.platform)
-      .sort((a, b) => facts.cpus[b].level - facts.cpus[a].level);
-    const rows = keys.map((key) => {
-      const { machine: whole } = reader.machineOf({ ...fields(), cpu: key });
-      const { best } = rules.recommend(whole);
-      const link = el("a", { href: hash({ ...fields(), cpu: key }) }, facts.cpus[key].cpus.join(", "));
-      return el("tr", {}, el("th", { scope: "row" }, link), el("td", {}, facts.cpus[key].title),
-        el("td", {}, best ? best.variant.id : "none"));
+    const here = facts.cpus.filter((cpu) => cpu.platform === machine.platform && cpu.cpus.length);
+    const rows = here.map(({ key, title, cpus }) => {
+      const found = answers.lookUp({ ...machine, cpu: key });
+      const link = el("a", { href: hash({ ...fields(), cpu: key }) }, cpus.join(", "));
+      return el("tr", {}, el("th", { scope: "row" }, link), el("td", {}, title),
+        el("td", {}, found && found.best ? found.best.id : "none"));
     });
     const head = ["CPU", "Instruction set", "Best build"].map((text) => el("th", { scope: "col" }, text));
     answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-best" },
@@ -247,23 +232,26 @@
 
   function show() {
     const values = fields();
-    const { machine, isPartial, problems, says } = reader.machineOf(values);
+    const { machine, problems } = reader.machineOf(values);
     for (const name of names) {
       document.getElementById(`${name}-wrong`).textContent = problems[name].join(" ");
       form.elements[name].setAttribute("aria-invalid", String(problems[name].length > 0));
     }
     const isWrong = problems.gpu.length || problems.driver.length;
+    const isSeveral = machine.kinds.length > 1;
+    const found = isWrong || isSeveral || machine.isOdd || !machine.cpu ? null : answers.lookUp(machine);
     document.title = "Which PyTorch build is mine?";
     if (isWrong || names.every((name) => !values[name].trim())) {
       answer.replaceChildren();
       mark();
       say("");
-    } else if (isPartial) {
-      showByIsa(machine);
+    } else if (found) {
+      showAnswer(found, machine, understood(machine));
+      if (found.best) document.title = `${found.best.id}: which PyTorch build is mine?`;
+    } else if (isSeveral || machine.cpu || !Object.hasOwn(facts.table, machine.kind)) {
+      showCommand(machine, understood(machine));
     } else {
-      const found = rules.recommend(machine);
-      showAnswer(found, understood(machine, says), strangers(machine));
-      if (found.best) document.title = `${found.best.variant.id}: which PyTorch build is mine?`;
+      showByIsa(machine);
     }
   }
 

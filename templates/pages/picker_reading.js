@@ -1,14 +1,88 @@
-/* What people type and paste, as the machine that the rules take; and back, as the fields of the form.
-   Fields are { gpu, cpu, driver }, each one line of text, which is also what the address carries. */
-function makeReader(facts, rules) {
+/* What people type and paste, as the keys of the table of answers; and back, as the fields of the form.
+   Fields are { gpu, cpu, driver }, each one line of text, which is also what the address carries.
+   The names are those of build_pytorch/matrix/known_hardware.py. */
+function makeReader(facts) {
   const longest = 200;
   const mostGpus = 64;
+  const mostLines = 40000;
+  const mostCsvLines = 500;
   const words = (text) => text.split(/\s+/).filter(Boolean);
   const unique = (items) => [...new Set(items)];
   const squashed = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
   const oneLine = (text) => words(text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, " ")).join(" ");
-  const deciding = unique(Object.values(facts.cpus).flatMap((cpu) => cpu.flags));
+  const deciding = unique(facts.cpus.flatMap((cpu) => cpu.needs));
   const system = "[a-z0-9_]+-[a-z0-9]+";
+
+  /* --- names of products --- */
+
+  const whole = (pattern) => new RegExp(`^(?:${pattern})$`);
+  const compiled = (table, patternsOf) => Object.entries(table).flatMap(([key, entry]) =>
+    patternsOf(entry).map((pattern) => ({
+      key,
+      entry,
+      pattern,
+      named: new RegExp(`^(${pattern})(?:${facts.suffix})?$`),
+      whole: whole(pattern),
+      bare: whole(pattern.replaceAll(" ", "")),
+    })));
+  const gpuNames = compiled(facts.gpus, ({ names, armOnly }) => [...names, ...Object.keys(armOnly)]);
+  const cpuNames = compiled(facts.processors, ({ names }) => names);
+  const otherNames = compiled(facts.others, ({ names }) => names);
+  const processors = new Map(Object.entries(facts.processors));
+  const gpuNumber = whole(facts.gpuNumber);
+  const plain = (name, vendor) => words(name.toLowerCase().replace(new RegExp(vendor, "gi"), " ")).join(" ");
+  const bare = (name) => squashed(name).replace(new RegExp(facts.gpuFiller, "g"), "");
+  const products = Object.values(facts.gpus).flatMap((gpu) =>
+    gpu.products.map((product) => ({ text: bare(product), name: product, gpu })));
+
+  /* The entry with the pattern that matches most of a name. */
+  function named(table, text) {
+    let best = null;
+    for (const { key, entry, pattern, named: expression } of table) {
+      const match = expression.exec(text);
+      const isBetter = match && (!best || match[1].length > best.length
+        || (match[1].length === best.length && key > best.key));
+      if (isBetter) best = { key, entry, pattern, length: match[1].length };
+    }
+    return best;
+  }
+  const gpuNamed = (name) => named(gpuNames, plain(name, facts.gpuVendor))?.entry || null;
+
+  /* { name, gpu } that a person means, such as "rtx4090" or "4090"; null if none. */
+  function gpuTyped(name) {
+    const known = gpuNamed(name);
+    if (known) return { name, gpu: known };
+    const wanted = bare(name);
+    const same = products.find(({ text }) => text === wanted);
+    if (same) return same;
+    const like = gpuNames.find((each) => each.bare.test(wanted));
+    if (like) return { name, gpu: like.entry };
+    if (!gpuNumber.test(wanted)) return null;
+    const ends = products.filter(({ text }) =>
+      text.endsWith(wanted) && text !== wanted && !/\d$/.test(text.slice(0, -wanted.length)));
+    return new Set(ends.map((each) => each.gpu)).size === 1 ? ends[0] : null;
+  }
+
+  /* The processor beside a GPU that exists in ARM machines only, "" if unknown; null for a card. */
+  function armProcessor(name, gpu) {
+    const [text, short] = [plain(name, facts.gpuVendor), bare(name)];
+    const found = gpuNames.find((each) => each.entry === gpu && Object.hasOwn(gpu.armOnly, each.pattern)
+      && (each.named.test(text) || each.bare.test(short)));
+    if (found) return gpu.armOnly[found.pattern];
+    return gpu.names.length ? null : Object.values(gpu.armOnly)[0];
+  }
+
+  /* Names of products that have a number of a name in them, to suggest. */
+  function gpusLike(name) {
+    const numbers = words(name).filter((word) => /\d/.test(word)).map(bare).filter(Boolean);
+    const found = products.filter(({ text }) => numbers.some((number) => text.includes(number)));
+    return found.slice(0, 4).map((each) => each.name);
+  }
+
+  const otherVendor = (name) => {
+    const text = words(name.toLowerCase()).join(" ");
+    return otherNames.find((each) => each.whole.test(text))?.entry || null;
+  };
 
   /* --- GPUs --- */
 
@@ -19,34 +93,41 @@ function makeReader(facts, rules) {
       const match = /^(?:gpu (\d{1,4}): ?)?(?:(\d{1,3}) ?[x×] )?(.*?)(?: \[(\?|\d{1,2}\.\d)\])?$/i.exec(entry);
       let [, index, count, name, capability = null] = match;
       if (/^(none|no|no gpu|without|cpu|cpu-only|igpu|integrated|-)$/i.test(name)) continue;
-      const bare = /^(?:compute |capability |sm_?)?(\d{1,2})\.?(\d)$/i.exec(name);
+      const number = /^(?:compute |capability |sm_?)?(\d{1,2})\.?(\d)$/i.exec(name);
       name = name.slice(0, longest);
       if (/^other: ./i.test(name)) {
         found.otherGpus.push(name.slice("other: ".length));
         continue;
       }
-      if (capability === null && bare && (name.includes(".") || /sm/i.test(name))) {
-        capability = `${bare[1]}.${bare[2]}`;
+      let word = name;
+      let gpu = null;
+      if (capability === null && number && (name.includes(".") || /sm/i.test(name))) {
+        capability = `${number[1]}.${number[2]}`;
+        word = capability;
         name = `a GPU of capability ${capability}`;
       }
       if (capability === null) {
-        const known = rules.gpuTyped(name);
-        if (known) ({ name, capability } = known);
-        else if (rules.otherVendor(name)) {
+        const known = gpuTyped(name);
+        if (known) {
+          ({ name, gpu } = known);
+          ({ capability } = gpu);
+        } else if (otherVendor(name)) {
           found.otherGpus.push(name);
           continue;
         } else {
-          const like = rules.gpusLike(name);
+          const like = gpusLike(name);
           found.problems.push(`“${name}” is an unknown GPU. ${like.length ? `Did you mean ${like.join(" or ")}?`
             : "Give its compute capability, such as 8.9, or a name such as RTX 4090."}`);
           continue;
         }
+      } else if (capability !== "?") {
+        gpu = Object.values(facts.gpus).find((it) => it.capability === capability) || null;
+        if (!gpu || gpuNamed(name) !== gpu) word = capability;
       }
-      for (let number = 0; number < (count || 1) && found.gpus.length < mostGpus; number += 1) {
+      const arm = gpu ? armProcessor(name, gpu) : null;
+      for (let copy = 0; copy < (count || 1) && found.gpus.length < mostGpus; copy += 1) {
         found.gpus.push({
-          index: index === undefined ? found.gpus.length : Number(index) + number,
-          name,
-          capability: capability === "?" ? null : capability,
+          index: index === undefined ? found.gpus.length : Number(index) + copy, name, word, capability, arm,
         });
       }
     }
@@ -55,127 +136,176 @@ function makeReader(facts, rules) {
 
   /* --- CPU --- */
 
-  function flagsOf(isa) {
-    const { platform, level } = facts.cpus[isa];
-    const lower = Object.values(facts.cpus).filter((it) => it.platform === platform && it.level <= level);
-    return unique(lower.flatMap((it) => it.flags)).join(" ");
+  /* The class of CPUs with these flags, and whether they fit it: a class has the lower ISAs, too. */
+  function classOf(platform, flags) {
+    const here = facts.cpus.filter((cpu) => cpu.platform === platform);
+    const has = (flag) => flags.includes(flag);
+    if (!flags.length && here.some((cpu) => cpu.needs.length)) return { cpu: null, isOdd: false };
+    const cpu = here.find((each) => each.needs.every(has)) || facts.cpus.at(-1);
+    return { cpu, isOdd: !cpu.flags.every(has) };
   }
+  const classWithKey = (key) => facts.cpus.find((cpu) => cpu.key === key);
 
   const isFlagList = (list) => list.length > 2 && list.every((word) => /^[a-z0-9_.-]+$/i.test(word))
     && list.filter((word) => deciding.includes(word) || ["fpu", "sse2", "asimd", "fp"].includes(word)).length > 1;
 
   /* The generation of a CPU by its name, also of a short one such as "7950X" or "13th gen". */
   function processor(name) {
+    if (processors.has(name)) return processors.get(name);
     const generation = /\b(\d{1,2})th gen/i.exec(name);
     const forms = [name, name.replace(/\b(i[3579]) (?=\d)/i, "$1-")];
     if (/^\d{4}(x|x3d|xt)$/i.test(name)) forms.push(`Ryzen ${name}`);
     if (/^(\d{4}k[fs]?|\d{5}[a-z]*)$/i.test(name)) forms.push(`i7-${name}`);
     if (generation) forms.push(`i7-${generation[1]}700`);
-    return forms.map(rules.processorNamed).find(Boolean) || null;
+    return forms.map((form) => named(cpuNames, plain(form, facts.cpuVendor))?.entry).find(Boolean) || null;
   }
 
-  /* Return { platform, vendor, flags, says } of what was typed for the CPU; null if it means nothing. */
+  const ofProcessor = (found) => ({
+    platform: found.platform, vendor: null, cpu: classWithKey(found.cpu), isOdd: false,
+    says: `${found.title}: ${classWithKey(found.cpu).needs.length ? classWithKey(found.cpu).title : "no ISA of the table"}`,
+  });
+
+  /* Return { platform, vendor, cpu, isOdd, says } of what was typed for the CPU; null if it means nothing.
+     `cpu` is a class, or null if only the platform is known. */
   function readCpu(text) {
     const typed = oneLine(text);
     const exact = new RegExp(`^(?:(${system}) )?(?:(implementer 0x[0-9a-f]{2}) )?(?:flags: (.*)|unknown)$`).exec(typed);
     if (exact) {
       const [, platform = "x86_64-linux", vendor = null, flags = ""] = exact;
-      return { platform, vendor, flags, says: "" };
+      return { platform, vendor, ...classOf(platform, words(flags)), says: "" };
     }
     const list = words(typed.replace(/^(flags|features)\s*:/i, ""));
     if (isFlagList(list)) {
-      const isArm = list.includes("asimd") || list.includes("fp");
-      return { platform: isArm ? "aarch64-linux" : "x86_64-linux", vendor: null, flags: list.join(" "), says: "" };
+      const platform = list.includes("asimd") || list.includes("fp") ? "aarch64-linux" : "x86_64-linux";
+      return { platform, vendor: null, ...classOf(platform, list), says: "" };
     }
-    const isa = Object.keys(facts.cpus).find((key) => squashed(key) === squashed(typed)
-      || squashed(facts.cpus[key].title) === squashed(typed));
-    if (isa) return { platform: facts.cpus[isa].platform, vendor: null, flags: flagsOf(isa), says: facts.cpus[isa].title };
-    const known = Object.values(facts.known.processors).find((it) => squashed(it.title) === squashed(typed))
+    const isa = facts.cpus.find((cpu) => cpu.key !== "other" && !processors.has(cpu.key)
+      && [cpu.key, cpu.title].some((each) => squashed(each) === squashed(typed)));
+    if (isa) return { platform: isa.platform, vendor: null, cpu: isa, isOdd: false, says: isa.title };
+    const known = [...processors.values()].find((it) => squashed(it.title) === squashed(typed))
       || processor(typed.slice(0, longest));
-    if (!known) return null;
-    const flags = known.isa ? flagsOf(known.isa) : known.flags;
-    const says = `${known.title}: ${known.isa ? facts.cpus[known.isa].title : "no ISA of the table"}`;
-    return { platform: known.platform, vendor: null, flags, says };
+    return known ? ofProcessor(known) : null;
   }
 
   /* --- driver --- */
 
   function readDriver(text) {
     const typed = oneLine(text);
-    const cuda = /cuda\s*(\d{1,2}\.\d{1,2})/i.exec(typed);
     const isWsl = /wsl/i.test(typed);
-    const rest = typed.replace(cuda ? cuda[0] : "", "").replace(/wsl2?/i, "").replace(/driver|version|nvidia/gi, "").trim();
+    const named = /cuda\s*(\d{1,2}\.\d{1,2})/i.exec(typed);
+    let rest = typed.replace(named ? named[0] : "", "").replace(/wsl2?/i, "").replace(/driver|version|nvidia/gi, "").trim();
+    let cuda = named ? named[1] : null;
+    if (!cuda && whole(facts.cudaNumber).test(rest)) [cuda, rest] = [rest, ""];
     const number = /^v?(\d{1,4}(?:\.\d{1,4}){0,3})$/.exec(rest);
     const isUnknown = !rest || /^(none|unknown|\?|-)$/i.test(rest);
     return {
       driver: number ? number[1] : null,
-      cuda: cuda ? cuda[1] : null,
+      cuda,
       isWsl,
       problems: number || isUnknown ? [] : [`“${rest.slice(0, 40)}” is not a driver version such as 550 or 580.65.06.`],
     };
   }
 
-  /* The machine that the fields describe, and what is wrong with them. Without a CPU, `isPartial`. */
+  /* --- the machine --- */
+
+  /* GPUs that share a package with an ARM CPU, named with another CPU. */
+  function strangers(gpus, platform) {
+    const wrong = gpus.filter((gpu) => gpu.arm !== null && !platform.startsWith("aarch64-"));
+    return unique(wrong.map(({ name, arm }) => `${name} exists on aarch64-linux only, and the CPU is ${platform}. `
+      + `Give the CPU of its machine${arm ? `, such as ${processors.get(arm).cpu}` : ""}.`));
+  }
+
+  const cpuUnknown = (text) => `“${oneLine(text).slice(0, 60)}” is an unknown CPU. Give its model such as `
+    + "Ryzen 9 7950X or i7-8700, a generation such as Zen 4, an ISA such as AVX2, or its flags.";
+
+  /* The machine that the fields describe as keys of the table, and what is wrong with them. `cpu` is null
+     if the CPU is needed, `isOdd` true if its flags are those of no class. */
   function machineOf(fields) {
     const { gpus, otherGpus, problems } = readGpus(fields.gpu);
-    const { driver, cuda, isWsl, problems: wrongDriver } = readDriver(fields.driver);
-    const cpu = fields.cpu.trim() ? readCpu(fields.cpu) : null;
-    const hosts = gpus.map(({ capability }) =>
-      Object.values(facts.gpus).find((it) => it.capabilities[0] === capability)).filter(Boolean);
-    const platform = cpu ? cpu.platform
-      : hosts.some((it) => !("x86_64-linux" in it.hosts)) ? "aarch64-linux" : "x86_64-linux";
-    const machine = {
-      platform, vendor: cpu ? cpu.vendor : null, flags: cpu ? cpu.flags : "",
-      gpus, otherGpus, driver, cuda, isWsl,
+    const { problems: wrongDriver, ...driver } = readDriver(fields.driver);
+    const isTyped = fields.cpu.trim() !== "";
+    const typed = isTyped ? readCpu(fields.cpu) : null;
+    const beside = gpus.map((gpu) => gpu.arm).find((arm) => arm !== null);
+    const assumed = !isTyped && beside ? ofProcessor(processors.get(beside)) : null;
+    const platform = beside === undefined ? "x86_64-linux" : "aarch64-linux";
+    const read = typed || assumed || { platform, vendor: null, cpu: null, isOdd: false, says: "" };
+    const kinds = unique(gpus.map((gpu) => gpu.capability));
+    const [first = null] = gpus;
+    return {
+      machine: {
+        ...driver,
+        ...read,
+        cpu: read.cpu && read.cpu.key,
+        kind: first ? first.capability : otherGpus.length ? "other" : "none",
+        gpu: first ? first.name : "",
+        isConsumer: Boolean(first) && facts.consumer.some((word) => first.name.toLowerCase().includes(word)),
+        gpus,
+        otherGpus,
+        kinds,
+      },
+      problems: {
+        gpu: [...problems, ...strangers(gpus, read.platform)],
+        cpu: isTyped && !typed ? [cpuUnknown(fields.cpu)] : [],
+        driver: wrongDriver,
+      },
     };
-    const wrong = { gpu: problems, cpu: [], driver: wrongDriver };
-    if (fields.cpu.trim() && !cpu) {
-      wrong.cpu.push(`“${oneLine(fields.cpu).slice(0, 60)}” is an unknown CPU. Give its model such as `
-        + "Ryzen 9 7950X or i7-8700, a generation such as Zen 4, an ISA such as AVX2, or its flags.");
-    }
-    return { machine, isPartial: !cpu, problems: wrong, says: cpu ? cpu.says : "" };
+  }
+
+  /* What is said about names that people have given: it depends on no answer. */
+  function remarksOn({ gpus, otherGpus, platform, vendor }) {
+    const names = unique(gpus.map((gpu) => gpu.name));
+    const byName = Object.entries(facts.nameRemarks).map(([pattern, text]) => [new RegExp(pattern), text]);
+    return [
+      ...otherGpus.map((name) => `${name}: ${otherVendor(name)?.says || "no recipe uses it"}`),
+      ...names.flatMap((name) => byName.filter(([it]) => it.test(name)).map(([, text]) => `${name} ${text}`)),
+      ...(platform === "aarch64-linux" && Object.hasOwn(facts.vendorRemarks, vendor ?? "") ? [facts.vendorRemarks[vendor]] : []),
+    ];
+  }
+
+  /* The command that answers for such a machine; without options where they cannot say all of it. */
+  function commandFor({ gpus, cpu, isOdd, driver, cuda, isWsl }) {
+    const quoted = (word) => (/^[\w.+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+    const isSayable = cpu && cpu !== "other" && !isOdd && !isWsl && gpus.every((gpu) => gpu.capability !== "?");
+    if (!isSayable) return "invoke recommend";
+    const options = [...unique(gpus.map((gpu) => gpu.word)).map((word) => ["--gpu", quoted(word)]), ["--cpu", cpu]];
+    if (driver || cuda) options.push(["--driver", driver || cuda]);
+    return ["invoke recommend", ...options.flat()].join(" ");
   }
 
   /* --- the other way: a machine as fields --- */
 
   function gpuField(gpus, otherGpus) {
     const isCounted = gpus.every((gpu, number) => gpu.index === number);
-    const plain = (name) => oneLine(name.replace(/[,;+&[\]]|\sand\s/g, " ")).slice(0, longest);
+    const tidy = (name) => oneLine(name.replace(/[,;+&[\]]|\sand\s/g, " ")).slice(0, longest);
     const entries = [];
     for (const gpu of gpus) {
-      const known = rules.gpuNamed(plain(gpu.name));
+      const known = gpuNamed(tidy(gpu.name));
       const isKnown = known && known.capability === gpu.capability;
-      const text = plain(gpu.name) + (isKnown ? "" : ` [${gpu.capability ?? "?"}]`);
+      const text = tidy(gpu.name) + (isKnown ? "" : ` [${gpu.capability ?? "?"}]`);
       const last = entries.at(-1);
       if (isCounted && last && last.text === text) last.count += 1;
       else entries.push({ text: isCounted ? text : `GPU ${gpu.index}: ${text}`, count: 1 });
     }
-    const others = otherGpus.map((name) => (rules.otherVendor(name) ? plain(name) : `other: ${plain(name)}`));
+    const others = otherGpus.map((name) => (otherVendor(name) ? tidy(name) : `other: ${tidy(name)}`));
     const all = [...entries.map(({ text, count }) => (count > 1 ? `${count}x ${text}` : text)), ...others];
     return all.join(", ") || "none";
   }
 
   function cpuField({ platform, vendor, flags, model }) {
     const there = words(flags);
-    if (!there.length) return `${platform} unknown`;
+    const { cpu, isOdd } = classOf(platform, there);
+    if (!cpu) return `${platform} unknown`;
+    const isPlain = !isOdd && cpu.key !== "other" && !Object.hasOwn(facts.vendorRemarks, vendor ?? "");
+    const typed = isPlain && model ? readCpu(model) : null;
+    if (typed && typed.cpu === cpu && !typed.isOdd) return oneLine(model).slice(0, longest);
+    if (isPlain) return cpu.key;
     const decisive = deciding.filter((flag) => there.includes(flag));
-    const isSame = (other) => other && other.platform === platform && vendor !== facts.apple
-      && deciding.every((flag) => decisive.includes(flag) === words(other.flags).includes(flag));
-    if (model && isSame(readCpu(model))) return oneLine(model).slice(0, longest);
-    const isa = Object.keys(facts.cpus).find((key) => isSame(readCpu(key)));
-    if (isa) return isa;
-    const who = [platform === "x86_64-linux" ? "" : platform, vendor === facts.apple ? vendor : ""].filter(Boolean);
-    return [...who, "flags:", ...(decisive.length ? decisive : [there[0]])].join(" ");
+    const who = [platform === "x86_64-linux" ? "" : platform, isPlain ? "" : vendor].filter(Boolean);
+    return [...who, "flags:", ...(decisive.length ? decisive : there.slice(0, 1))].join(" ");
   }
 
   const driverField = ({ driver, cuda, isWsl }) =>
     [driver, cuda && `CUDA ${cuda}`, isWsl && "WSL2"].filter(Boolean).join(" ");
-
-  const fieldsOf = (machine) => ({
-    gpu: gpuField(machine.gpus, machine.otherGpus),
-    cpu: cpuField(machine),
-    driver: driverField(machine),
-  });
 
   /* --- what people paste --- */
 
@@ -195,21 +325,25 @@ function makeReader(facts, rules) {
     if (!raw || typeof raw.format !== "string" || !raw.format.startsWith("build-pytorch machine ")) return null;
     const cpu = raw.cpu && typeof raw.cpu === "object" ? raw.cpu : {};
     const list = (value) => (Array.isArray(value) ? value.slice(0, mostGpus) : []);
-    return fieldsOf({
-      platform: textOr(raw.platform, new RegExp(`^${system}$`)) || "x86_64-linux",
-      vendor: textOr(cpu.vendor, anyText),
-      model: textOr(cpu.model, anyText),
-      flags: textOr(cpu.flags, /^[a-z0-9_. -]{1,20000}$/) || "",
-      gpus: list(raw.gpus).filter((gpu) => gpu && textOr(gpu.name, anyText)).map((gpu, number) => ({
-        index: Number.isInteger(gpu.index) && gpu.index >= 0 && gpu.index < 1024 ? gpu.index : number,
-        name: gpu.name,
-        capability: textOr(gpu.capability, capabilityText),
-      })),
-      otherGpus: list(raw.other_gpus).filter((name) => textOr(name, anyText)),
-      driver: textOr(raw.driver, /^\d{1,4}(\.\d{1,4}){0,3}$/),
-      cuda: textOr(raw.cuda, /^\d{1,2}\.\d{1,2}$/),
-      isWsl: raw.is_wsl === true,
-    });
+    const gpus = list(raw.gpus).filter((gpu) => gpu && textOr(gpu.name, anyText)).map((gpu, number) => ({
+      index: Number.isInteger(gpu.index) && gpu.index >= 0 && gpu.index < 1024 ? gpu.index : number,
+      name: gpu.name,
+      capability: textOr(gpu.capability, capabilityText),
+    }));
+    return {
+      gpu: gpuField(gpus, list(raw.other_gpus).filter((name) => textOr(name, anyText))),
+      cpu: cpuField({
+        platform: textOr(raw.platform, whole(system)) || "x86_64-linux",
+        vendor: textOr(cpu.vendor, /^implementer 0x[0-9a-f]{2}$/),
+        model: textOr(cpu.model, anyText),
+        flags: textOr(cpu.flags, /^[a-z0-9_. -]{1,20000}$/) || "",
+      }),
+      driver: driverField({
+        driver: textOr(raw.driver, /^\d{1,4}(\.\d{1,4}){0,3}$/),
+        cuda: textOr(raw.cuda, /^\d{1,2}\.\d{1,2}$/),
+        isWsl: raw.is_wsl === true,
+      }),
+    };
   }
 
   /* GPUs of `nvidia-smi -L`: a MIG instance has its own line below its GPU. */
@@ -242,8 +376,9 @@ function makeReader(facts, rules) {
         continue;
       }
       const at = (...names) => (columns ? cells[columns.findIndex((it) => names.includes(it))] : undefined);
-      const name = at("name", "gpu_name") ?? cells.find((cell) => cell.length > 1 && rules.gpuNamed(cell));
-      if (!name || (!columns && cells.length > 12)) continue;
+      if (!columns && cells.length > 12) continue;
+      const name = at("name", "gpu_name") ?? cells.find((cell) => cell.length > 1 && gpuNamed(cell));
+      if (!name) continue;
       const driver = at("driver_version") ?? cells.find((cell) => /^\d{3}\.\d{1,3}(\.\d{1,3})?$/.test(cell));
       const capability = at("compute_cap") ?? cells.find((cell) => capabilityText.test(cell));
       const index = at("index") ?? (/^\d{1,2}$/.test(cells[0]) ? cells[0] : undefined);
@@ -257,62 +392,69 @@ function makeReader(facts, rules) {
     return found;
   }
 
-  function fromSmi(text, lines) {
+  function fromSmi(text, lines, values) {
+    const short = lines.map((line) => line.slice(0, 400));
     const version = (pattern) => (pattern.exec(text) || [])[1] || null;
     let driver = version(/(?:Driver|KMD) Version\s*:\s*(\d{3,4}(?:\.\d{1,4}){1,3})/i);
     const cuda = version(/CUDA (?:UMD )?Version\s*:\s*(\d{1,2}\.\d{1,2})/i);
     const client = version(/NVIDIA-SMI (\d{3,4}(?:\.\d{1,4}){1,3})/);
-    const isWsl = /[|│].*\b(WDDM|MCDM)\b.*[|│]|microsoft|wsl2/i.test(text)
+    const isWsl = short.some((line) => /^\s*[|│].*\b(?:WDDM|MCDM)\b/.test(line)) || /microsoft|wsl2/i.test(text)
       || Boolean(client && driver && client !== driver);
-    let gpus = listed(lines);
-    if (!gpus.length) gpus = tabled(lines);
+    let gpus = listed(short);
+    if (!gpus.length) gpus = tabled(short);
     if (!gpus.length) {
-      const names = [...text.matchAll(/^\s*Product Name\s*:\s*(.+?)\s*$/gm)];
-      gpus = names.map((it, index) => ({ index, name: it[1], capability: undefined }));
+      gpus = values("Product Name").map((name, index) => ({ index, name, capability: undefined }));
     }
-    if (!gpus.length && !/^\s*(flags|Features|Flags)\s*:/m.test(text)) {
-      const answer = queried(lines);
+    if (!gpus.length && !values("flags", "Features", "Flags").length) {
+      const answer = queried(short.slice(0, mostCsvLines));
       gpus = answer.gpus;
       driver ||= answer.driver;
     }
     if (!gpus.length && !driver && !cuda) return null;
-    const read = gpus.map((gpu) => {
-      const known = rules.gpuNamed(gpu.name);
-      return { ...gpu, capability: gpu.capability ?? (known ? known.capability : null) };
-    });
+    const read = gpus.map((gpu) => ({ ...gpu, capability: gpu.capability ?? gpuNamed(gpu.name)?.capability ?? null }));
     const fields = { driver: driverField({ driver, cuda, isWsl }) };
     if (read.length) fields.gpu = gpuField(read, []);
     return fields;
   }
 
   /* The CPU of /proc/cpuinfo or lscpu: flags that every processor has. */
-  function fromCpuinfo(text) {
-    const lists = [...text.matchAll(/^\s*(flags|Features|Flags)\s*:\s*(.+)$/gm)];
-    const model = (/^\s*(?:model name|Model name|Hardware)\s*:\s*(.+?)\s*$/m.exec(text) || [])[1];
+  function fromCpuinfo(values) {
+    const lists = values("flags", "Features", "Flags").map(words);
+    const [model] = values("model name", "Model name", "Hardware");
     if (!lists.length) return model && readCpu(model) ? { cpu: oneLine(model).slice(0, longest) } : null;
-    const first = words(lists[0][2]);
-    const others = lists.slice(1).map((it) => new Set(words(it[2])));
-    const flags = first.filter((flag) => others.every((it) => it.has(flag))).join(" ");
-    const isArm = lists[0][1] === "Features" || /\basimd\b/.test(flags);
-    const implementer = (/^\s*CPU implementer\s*:\s*(0x[0-9a-f]{2})\s*$/m.exec(text) || [])[1];
-    const vendor = implementer ? `implementer ${implementer}` : null;
-    return { cpu: cpuField({ platform: isArm ? "aarch64-linux" : "x86_64-linux", vendor, flags, model }) };
+    const others = lists.slice(1).map((list) => new Set(list));
+    const flags = lists[0].filter((flag) => others.every((it) => it.has(flag)));
+    const isArm = values("Features").length > 0 || flags.includes("asimd");
+    const implementer = values("CPU implementer").find((value) => /^0x[0-9a-f]{2}$/.test(value));
+    return { cpu: cpuField({
+      platform: isArm ? "aarch64-linux" : "x86_64-linux",
+      vendor: implementer ? `implementer ${implementer}` : null,
+      flags: flags.join(" "),
+      model,
+    }) };
   }
 
-  /* The fields that a pasted text sets; null if nothing in it is recognised. */
+  /* The fields that a pasted text sets; null if nothing in it is recognised. Each expression sees one line, so
+     that the time grows with the text and not with its square. */
   function paste(text) {
     const clean = text.slice(0, 4000000).replace(/\r\n?/g, "\n");
     const described = clean.includes("{") ? fromDescription(clean) : null;
     if (described) return described;
-    const lines = clean.split("\n").slice(0, 20000);
-    const cpu = fromCpuinfo(clean);
-    const found = { ...fromSmi(clean, lines), ...cpu };
-    if (!cpu && /^\s*[a-z0-9_. \n-]+$/.test(clean) && isFlagList(words(clean))) {
-      const { platform, flags } = readCpu(words(clean).join(" "));
-      found.cpu = cpuField({ platform, vendor: null, flags });
+    const lines = clean.split("\n").filter((line) => line.trim()).slice(0, mostLines);
+    const pairs = lines.map((line) => {
+      const colon = line.indexOf(":");
+      return colon < 0 ? ["", ""] : [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
+    });
+    const values = (...keys) => pairs.filter(([key, value]) => value && keys.includes(key)).map(([, value]) => value);
+    const cpu = fromCpuinfo(values);
+    const found = { ...fromSmi(lines.join("\n"), lines, values), ...cpu };
+    const list = cpu ? [] : words(lines.join(" "));
+    if (isFlagList(list)) {
+      const platform = list.includes("asimd") || list.includes("fp") ? "aarch64-linux" : "x86_64-linux";
+      found.cpu = cpuField({ platform, vendor: null, flags: list.join(" ") });
     }
     return Object.keys(found).length ? found : null;
   }
 
-  return { machineOf, fieldsOf, paste };
+  return { machineOf, remarksOn, commandFor, classWithKey, gpuTyped, paste };
 }

@@ -16,19 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs, to_builtins
-
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli import recommend
-from build_pytorch.cli.smoke import show_case
-from build_pytorch.hardware import resolver, saved_machines
+from build_pytorch.cli.smoke import SmokeCase, show
+from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import evidence, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
-from build_pytorch.smoke.smoke_case import case_of, judge_run
+from build_pytorch.smoke.judge import judge
 
 TESTS = Path(__file__).resolve().parents[1]
 FLEET = matrix_reader.load(TESTS.parent / "matrix.toml")
@@ -75,18 +74,18 @@ def read_report(draw: random.Random, text: str) -> bool:
     if found.report is None:
         return not visible_only(found.problem)
     variant = draw.choice(FLEET.variants)
-    case = structs.replace(case_of(variant, judge_run(found, variant, None)), script=found.raw)
+    case = SmokeCase(package=variant, judgement=judge(found.report, variant), ran=found)
     out = io.StringIO()
-    show_case(Screen(out), variant, case, found.report)
-    print_json(to_builtins(case), io.StringIO())
+    show(Screen(out), case)
+    print_json(case.as_dict(), io.StringIO())
     evidence.record_evidence(
         STATE,
         variant,
         None,
         test="smoke",
-        outcome=case.outcome,
-        reasons=case.reasons,
-        document=to_builtins(case),
+        outcome=case.judgement.outcome,
+        reasons=case.judgement.reasons,
+        document=case.as_dict(),
     )
     assert visible_only(out.getvalue()), text
     return True
@@ -101,7 +100,7 @@ def read_machine(draw: random.Random, text: str) -> bool:
     out = io.StringIO()
     recommend.print_machine(Screen(out), machine, FLEET.cpus.values())
     with contextlib.suppress(BuildPytorchError):  # it has no GPU 0
-        resolver.recommend(FLEET, machine, gpu=draw.choice((None, None, 0)))
+        choose(FLEET, machine, gpu=draw.choice((None, None, 0)))
     assert visible_only(out.getvalue()), text
     return True
 

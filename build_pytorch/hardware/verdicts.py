@@ -1,0 +1,136 @@
+"""Whether a variant runs on a machine with one of its GPUs: obstacles, and doubts about its driver.
+
+The driver is judged only where nothing else is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
+from build_pytorch.matrix.model import Variant
+
+CONSUMER: Final = ("geforce", "titan")
+"""Words in the names of GPUs that refuse a newer libcuda than their driver, with error 804.
+
+Source: NVIDIA, "CUDA Compatibility", forward compatibility; checked 2026-11. It works on
+data-centre GPUs, Jetson and some RTX cards for servers.
+"""
+
+
+class Obstacle(Struct, frozen=True):
+    """One reason why a variant does not run.
+
+    `subject` is what has the obstacle: a GPU architecture, CPU ISA, platform or release.
+    """
+
+    kind: Literal["platform", "host", "gpu", "capability", "flags", "driver"]
+    subject: str
+    text: str
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A variant on a machine with one of its GPUs or none; it is accepted without obstacles."""
+
+    variant: Variant
+    gpu: MachineGpu | None
+    grade: Literal["exact", "compatible", "cpu-only"]
+    """How the GPU code fits; "exact" also if it does not fit."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """The first one decides: why the variant was rejected."""
+    doubts: tuple[str, ...] = ()
+    """What could not be verified."""
+
+    @property
+    def waits_for_driver(self) -> bool:
+        """Whether the variant would run with a newer driver."""
+        return bool(self.obstacles) and self.obstacles[0].kind == "driver"
+
+
+def without_driver(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Candidate:
+    """Judge a variant, which need not be in the matrix, by everything but the driver."""
+    runs = None
+    if variant.gpu and gpu and gpu.capability:
+        runs = fit(variant.gpu, gpu.capability)
+    return Candidate(
+        variant=variant,
+        gpu=gpu,
+        grade=(runs or "exact") if variant.gpu else "cpu-only",
+        obstacles=tuple(_obstacles(variant, machine, gpu, runs)),
+    )
+
+
+def _obstacles(
+    variant: Variant, machine: Machine, gpu: MachineGpu | None, runs: str | None
+) -> Iterator[Obstacle]:
+    is_here = variant.cpu.platform == machine.platform
+    if not is_here:
+        yield Obstacle("platform", variant.cpu.platform, f"this machine is {machine.platform}")
+    flags = machine.cpu.flags.split()
+    if is_here and (missing := missing_cpu_flags(variant.cpu, flags)):
+        text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+        yield Obstacle("flags", variant.cpu_key, text)
+    if variant.gpu and variant.gpu_key:
+        if gpu is None:
+            yield Obstacle("gpu", "GPU variants", "no GPU with a working driver")
+        elif gpu.capability is None:
+            text = f"the capability of {gpu.name} is unknown; add it to a description"
+            yield Obstacle("gpu", "GPU variants", text)
+        elif runs is None:
+            yield Obstacle("capability", variant.gpu_key, _why_not(variant, gpu.capability))
+        if variant.impossible:
+            yield Obstacle("host", variant.gpu_key, variant.impossible)
+
+
+def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
+    """Judge the driver by its version, or by the newest CUDA version that it supports.
+
+    Returns an obstacle, a doubt, or None. CUDA itself compares its version. It decides where driver
+    versions mislead: Jetson and Windows (below WSL) number them differently, and a container may
+    bring a newer libcuda.
+    """
+    cuda = variant.cuda
+    if cuda is None:
+        return None
+    driver, newest, oldest = machine.driver, machine.cuda, variant.driver
+    whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
+    needs = f"{whose} needs driver {oldest} or newer"
+    is_enough = newest is not None and numbers(newest) >= numbers(cuda.version)
+    if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
+        # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.
+        if is_enough or numbers(newest)[0] == numbers(cuda.version)[0]:
+            return None
+        driver = None
+    elif driver and driver == oldest.partition(".")[0]:
+        return f"driver {driver}: {needs}"
+    elif driver and numbers(driver) >= numbers(oldest):
+        return None
+    if is_enough and driver:
+        if any(word in gpu.name.lower() for word in CONSUMER):
+            why = "a libcuda newer than the driver does not run on this GPU (error 804)"
+            text = f"{needs}; found {driver}; {why}"
+            return Obstacle("driver", variant.release_name, text)
+        return f"driver {driver} is older than {oldest}, but supports CUDA {newest}"
+    if is_enough:
+        return None
+    if driver or newest:
+        text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
+        return Obstacle("driver", variant.release_name, text)
+    return f"the driver version is unknown; {needs}"
+
+
+def _why_not(variant: Variant, capability: str) -> str:
+    """Return why the code of a GPU variant does not run on a GPU of this capability."""
+    built = variant.gpu.capability if variant.gpu else ""
+    if variant.gpu and not variant.gpu.is_single:
+        return f"built for {variant.gpu.arch_list}, and this GPU has {capability}"
+    if numbers(built)[0] != numbers(capability)[0]:
+        return f"built for another major version than this GPU's {capability}"
+    if TEGRA & {built, capability}:
+        return f"Tegra GPUs run only code built for them, and this GPU has {capability}"
+    return f"built for a higher minor version than this GPU's {capability}"
