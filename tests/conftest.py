@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
@@ -24,7 +23,7 @@ from one_release import first_release
 
 from build_pytorch.base import paths
 from build_pytorch.cli import entry
-from build_pytorch.generate import recipes, rendering
+from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 
@@ -265,13 +264,6 @@ def legacy(tmp_path: Path) -> Path:
 def fleet() -> Matrix:
     """The project's own matrix with its first release only."""
     return matrix_reader.parse(ONE)
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
-    """The matrix of an empty checkout, which stores rendered texts also of just edited sources."""
-    monkeypatch.setattr(rendering, "STARTED", time.time() + 60)
-    return matrix_reader.parse(ONE, root=tmp_path)
 
 
 def unfolded(text: str) -> str:

@@ -175,8 +175,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(rendering, "CHECKOUT", tmp_path)
+def no_memory() -> Iterator[None]:
     yield
     rendering.texts.cache_clear()
 

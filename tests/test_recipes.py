@@ -12,7 +12,7 @@ import pytest
 import tomlkit
 from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.generate import recipes, rendering
 from build_pytorch.matrix import matrix_reader
@@ -196,78 +196,31 @@ def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
 
 
 def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
-    alone: Matrix, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rendering.texts.cache_clear()
-    first = rendering.texts(alone)
-    assert (alone.root / rendering.MEMORY).exists()
-
-    rendering.texts.cache_clear()
+    """Another matrix or template, and a damaged file."""
+    store = project.root / rendering.MEMORY
+    first = rendering.texts(matrix_reader.load(project.root))
+    whole = store.read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(recipes, "render", lambda _: pytest.fail("rendered again"))
-        assert rendering.texts(alone) == first
-
-    other = matrix_reader.parse(
-        TEXT.replace('title = "AVX2"', 'title = "AVX two"'), root=alone.root
-    )
-    assert "AVX two" in rendering.texts(other)[alone.variants[0].path]
-
-
-def test_the_key_of_stored_texts_holds_everything_that_they_depend_on(
-    fleet: Matrix, project: Project
-) -> None:
-    """Keys in other processes, so that interpreter options count; the project is a copy."""
-
-    def key(*options: str) -> str:
-        script = (
-            "from build_pytorch.matrix import matrix_reader; from build_pytorch.generate import rendering;"
-            "print(rendering.inputs(matrix_reader.load())[0])"
-        )
-        return subprocess.run(
-            [sys.executable, *options, "-c", script],
-            cwd=project.root,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    inputs = {path.name for path in rendering._inputs(paths.PROJECT)}  # noqa: SLF001
-    assert {"gpu.nix.j2", "release.md.j2", "tables.py", "quoting.py"} <= inputs
-    libraries = {path.name for path in rendering._libraries()}  # noqa: SLF001
-    assert {"environment.py", "filters.py", "_json_schema.py"} <= libraries  # jinja2, msgspec
-    assert any(name.startswith("_core") for name in libraries)  # msgspec's compiled part
-    seen = {key(), key("-O"), key("-OO")}
-    project.edit("templates/docs/notes.md.j2", "runs on", "machines")
-    seen.add(key())
-    project.edit("build_pytorch/nix/quoting.py", '"""', '"""The ')
-    seen.add(key())
-    assert len(seen) == 5
-    assert len(fleet.variants) == 44
+        assert rendering.texts(matrix_reader.load(project.root)) == first
+    for damage in (b"", b"{", b"\xff"):
+        store.write_bytes(damage)
+        assert rendering.texts(matrix_reader.load(project.root)) == first
+        assert store.read_bytes() == whole
+    fleet = matrix_reader.load(project.root)
+    key = rendering._key(fleet)  # noqa: SLF001
+    project.edit("templates/shared.nix.j2", "# CPU instruction set", "# Instructions")
+    assert rendering._key(fleet) != key  # noqa: SLF001
+    project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX two"')
+    changed = matrix_reader.load(project.root)
+    assert "AVX two" in "".join(rendering.texts(changed)[v.path] for v in changed.variants)
 
 
-def test_texts_are_not_stored_if_a_source_may_be_newer_than_the_running_code(
-    alone: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newest = max(path.stat().st_mtime for path in rendering._inputs(paths.PROJECT))  # noqa: SLF001
-    monkeypatch.setattr(rendering, "STARTED", newest)
-    rendering.texts.cache_clear()
-    assert rendering.texts(alone)
-    assert not (alone.root / rendering.MEMORY).exists()
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff", (b"12.0", b"12.1"), (b"44 v", b"54 v")])
-def test_damaged_stored_texts_are_rendered_again(
-    alone: Matrix, damage: bytes | tuple[bytes, bytes]
-) -> None:
-    rendering.texts.cache_clear()
-    first = rendering.texts(alone)
-    whole = (alone.root / rendering.MEMORY).read_bytes()
-    damaged = whole.replace(*damage) if isinstance(damage, tuple) else damage
-    assert damaged != whole
-    (alone.root / rendering.MEMORY).write_bytes(damaged)
-    rendering.texts.cache_clear()
-    assert rendering.texts(alone) == first
-    assert (alone.root / rendering.MEMORY).read_bytes() == whole
+def test_a_root_without_a_matrix_stores_nothing(tmp_path: Path) -> None:
+    assert rendering.texts(matrix_reader.parse(ONE, root=tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_nix

@@ -37,6 +37,7 @@ _STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
 _OVERRIDE: Final = re.compile(
     r"(?P<python>python3\d*Packages)\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
+_ALLOWED: Final = re.compile(r"(allow(?<![\w.-]allow)\w+)\s*=\s*(?!false\b|=)[^;\n]{1,40}")
 _CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
 
@@ -131,7 +132,7 @@ def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 )
 def _config(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = package.variant.config
-    for match in re.finditer(r"(?<![\w.-])(allow\w+)\s*=\s*(?!false\b|=)[^;\n]{1,40}", recipe.code):
+    for match in _ALLOWED.finditer(recipe.code):
         if match[1] not in wanted:
             found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
             yield structs.replace(found, lenient=True)
