@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,22 +16,17 @@ from build_pytorch.cli.commands import COMMANDS
 
 PACKAGE: Final = PROJECT / "build_pytorch"
 
-ROOMS: Final = (
-    "base",
-    "matrix",
-    "nix",
-    "hardware",
-    "results",
-    "generate",
-    "verify",
-    "sources",
-    "smoke",
-    "inspect",
-    "build",
-    "publish",
-    "cli",
-)
-"""The rooms from the lowest to the highest; a room imports from itself and from lower ones."""
+ARCHITECTURE: Final = PROJECT / "docs/explanation/architecture.md"
+
+
+def rows() -> dict[str, int]:
+    """The row of each room in the drawing of the architecture page; 0 is the lowest."""
+    drawn = re.findall(r"(?s)subgraph row(\d)(.*?)\n    end\n", ARCHITECTURE.read_text())
+    return {
+        name: int(row)
+        for row, text in drawn
+        for name in re.findall(r'(?:room_)?(\w+)\["\1: ', text)
+    }
 
 
 def modules() -> dict[str, Path]:
@@ -101,17 +97,19 @@ def named_at_run_time(start: str, known: dict[str, Path]) -> set[str]:
 
 
 def room(module: str) -> str:
-    return module.split(".")[1]
+    """The room of a module; empty for the package itself."""
+    return module.partition(".")[2].partition(".")[0]
 
 
 def test_imports_run_downwards_only() -> None:
-    upward = [
+    row = rows()
+    wrong = [
         f"{module} imports {target}"
         for module, targets in edges(modules()).items()
         for target in sorted(targets)
-        if module != "build_pytorch" and ROOMS.index(room(module)) < ROOMS.index(room(target))
+        if room(module) != room(target) and row[room(module)] <= row[room(target)]
     ]
-    assert upward == []
+    assert wrong == [], f"a room imports from lower rows of {ARCHITECTURE.name} only"
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -149,11 +147,13 @@ def test_the_search_for_imports_sees_each_way_to_import(source: str) -> None:
     assert any(name.startswith("build_pytorch.cli") for name in found)
 
 
-def test_every_module_stands_in_a_room() -> None:
+def test_every_room_is_drawn_once() -> None:
     loose = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert loose == set()
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.rglob("*.py"))}
-    assert rooms == set(ROOMS)
+    drawn = re.findall(r'(\w+)\["(\w+): ', ARCHITECTURE.read_text())
+    assert sorted(name for _, name in drawn if name in rooms) == sorted(rooms)
+    assert rows().keys() == rooms
 
 
 def test_init_files_hold_a_docstring_only() -> None:

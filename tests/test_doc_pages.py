@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT, Project
-from test_architecture import ROOMS
 
 MARKDOWN: Final = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md") for path in PROJECT.glob(pattern)
@@ -128,12 +127,15 @@ def test_the_readmes_two_commands_are_those_of_ci() -> None:
         assert command in ci
 
 
-def test_the_architecture_page_shows_every_room_in_order() -> None:
-    page = (PROJECT / "docs/explanation/architecture.md").read_text()
-    shown = re.findall(r'(?:^|--> )(?:room_)?(\w+)\["\1: ', page, flags=re.MULTILINE)
-    first = re.search(r'(?m)^ +(\w+)\["\1: [^"]*"\] --> ', page)
-    assert first
-    assert [first[1], *shown] == list(reversed(ROOMS))
+def test_the_table_of_places_names_what_the_files_hold() -> None:
+    rows = re.findall(r"(?m)^\| [^|`]+ \| (.*) \|$", (PROJECT / "CONTRIBUTING.md").read_text())
+    places = [row for row in rows if "`build_pytorch/" in row]
+    assert len(places) > 8
+    for row in places:
+        words = re.findall(r"`([^`]+)`", row)
+        files = [PROJECT / word for word in words if "/" in word]
+        held = "".join(file.read_text() for file in files if file.is_file())
+        assert [word for word in words if "/" not in word and word not in held] == [], row
 
 
 def test_how_to_pages_say_their_goal_and_what_can_go_wrong() -> None:
@@ -164,7 +166,7 @@ def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -
         for words in commands(page.read_text())
         if words
     }
-    assert menus.keys() - {"lint", "bench", "fuzz"} - used == set()
+    assert menus.keys() - {"lint", "bench", "fuzz", "bare", "slow", "coverage"} - used == set()
 
 
 @pytest.mark.parametrize("page", PROSE, ids=name)
