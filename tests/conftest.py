@@ -55,7 +55,7 @@ if re.search(r"[^\w./+-]", tempfile.gettempdir()):  # no Nix store has a space i
 
 collect_ignore = [] if "BROWSER" in os.environ else ["pages"]  # `nox -s pages` runs them
 
-pytest_plugins = ["world"]  # the fixtures of real builds
+pytest_plugins = ["world", "sample_fleet"]  # the fixtures of real builds and of a ledger
 if "BROWSER" in os.environ:
     pytest_plugins.append("page_browser")
 

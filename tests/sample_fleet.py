@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import tomlkit
-from conftest import write_recipes
+from conftest import PROJECT, write_recipes
+from msgspec.structs import replace
 
+from build_pytorch.cli.board import board_document
+from build_pytorch.generate import board
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import evidence
 from build_pytorch.results.ledger import AnyEvent, Ended, Ledger, Published, Started, Tested
+from build_pytorch.results.package_state import PackageState, RecipeState, package_states
+from build_pytorch.verify.check import Finding
 
 LAST = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -89,6 +98,55 @@ class SampleFleet:
             "variant": variant.short_id,
             "digest": evidence.recipe_digest(self.root, variant),
         }
+
+
+class Checkout(SampleFleet):
+    """A folder with recipes of some packages, their ledger, and a store in which Nix is not."""
+
+    def __init__(self, root: Path, matrix: Matrix) -> None:
+        super().__init__(root)
+        self.packages = {package.id: package for package in matrix.packages}
+        self.store = root / "store"
+
+    def package(self, id_: str) -> Package:
+        """A package with a recipe."""
+        package = self.packages[id_]
+        for recipe in (package.path, package.variant.path):
+            path = self.root / recipe
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(id_)
+        return package
+
+    def board(
+        self, *ids: str, errors: Mapping[str, Sequence[Finding]] | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """The JSON of the board with its rows by id, and the page."""
+        packages = [self.packages[id_] for id_ in ids]
+        states = []
+        for state in package_states(self.root, packages).values():
+            number = len((errors or {}).get(state.package.path, ()))
+            states.append(replace(state, recipe=RecipeState.CURRENT, errors=number))
+        data = board.json_bytes(board_document(self.root, states, errors or {}, is_live=False))
+        document: dict[str, Any] = json.loads(data)
+        document["by_id"] = {row["variant"]: row for row in document["variants"]}
+        return document, board.page(PROJECT, data, "board.json")
+
+    def state(self, id_: str) -> PackageState:
+        return package_states(self.root, [self.packages[id_]])[id_]
+
+    def row(self, id_: str) -> dict[str, Any]:
+        row: dict[str, Any] = self.board(id_)[0]["by_id"][id_]
+        return row
+
+
+@pytest.fixture
+def checkout(fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    found = Checkout(tmp_path, fleet)
+    monkeypatch.setenv("NIX_STORE_DIR", str(found.store))
+    folders = os.environ["PATH"].split(":")
+    kept = [folder for folder in folders if not (Path(folder) / "nix-store").exists()]
+    monkeypatch.setenv("PATH", ":".join(kept))
+    return found
 
 
 def believable(root: Path, store: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,63 +15,16 @@ from typing import Any
 
 import pytest
 from conftest import PROJECT, Project, error_line
-from sample_fleet import LAST, SampleFleet
+from sample_fleet import LAST, Checkout, SampleFleet
 from world import wait_until
 
 from build_pytorch.build.log_rules import RULES
-from build_pytorch.cli.board_document import board_document
 from build_pytorch.generate import board
-from build_pytorch.matrix.model import Matrix, Package
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.results import ledger
-from build_pytorch.results.package_state import RecipeState, package_states
 from build_pytorch.verify.check import Finding
 
 HOSTILE = "</script></style><script>document.title='x'</script><b onclick=x>\x1b[31m\u202e&\x00"
-
-
-class Checkout(SampleFleet):
-    """A folder with recipes of some packages, their ledger, and a store in which Nix is not."""
-
-    def __init__(self, root: Path, matrix: Matrix) -> None:
-        super().__init__(root)
-        self.packages = {package.id: package for package in matrix.packages}
-        self.store = root / "store"
-
-    def package(self, id_: str) -> Package:
-        """A package with a recipe."""
-        package = self.packages[id_]
-        for recipe in (package.path, package.variant.path):
-            path = self.root / recipe
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(id_)
-        return package
-
-    def board(
-        self, *ids: str, errors: Mapping[str, Sequence[Finding]] | None = None
-    ) -> tuple[dict[str, Any], str]:
-        """The JSON of the board with its rows by id, and the page."""
-        packages = [self.packages[id_] for id_ in ids]
-        recipes = dict.fromkeys((package.path for package in packages), RecipeState.CURRENT)
-        counts = {path: len(found) for path, found in (errors or {}).items()}
-        states = list(package_states(self.root, packages, recipes, counts).values())
-        data = board.json_bytes(board_document(self.root, states, errors or {}, is_live=False))
-        document: dict[str, Any] = json.loads(data)
-        document["by_id"] = {row["variant"]: row for row in document["variants"]}
-        return document, board.page(PROJECT, data, "board.json")
-
-    def row(self, id_: str) -> dict[str, Any]:
-        row: dict[str, Any] = self.board(id_)[0]["by_id"][id_]
-        return row
-
-
-@pytest.fixture
-def checkout(fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
-    found = Checkout(tmp_path, fleet)
-    monkeypatch.setenv("NIX_STORE_DIR", str(found.store))
-    folders = os.environ["PATH"].split(":")
-    kept = [folder for folder in folders if not (Path(folder) / "nix-store").exists()]
-    monkeypatch.setenv("PATH", ":".join(kept))
-    return found
 
 
 class Elements(HTMLParser):

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Project, error_line
-from sample_fleet import LAST, SampleFleet
-from test_board import Checkout, checkout  # noqa: F401 - a fixture
+from sample_fleet import LAST, Checkout, SampleFleet
 from test_publish import Hub, built, hub  # noqa: F401 - fixtures
 from world import programs
 
@@ -282,7 +281,7 @@ def test_an_unknown_companion_is_one_line(project: Project) -> None:
 # --- board ---
 
 
-def test_a_companion_has_a_row_and_commands_of_its_own(checkout: Checkout) -> None:  # noqa: F811
+def test_a_companion_has_a_row_and_commands_of_its_own(checkout: Checkout) -> None:
     package = checkout.package(ID)
     checkout.failed(package, "error: builder failed\n")
     row = checkout.row(ID)

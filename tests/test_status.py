@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
+import pytest
 from conftest import Project
+from msgspec.structs import replace
+from sample_fleet import LAST, Checkout
 
-from build_pytorch.base import digest
+from build_pytorch.base.errors import WriteError
+from build_pytorch.matrix.model import Variant
 from build_pytorch.results import ledger
+from build_pytorch.results.package_state import package_states
 
 COLUMNS = ["recipe", "verified", "built", "smoke", "inspect", "published"]
 
@@ -63,16 +70,59 @@ def test_every_row_fits_80_columns_without_trailing_blanks(project: Project) -> 
     assert "\n1 variant: " in project.invoke("status", "cpu-avx2").stdout
 
 
-def test_what_was_published_without_evidence_is_shown_as_such(project: Project) -> None:
-    recipe = project.recipe("cpu-avx2")
-    event = ledger.Published(
-        at=ledger.now(),
-        release="cuda13_0",
-        variant="cpu-avx2",
-        digest=digest.of_bytes(recipe.read_bytes()),
-        without_evidence=True,
+@pytest.mark.parametrize(
+    ("outcomes", "smoke", "evidence"),
+    [
+        ([], "-", "no smoke test or inspection passed yet"),
+        (["failed"], "failed", "its smoke test failed: see its report"),
+        (["passed", "failed"], "failed", "its smoke test failed: see its report"),
+        (["compatible"], "compatible", "it ran only on a GPU of another architecture"),
+        (["skipped"], "skipped", "no smoke test or inspection passed yet"),
+        (["failed", "passed"], "passed", ""),
+        (["passed", "skipped"], "passed", ""),
+    ],
+)
+def test_the_last_verdict_counts_and_no_verdict_takes_none_back(
+    checkout: Checkout, outcomes: list[ledger.TestOutcome], smoke: str, evidence: str
+) -> None:
+    output = checkout.built(checkout.package("cpu-avx2"), checkout.store)
+    for outcome in outcomes:
+        checkout.tested(checkout.package("cpu-avx2"), output, by="smoke", outcome=outcome)
+    state = checkout.state("cpu-avx2")
+    assert (state.built, state.smoke, state.missing_evidence) == ("yes", smoke, evidence)
+
+
+def test_a_result_is_of_the_recipe_that_the_ledger_names(checkout: Checkout) -> None:
+    package = checkout.package("cpu-avx2")
+    output = checkout.built(package, checkout.store)
+    checkout.append(
+        ledger.Published(**checkout.common(package, LAST), output=output, without_evidence=True)
     )
-    ledger.Ledger(project.root).append(event)
-    document = json.loads(project.invoke("status", "cpu-avx2", "--json").stdout)
-    assert document["variants"][0]["published"] == "no evidence"
-    assert document["totals"]["published"] == 0
+    state = checkout.state("cpu-avx2")
+    assert (state.built, state.published, state.overall) == ("yes", "no evidence", "published")
+    assert not state.published.is_done
+    (checkout.root / package.path).write_text("another recipe")
+    state = checkout.state("cpu-avx2")
+    assert (state.built, state.stale, state.overall) == ("stale", output, "outdated")
+    assert (state.output, state.published) == ("", "-")
+    (checkout.root / ".build-pytorch/ledger.jsonl").unlink()
+    state = checkout.state("cpu-avx2")
+    assert (state.built, state.unknown) == ("unknown", output)
+
+
+def test_packages_of_one_name_in_two_catalogs_have_states_of_their_own(checkout: Checkout) -> None:
+    variant = checkout.package("cpu-avx2")
+    assert isinstance(variant, Variant)
+    twin = replace(variant, release_name="other", is_qualified=True)
+    checkout.built(variant, checkout.store)
+    states = package_states(checkout.root, [variant, twin])
+    assert list(states) == ["cpu-avx2", "other/cpu-avx2"]
+    assert (states["cpu-avx2"].built, states["other/cpu-avx2"].built) == ("yes", "unknown")
+
+
+def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_path: Path) -> None:
+    book = tmp_path / ".build-pytorch/ledger.jsonl"
+    book.parent.mkdir()
+    os.mkfifo(book)
+    with pytest.raises(WriteError, match="not a regular file"):
+        list(ledger.Ledger(tmp_path).events())

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import files, paths
-from build_pytorch.base.console import Screen, counted
-from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
+from build_pytorch.base import files, paths, process
+from build_pytorch.base.console import Screen, counted, shortened
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.build.build_outcome import clock
-from build_pytorch.cli.board_document import board_document
+from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of, remaining
+from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
+from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
 from build_pytorch.cli.status import recipe_errors, verified_states
 from build_pytorch.generate import board, pages
-from build_pytorch.generate.board import BoardDocument
+from build_pytorch.generate.board import BoardDocument, BoardFailure, RunningBuild
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.results.evidence import recipe_digest
-from build_pytorch.results.package_state import package_states
+from build_pytorch.nix import store
+from build_pytorch.results.evidence import recipe_digest, subject_of
+from build_pytorch.results.ledger import Started
+from build_pytorch.results.package_state import PackageState, moment, package_states
 from build_pytorch.verify.check import Finding
 
 _DEFAULT: Final = f"{paths.STATE}/board.html"
 _EVERY: Final = 5.0  #: seconds between two looks of --watch
+_TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
+_EXCERPT: Final = 20  #: lines of a log that are shown
+_RULES: Final = {rule.id: rule for rule in RULES}
 
 
 def run(options: BoardOptions) -> int:
@@ -123,3 +131,110 @@ def _summary(document: BoardDocument) -> str:
         if row.running
     ]
     return "; ".join([f"{counted(len(states), 'variant')}: {', '.join(counts)}", *running])
+
+
+def board_document(
+    root: Path,
+    states: Sequence[PackageState],
+    errors: Mapping[str, Sequence[Finding]],
+    *,
+    is_live: bool,
+) -> BoardDocument:
+    """Return the board of packages; `errors` of recipes by path."""
+    outputs = list(dict.fromkeys(state.output for state in states if state.output))
+    has_nix = bool(outputs) and process.which(store.NIX_STORE)
+    sizes = dict(zip(outputs, store.sizes(outputs), strict=True)) if has_nix else {}
+    events = [event for state in states for event in state.events]
+    earlier = earlier_seconds(events, map(_timed_build, states))
+    rows = []
+    for state in states:
+        before = earlier.get(subject_of(state.package))
+        running = _running_build(root, state, before) if state.is_building else None
+        failure = _failure(root, state, errors.get(state.package.path, ()))
+        rows.append(board.board_package(state, sizes.get(state.output), running, failure))
+    return BoardDocument(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        name=root.name,
+        is_live=is_live,
+        ledger_lines=len(events),
+        variants=tuple(rows),
+    )
+
+
+def _timed_build(state: PackageState) -> TimedBuild:
+    """Return what decides how long the next build takes: with seeds, if the last one had them."""
+    begun = [event for event in state.events if isinstance(event, Started)]
+    reads_seeds = bool(begun) and begun[-1].shared
+    return TimedBuild(subject_of(state.package), reads_seeds, kind_of(state.package))
+
+
+def _running_build(root: Path, state: PackageState, before: float | None) -> RunningBuild | None:
+    """Return how far a build is; `before`: the seconds of an earlier build."""
+    if not (started := state.unfinished):
+        return None
+    since = moment(started.at)
+    elapsed = max(0.0, (datetime.now(UTC) - since).total_seconds()) if since else 0.0
+    seen = _diagnosis(root, started.log, state)
+    done, total = seen.progress if seen and seen.progress else (0, 0)
+    return RunningBuild(
+        elapsed=elapsed,
+        phase=seen.phase if seen else "",
+        done=done,
+        total=total,
+        left=remaining(elapsed, done, total, elapsed, before),
+        message=shortened(seen.tail[-1].strip(), 200) if seen and seen.tail else "",
+    )
+
+
+def _failure(root: Path, state: PackageState, errors: Sequence[Finding]) -> BoardFailure | None:
+    """Return why the package failed: its recipe, its last build, or a test of its result."""
+    if state.failure == "recipe":
+        error = errors[0]
+        return BoardFailure(
+            what="recipe",
+            cause=error.check,
+            reason=f"found {error.found}; expected {error.expected}",
+            fix=error.fix or f"`invoke verify --explain {error.check}` describes the check",
+            log=f"{error.path}:{error.line}" if error.line else error.path,
+        )
+    if state.failure == "build":
+        return _failed_build(root, state)
+    test = state.smoke_test if state.failure == "smoke test" else state.inspection
+    if not (test and state.failure):
+        return None
+    command = f"invoke {test.by} {state.package.id}"
+    return BoardFailure(
+        what=state.failure,
+        at=test.at,
+        reason=test.reason or "see its report",
+        fix=f"read the report, correct the recipe, build again, then `{command}`",
+        log=test.report,
+    )
+
+
+def _failed_build(root: Path, state: PackageState) -> BoardFailure | None:
+    if not (last := state.last):
+        return None
+    attempts = {e.attempt: e for e in state.events if isinstance(e, Started)}
+    log = attempts[last.attempt].log if last.attempt in attempts else ""
+    diagnosis, rule = _diagnosis(root, log, state), _RULES.get(last.cause)
+    fix = f"read the end of the log, or `invoke diagnose {log or 'LOG'}`"
+    return BoardFailure(
+        what="build",
+        at=last.at,
+        cause=last.cause,
+        reason=rule.meaning if rule else "a reason that no log rule names",
+        line=shortened(last.message, 500),
+        excerpt="\n".join(diagnosis.tail[-_EXCERPT:]) if diagnosis else "",
+        fix=f"{rule.fix.replace('LOG', log or 'LOG') if rule else fix}; then "
+        f"`invoke build {state.package.id}`",
+        log=log,
+    )
+
+
+def _diagnosis(root: Path, log: str, state: PackageState) -> LogDiagnosis | None:
+    """Return what the end of a log says, or None if it cannot be read."""
+    with suppress(OSError, LinkError, ValueError):
+        head, tail = files.ends_below(root, log, _TAIL)
+        return diagnose([head, *tail.split(b"\n")], state.variant)
+    return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from build_pytorch.base.console import WIDTH, Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK
@@ -125,7 +126,11 @@ def verified_states(
     texts, tree = rendering.texts(matrix), Tree(root)
     planned = [plan_text(tree, package.path, texts[package.path]) for package in packages]
     recipes = {c.path: _RECIPES.get(c.action, RecipeState.EDITED) for c in planned}
-    return package_states(root, packages, recipes, {p: len(found) for p, found in findings.items()})
+    states = {}
+    for id_, state in package_states(root, packages).items():
+        path = state.package.path
+        states[id_] = replace(state, recipe=recipes[path], errors=len(findings.get(path, ())))
+    return states
 
 
 def recipe_errors(

@@ -244,42 +244,30 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
 
 
-def package_states(
-    root: Path,
-    packages: Iterable[Package],
-    recipes: Mapping[str, RecipeState] | None = None,
-    errors: Mapping[str, int] | None = None,
-) -> dict[str, PackageState]:
-    """Return the states of packages by id. The ledger is read once, the store asked once.
+def package_states(root: Path, packages: Iterable[Package]) -> dict[str, PackageState]:
+    """Return the states of packages by id; recipes are neither compared nor verified.
 
-    `recipes` and `errors`, the number of errors that verification found, are by path of the recipe;
-    without them, recipes are not compared and not verified.
     Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
-    subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in packages}
-    return _states(root, subjects, recipes or {}, errors)
+    return _states(root, {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in packages})
 
 
 def seed_states(root: Path, seeds: Iterable[Seed]) -> dict[str, PackageState]:
     """Return the states of seeds by name. Their recipe is that of a variant. Raises as above."""
-    subjects: dict[str, tuple[Package, Path, tuple[str, str]]] = {
-        seed.name: (
-            seed.variant,
-            artefacts.link_of(root, seed.name),
-            (seed.variant.release_name, seed.name),
-        )
-        for seed in seeds
-    }
-    return _states(root, subjects, {}, None)
+    subjects = {}
+    for seed in seeds:
+        subject = (seed.variant.release_name, seed.name)
+        subjects[seed.name] = (seed.variant, artefacts.link_of(root, seed.name), subject)
+    return _states(root, subjects)
 
 
 def _states(
-    root: Path,
-    subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
-    recipes: Mapping[str, RecipeState],
-    errors: Mapping[str, int] | None,
+    root: Path, subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]]
 ) -> dict[str, PackageState]:
-    """Return states by key; `subjects` has package, result link, and release and name in events."""
+    """Return states by key; `subjects` has package, result link, and release and name in events.
+
+    The ledger is read once, and the store is asked once.
+    """
     events: dict[tuple[str, str], list[AnyEvent]] = {}
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
@@ -287,25 +275,13 @@ def _states(
     present = valid_paths([path for path in targets.values() if path])
     states = {}
     for key, (package, _, subject) in subjects.items():
-        states[key] = _state(
-            package,
-            recipe_digest(root, package),
-            events.get(subject, []),
-            targets[key] if targets[key] in present else "",
-            recipes.get(package.path, RecipeState.NOT_COMPARED),
-            None if errors is None else errors.get(package.path, 0),
-        )
+        target = targets[key] if targets[key] in present else ""
+        digest = recipe_digest(root, package)
+        states[key] = _state(package, digest, events.get(subject, []), target)
     return states
 
 
-def _state(  # noqa: PLR0913, PLR0917 - the facts that make the state of a package
-    package: Package,
-    digest: str,
-    events: Sequence[AnyEvent],
-    target: str,
-    recipe: RecipeState,
-    errors: int | None,
-) -> PackageState:
+def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: str) -> PackageState:
     """Combine the events of a package with the store path behind its link ("" if none)."""
     of_recipe = [event for event in events if event.digest == digest]
     ended = _last(of_recipe, Ended)
@@ -319,8 +295,6 @@ def _state(  # noqa: PLR0913, PLR0917 - the facts that make the state of a packa
     return PackageState(
         package=package,
         digest=digest,
-        recipe=recipe,
-        errors=errors,
         output=target if is_current else "",
         stale=target if origin is not None and not is_current else "",
         unknown=target if origin is None else "",
