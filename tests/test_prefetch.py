@@ -20,7 +20,7 @@ from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.nix import hashes
+from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
 from build_pytorch.sources.fetchers import fetch
 from build_pytorch.sources.source_list import sources
@@ -43,14 +43,14 @@ def test_every_notation_of_a_hash_becomes_the_same_sri(sri: str) -> None:
 
     base32, base16 = nix("to-base32", sri), nix("to-base16", sri)
     for text in (sri, base32, f"sha256:{base32}", base16, f"sha256:{base16}", f'"{sri}"'):
-        assert hashes.to_sri(text) == sri
+        assert quoting.to_sri(text) == sri
 
 
 @pytest.mark.parametrize(
     "text", ["", "sha256-", "z" * 52, "0" * 51, TORCH[:-2], "sha512-" + "A" * 88]
 )
 def test_a_text_that_is_not_a_hash_is_none(text: str) -> None:
-    assert hashes.to_sri(text) is None
+    assert quoting.to_sri(text) is None
 
 
 # --- the matrix file ---
@@ -308,7 +308,7 @@ def run(project: Project, world: World, *argv: str) -> subprocess.CompletedProce
 def nix_hash(path: Path) -> str:
     argv = ["nix-hash", "--type", "sha256", "--base32", str(path)]
     out = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-    sri = hashes.to_sri(out)
+    sri = quoting.to_sri(out)
     assert sri
     return sri
 
@@ -353,7 +353,7 @@ def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     assert by_name["nixpkgs"]["hash"] == nix_hash(world.root / "nixpkgs")
     argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
-    assert by_name["patch"]["hash"] == hashes.to_sri(out.stdout)
+    assert by_name["patch"]["hash"] == quoting.to_sri(out.stdout)
     fleet = matrix_reader.load(project.root / "matrix.toml")
     assert fleet.notes == ()
     assert project.invoke("all", "--check").returncode == 0

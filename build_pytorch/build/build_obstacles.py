@@ -15,7 +15,7 @@ from build_pytorch.build.build_machine import temporary_folder
 from build_pytorch.generate import rendering
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, CUDA_PACKAGES_VARIABLE
-from build_pytorch.nix import cuda_checkout, store
+from build_pytorch.nix import derivations, store
 from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
 from build_pytorch.verify import verification
@@ -51,7 +51,7 @@ def before_evaluation(
         link = artefacts.link(root, package)
         if link.exists() and not link.is_symlink():
             yield f"{link.name}: not a link; move it away, the result link needs this name"
-    yield from cuda_checkout.obstacles([package.variant for package in packages])
+    yield from derivations.unreadable_checkouts([package.variant for package in packages])
     if settings.force or not packages:
         return
     untaken = [source for package in packages for source in missing_hashes(package, settings)]
@@ -93,7 +93,7 @@ def missing_hashes(package: Package, settings: BuildSettings) -> Iterator[tuple[
     Nix takes a local checkout without one. With --fix-hashes the failed build tells those of
     sources that Nix fetches while it builds; it fetches CUDA packages before that.
     """
-    is_local = bool(cuda_checkout.path_for(package.variant))
+    is_local = bool(derivations.local_checkout(package.variant))
     for name, place in package.untaken_hashes:
         is_early = name == CUDA_PACKAGES_SOURCE
         if not (is_local if is_early else settings.fix_hashes):

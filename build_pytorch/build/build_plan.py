@@ -16,7 +16,7 @@ from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.matrix.seeds import Seed, seeds_of
-from build_pytorch.nix import cuda_checkout, derivations, store
+from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
 from build_pytorch.results import package_state
@@ -164,7 +164,7 @@ def _is_built(result: PackageState) -> bool:
 
     Files of a local checkout change without a trace in the recipe: Nix decides then.
     """
-    is_local = result.local_packages or cuda_checkout.path_for(result.variant)
+    is_local = result.local_packages or derivations.local_checkout(result.variant)
     return bool(result.output and not is_local)
 
 
@@ -209,7 +209,7 @@ def _step(
     return Step(
         variant=variant,
         companion=result.package if isinstance(result.package, CompanionPackage) else None,
-        local_packages=cuda_checkout.path_for(variant) if action == "build" else "",
+        local_packages=derivations.local_checkout(variant) if action == "build" else "",
         action=action,
         reason=reason,
         digest=result.digest,

@@ -5,16 +5,21 @@ The recipes are evaluated unchanged, as Flox and `nix-build` do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from build_pytorch.base import files
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.model import Package
+from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
+
+CHECKOUT_FOLDER = ".flox/pkgs"
+"""The folder of the files in the repository and in a checkout of it."""
 
 
 class Derivation(msgspec.Struct, frozen=True, rename="camel"):
@@ -108,3 +113,31 @@ def _expression(recipes: Sequence[RecipeSource], *, share: bool, shared: str) ->
     broken = d.meta.broken or false;
   }};
 in builtins.listToAttrs (map described {items})"""
+
+
+def local_checkout(variant: Variant) -> str:
+    """Return the checkout that a build of the variant reads now; empty for none."""
+    packages = variant.packages_from
+    is_read = packages is not None and not packages.is_copied
+    return os.environ.get(CUDA_PACKAGES_VARIABLE, "") if is_read else ""
+
+
+def missing_files(folder: Path, variant: Variant) -> list[str]:
+    """Return the names of the files of packages that a folder does not have."""
+    cuda = variant.cuda
+    names = [cuda.package_file(package) for package in CUDA_PACKAGES] if cuda else []
+    return [name for name in names if not (folder / name).is_file()]
+
+
+def unreadable_checkouts(variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield why the checkout that builds of variants would read cannot be read."""
+    for variant in variants:
+        path = local_checkout(variant)
+        if path and not Path(path).is_absolute():
+            yield f'{CUDA_PACKAGES_VARIABLE}: found "{path}"; allowed: an absolute path'
+            return
+        if path and (missing := missing_files(Path(path, CHECKOUT_FOLDER), variant)):
+            what = f"{path}/{CHECKOUT_FOLDER} has no {', '.join(missing)}"
+            fix = "name a checkout that has them, or unset the variable"
+            yield f"{CUDA_PACKAGES_VARIABLE}: {what}; {fix}"
+            return

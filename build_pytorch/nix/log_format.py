@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.nix.hashes import to_sri
+from build_pytorch.nix.quoting import to_sri
 
 _ESCAPE: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]+[0-~]"

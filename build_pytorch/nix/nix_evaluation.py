@@ -17,7 +17,7 @@ from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine, shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.nix import quoting
-from build_pytorch.nix.syntax_tree import default_of, has_relative_path
+from build_pytorch.nix.syntax_tree import is_movable
 
 _PROGRAM: Final = "nix-instantiate"
 
@@ -26,6 +26,12 @@ _OFFLINE_MEMORY: Final = 8 << 30
 
 _PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_ERRORS: Final = 20
+
+_PINNED: Final = re.compile(
+    r"^(?:\{ pkgs[^\n]*?)?, nixpkgs_pinned \? (.+?)(?:\n\}:|\n, |, \w+ \?[^\n]*\}:$)",
+    re.MULTILINE | re.DOTALL,
+)
+"""The default of the argument as generated recipes write it. Other forms are not shared."""
 
 _NO_NETWORK: Final = re.compile(
     r"unable to download|[Cc]ould not resolve|[Cc]ouldn't resolve|[Nn]etwork is unreachable"
@@ -150,13 +156,15 @@ def shared_import(text: str, path: str = "") -> str | None:
     there is no such argument or file, or for a relative path, which would have another meaning
     outside the recipe.
     """
-    head = re.search(r"(?ms)^\{(?:[^\n]*\}:$|.*?^\}:)", text)
-    expression = default_of(head[0], "nixpkgs_pinned") if head else None
-    if expression and (imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression)):
+    default = _PINNED.search(text)
+    if default is None:
+        return None
+    expression = default[1]
+    if imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             file = files.read_named(Path(path).parent / imported[1]).decode()
             expression = re.sub(r"\A(?:#[^\n]*\n|\n)+", "", file).rstrip()
-    return None if expression is None or has_relative_path(expression) else expression
+    return expression if is_movable(expression) else None
 
 
 class RecipesRun(NamedTuple):

@@ -1,7 +1,11 @@
-"""Values as Nix source text. Nix manual, "Language > Data Types > String" and "> Identifiers"."""
+"""Values as Nix source text, and hashes in its notations.
+
+Nix manual, "Language > Data Types > String" and "> Identifiers".
+"""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +21,11 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_'-]*")
 _KEYWORDS: Final = frozenset(
     ["assert", "else", "if", "in", "inherit", "let", "or", "rec", "then", "with"]
 )
+
+_BASE32: Final = "0123456789abcdfghijklmnpqrsvwxyz"
+"""Without e, o, u and t; the last byte comes first (Nix source, libutil/hash.cc)."""
+
+_TO_PYTHON: Final = str.maketrans(_BASE32, "0123456789abcdefghijklmnopqrstuv")
 
 
 def literal(value: Value) -> str:
@@ -58,3 +67,20 @@ def attribute(name: str) -> str:
     """Return an attribute name: as it is if it is an identifier, else as a string."""
     is_bare = _IDENTIFIER.fullmatch(name) and name not in _KEYWORDS
     return name if is_bare else literal(name)
+
+
+def to_sri(text: str) -> str | None:
+    """Return a SHA-256 hash in any notation as SRI, or None if the text is not one."""
+    body = re.sub(r"^sha256[-:]", "", text.strip().strip("'\""))
+    if re.fullmatch(r"[0-9a-f]{64}", body):
+        raw = bytes.fromhex(body)
+    elif re.fullmatch(f"[{_BASE32}]{{52}}", body):
+        number = int(body.translate(_TO_PYTHON), 32)
+        if number.bit_length() > 256:  # noqa: PLR2004 - 52 digits hold four bits more than a hash
+            return None
+        raw = number.to_bytes(32, "little")
+    elif re.fullmatch(r"[A-Za-z0-9+/]{43}=", body):
+        raw = base64.b64decode(body)
+    else:
+        return None
+    return f"sha256-{base64.b64encode(raw).decode()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Final
 
@@ -53,28 +52,8 @@ def node_text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
-def has_relative_path(text: str) -> bool:
-    """Return whether Nix source text has a path that begins with a dot, outside of other texts."""
-    if "./" not in text:
-        return False
-    pending = [parse(text).root_node]
-    while pending:
-        node = pending.pop()
-        if node.type == "path_expression" and node_text(node).startswith("."):
-            return True
-        pending += node.named_children
-    return False
-
-
-@functools.cache
-def default_of(head: str, argument: str) -> str | None:
-    """Return the default of an argument, or None. `head` is a function up to its colon."""
-    root = parse(f"{head} null").root_node
-    function = root.child_by_field_name("expression")
-    formals = function and function.child_by_field_name("formals")
-    for formal in formals.named_children if formals and not root.has_error else ():
-        name = formal.child_by_field_name("name")
-        default = formal.child_by_field_name("default")
-        if name and default and node_text(name) == argument:
-            return node_text(default)
-    return None
+def is_movable(text: str) -> bool:
+    """Return whether an expression is complete and has no path that begins with a dot."""
+    bare = _TOKEN.sub("", text)
+    is_whole = all(bare.count(first) == bare.count(last) for first, last in ("()", "[]", "{}"))
+    return is_whole and not re.search(r"(?<![\w.+/])\.{1,2}/", bare)

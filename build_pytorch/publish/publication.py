@@ -19,7 +19,7 @@ from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
 from build_pytorch.matrix.tables import environment_of
-from build_pytorch.nix import cuda_checkout, derivations, store
+from build_pytorch.nix import derivations, store
 from build_pytorch.results import evidence, ledger
 from build_pytorch.results.package_state import BuiltState, PackageState
 
@@ -217,7 +217,7 @@ def _not_repeatable(state: PackageState) -> str:
             "built with --share, and Flox publishes a build of the recipe alone, which is another "
             f"store path; remove result-{package.attribute}, then `invoke build {package.id}`"
         )
-    if local := state.local_packages or cuda_checkout.path_for(package.variant):
+    if local := state.local_packages or derivations.local_checkout(package.variant):
         fix = f"unset {CUDA_PACKAGES_VARIABLE} and `invoke build {package.id}`"
         return f"its CUDA packages come from {local}, which nobody else has; {fix}"
     return ""

@@ -16,7 +16,7 @@ from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.matrix.tables import Release
-from build_pytorch.nix import cuda_checkout
+from build_pytorch.nix import derivations
 from build_pytorch.nix.syntax_tree import parse
 
 
@@ -37,7 +37,7 @@ def read_checkout(checkout: Path, release: Release) -> dict[str, bytes]:
     found = {}
     for package in CUDA_PACKAGES if release.cuda else ():
         name = release.cuda.package_file(package) if release.cuda else ""
-        path = checkout / cuda_checkout.FOLDER / name
+        path = checkout / derivations.CHECKOUT_FOLDER / name
         try:
             found[name] = files.read_named(path, files.LARGEST_TEXT)
         except OSError as error:
@@ -72,7 +72,7 @@ def refuse_broken(
         return  # the recipes are wrong, not the files
     for name, data in copies.items():
         if problem := tried(stand_ins | {name: data}):
-            path = checkout / cuda_checkout.FOLDER / name
+            path = checkout / derivations.CHECKOUT_FOLDER / name
             what = f"{path}: not a package of this CUDA: {problem}"
             raise BuildPytorchError(f"{what}; nothing was copied")
 

@@ -22,8 +22,8 @@ from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.source_tables import GITHUB
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.nix import quoting, store
-from build_pytorch.nix.hashes import to_sri
 from build_pytorch.nix.log_format import hash_mismatches
+from build_pytorch.nix.quoting import to_sri
 from build_pytorch.sources.source_list import arguments, mirrored
 
 Request = tuple[str, ...]

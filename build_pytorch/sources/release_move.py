@@ -7,7 +7,7 @@ write them beside it, into a new release that is like it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,20 +15,13 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
-from build_pytorch.matrix.companion_versions import version_for
+from build_pytorch.matrix.companion_versions import repository_of, version_for
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.matrix_errors import explain
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import CudaToolkit, PackageSource, Pin
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.sources.nightly import NightlyCommit
-
-_REPOSITORIES: Final = {
-    "torch": ("pytorch", "pytorch"),
-    "torchvision": ("pytorch", "vision"),
-    "torchaudio": ("pytorch", "audio"),
-    "triton": ("triton-lang", "triton"),
-}
 
 
 class NewVersions(Struct, frozen=True, kw_only=True):
@@ -375,7 +368,7 @@ def _source(
         return {"version": version}
     values: dict[str, str | bool] = {"version": version, "rev": f"v{version}"}
     if source.is_of_pin:
-        owner, repo = _REPOSITORIES[name]
+        owner, repo = repository_of(name)
         values |= {"source": "github", "owner": owner, "repo": repo}
         values |= {"submodules": True} if name == "torch" else {}
     return {**values, "hash": "", "hash_of": ""}

@@ -19,7 +19,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.hashed_sources import FAKE
-from build_pytorch.nix.hashes import to_sri
+from build_pytorch.nix.quoting import to_sri
 from build_pytorch.sources import fetchers, github
 from build_pytorch.sources.source_list import sources
 
