@@ -56,7 +56,6 @@ def tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(lines: Matrix, tree: Path) -> dict[str, dict[str, Any]]:
     """The facts of all recipes, by path."""
     context = Context(lines, tree)
-    recipe_evaluation.prepare(context)
     results = recipe_evaluation.evaluated(context).results
     return {path: result.facts or {} for path, result in results.items()}
 

@@ -47,7 +47,7 @@ def test_the_block_is_all_that_the_option_changes(tmp_path: Path) -> None:
     matrix = with_cache("/var/cache/x")
     variants = [v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"}]
     write_recipes(tmp_path, matrix)
-    only = ["eval-unchanged", "eval-hooks"]
+    only = ["eval-unchanged", "hook-files"]
     found = verification.verify(matrix, tmp_path, variants=variants, only=only).findings
     assert found == []
 

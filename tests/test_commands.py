@@ -281,7 +281,7 @@ def test_invoke_still_has_the_methods_that_the_menu_replaces() -> None:
 def test_verify_works_on_another_root(project: Project, legacy: Path) -> None:
     done = project.nox("-s", "verify", "--", "--root", str(legacy))
     assert done.returncode == 1
-    for check in ("no-magma-suffix", "retired-pin", "magma-enabled", "torch-attribute"):
+    for check in ("no-magma-suffix", "retired-pin", "magma-enabled", "two-stage-override"):
         assert f"error: {check}" in done.stdout
 
 

@@ -200,7 +200,6 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
 def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
     fleet = matrix_reader.parse(WHOLE)
     context = Context(fleet, PROJECT)
-    recipe_evaluation.prepare(context)
     results = recipe_evaluation.evaluated(context).results
     torches = {v.path: results[v.path].drv_path for v in fleet.variants}
     assert len({*torches.values()} - {None}) == len(fleet.variants)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
-from mutations import AUDIO, GPU, MATRIX, MUTATIONS, NIGHTLY, SMALL, VISION, Mutation
+from msgspec import structs
+from mutations import COPY, GPU, MATRIX, MUTATIONS, SMALL, swap
 from one_release import first_release
 
 from build_pytorch.base import digest
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
-from build_pytorch.verify import registry, verification
+from build_pytorch.verify import recipe_evaluation, registry, verification
+from build_pytorch.verify.check import Finding
 
 CATEGORIES = ("matrix", "text", "syntax", "evaluation", "hooks")
 PAGE = PROJECT / "docs/reference/mutations.md"
@@ -39,51 +42,6 @@ COPIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def lines() -> Matrix:
-    """The matrix of all lines."""
-    return matrix_reader.load(PROJECT / "examples/all-lines/matrix.toml")
-
-
-@pytest.fixture(scope="module")
-def everything() -> Matrix:
-    """The project's own matrix with all releases."""
-    return matrix_reader.parse(WHOLE)
-
-
-@pytest.fixture(scope="module")
-def line_tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with the recipes of all lines that a mutation edits."""
-    root = tmp_path_factory.mktemp("lines")
-    used = {mutation.recipe for mutation in MUTATIONS}
-    texts = recipes.render(lines)
-    for variant in lines.variants:
-        if variant.id in used:
-            path = root / variant.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(texts[variant.path])
-    return root
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with nothing but the recipes."""
-    root = tmp_path_factory.mktemp("mutants")
-    pkgs = root / ".flox/pkgs"
-    pkgs.mkdir(parents=True)
-    for recipe in (PROJECT / ".flox/pkgs").glob("*.nix"):
-        (pkgs / recipe.name).write_bytes(recipe.read_bytes())
-    nightly = "releases/nightly/.flox/pkgs"
-    shutil.copytree(PROJECT / nightly, root / nightly)
-    shutil.copytree(PROJECT / "nix", root / "nix")
-    companions = root / "companions/.flox/pkgs"
-    companions.mkdir(parents=True)
-    for name in (VISION, AUDIO):
-        recipe = PROJECT / f"companions/.flox/pkgs/{name}.nix"
-        (companions / recipe.name).write_bytes(recipe.read_bytes())
-    return root
-
-
 def small_matrix() -> str:
     """A matrix with one GPU variant, its wrapper and one without a GPU, for `SMALL`."""
     digests = ", ".join(f'"{name}" = "{digest.of_bytes(t.encode())}"' for name, t in COPIES.items())
@@ -101,21 +59,75 @@ digests = {{ {digests} }}
     return first_release(re.sub(r"\[\[release\.cuda13_0\.cleanup\]\]\n(.+\n)+", "", text))
 
 
-def small_checkout(root: Path, recipe: str = "", edit: Callable[[str], str] = str) -> Matrix:
-    """Write the files of `SMALL` with an edit of one of them, and return its matrix."""
-    name = recipe.removeprefix(SMALL)
-    text = small_matrix()
-    texts = {f"cuda-packages/{copy}": content for copy, content in COPIES.items()}
-    if recipe == MATRIX:
-        text = edited(text, edit)
-    fleet = matrix_reader.parse(text)
-    texts |= write_recipes(root, fleet)
-    if name in texts:
-        texts[name] = edited(texts[name], edit)
-    for path, content in texts.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    return fleet
+class Checkout:
+    """Recipes of several matrices in one tree, each with an edit and in a folder of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        own = matrix_reader.parse(WHOLE)
+        lines = matrix_reader.load(PROJECT / "examples/all-lines/matrix.toml")
+        small = matrix_reader.parse(small_matrix())
+        self.sources = {"own": own, "lines": lines, "small": small}
+        self.texts = {name: recipes.render(matrix) for name, matrix in self.sources.items()}
+        self.packages: list[Package] = []
+
+    def add(self, name: str, edit: Callable[[str], str]) -> str:
+        """Write a recipe with an edit, and the one that it imports; return their folder."""
+        name, _, imported = name.partition(" by ")
+        key = "lines" if "/" in name else "own"
+        if name.startswith(SMALL):
+            key, name = "small", Path(name).stem
+        names = {name, f"pytorch-python313-{name}"}
+        source = next(p for p in self.sources[key].packages if names & {p.id, p.package})
+        folder = f"m{len(self.packages)}"
+        for package in {source.path: source, source.variant.path: source.variant}.values():
+            text = self.texts[key][package.path]
+            # Each copy of a companion has its own copy of what companions import.
+            text = text.replace("../../../nix/", f"../../../../nix/{folder}/")
+            path = self.root / folder / package.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(edited(text, edit) if package is source and not imported else text)
+        if isinstance(source, CompanionPackage):
+            shutil.copytree(PROJECT / "nix", self.root / "nix" / folder)
+        if imported:
+            path = self.root / "nix" / folder / imported.removeprefix("nix/")
+            path.write_text(edited(path.read_text(), edit))
+        self.packages.append(self._moved(source, key, folder))
+        return f"{folder}/"
+
+    def _moved(self, package: Package, key: str, folder: str) -> Package:
+        """A package in a release that is below a folder and has this package alone."""
+        variant = package.variant
+        old = variant.release
+        nixpkgs = structs.replace(old.nixpkgs, pin=f"{key}-{old.nixpkgs.pin}")
+        release = structs.replace(
+            old, folder=f"{folder}/{old.folder}", catalog=folder, nixpkgs=nixpkgs
+        )
+        variant = structs.replace(variant, release=release, release_name=folder)
+        if isinstance(package, CompanionPackage):
+            return structs.replace(package, variant=variant)
+        return variant
+
+    def matrix(self) -> Matrix:
+        """The matrix of all recipes that were added."""
+        variants = tuple(package.variant for package in self.packages)
+        return structs.replace(
+            self.sources["own"],
+            releases={variant.release_name: variant.release for variant in variants},
+            pins={
+                f"{key}-{name}": pin
+                for key, matrix in self.sources.items()
+                for name, pin in matrix.pins.items()
+            },
+            rules=(),
+            variants=variants,
+            companions=tuple(p for p in self.packages if isinstance(p, CompanionPackage)),
+        )
+
+    def verified(self) -> list[Finding]:
+        """The findings in all recipes: one verification, one Nix."""
+        result = verification.verify(self.matrix(), self.root, only=CATEGORIES)
+        return [finding for finding in result.findings if finding.severity != "note"]
 
 
 def edited(text: str, edit: Callable[[str], str]) -> str:
@@ -124,123 +136,19 @@ def edited(text: str, edit: Callable[[str], str]) -> str:
     return mutant
 
 
-def categories_of(result: verification.VerificationResult) -> set[str]:
-    """The categories that found an error or a warning."""
-    category_of = {
-        check.id: category for category in CATEGORIES for check in registry.checks_of(category)
-    }
-    return {category_of[finding.check] for finding in result.findings}
-
-
-def caught_by(fleet: Matrix, root: Path, recipe: str, edit: Callable[[str], str]) -> set[str]:
-    """The categories that find an error or a warning once a recipe is edited."""
-    recipe, _, imported = recipe.partition(" by ")
-    names = {recipe, f"pytorch-python313-{recipe}"}
-    package = next(p for p in fleet.packages if names & {p.id, p.package})
-    path, variant = root / (imported or package.path), package.variant
-    text = path.read_text()
-    try:
-        path.write_text(edited(text, edit))
-        result = verification.verify(fleet, root, variants=[variant], only=CATEGORIES, trusted=True)
-    finally:
-        path.write_text(text)
-    return categories_of(result)
-
-
-@pytest.fixture(scope="module")
-def caught() -> Iterator[dict[str, set[str]]]:
-    """Filled by the tests of single mutations, for the table."""
-    table: dict[str, set[str]] = {}
-    yield table
-    if os.environ.get(WRITE) and len(table) == len(MUTATIONS):
-        PAGE.write_text(page(table))
-
-
-def page(table: dict[str, set[str]]) -> str:
-    """docs/reference/mutations.md."""
-    total = len(table)
-    shares = [
-        f"| {category} | {count} | {100 * count // total} % |"
-        for category in CATEGORIES
-        for count in [sum(category in categories for categories in table.values())]
-    ]
-    rows = [
-        f"| {name} | "
-        + " | ".join("yes" if category in categories else "" for category in CATEGORIES)
-        + " |"
-        for name, categories in table.items()
-    ]
-    return "\n".join(
-        [
-            "# What the checks catch",
-            "",
-            "<!-- Generated by `WRITE_MUTATIONS=1 nox -s tests -- tests/test_mutations.py`. -->",
-            "",
-            f"{total} ways in which a recipe, matrix.toml or a copied file goes wrong, each as an "
-            "edit of a correct one, and the categories of `nox -s verify` that report it. The "
-            "comparison with the rendered text reports all edits of recipes and is left out: it "
-            "shows that a recipe was edited, not that it is wrong.",
-            "",
-            "| category | caught | share |",
-            "|---|--:|--:|",
-            *shares,
-            "",
-            "| mistake | " + " | ".join(CATEGORIES) + " |",
-            "|---|" + ":-:|" * len(CATEGORIES),
-            *rows,
-            "",
-        ]
-    )
-
-
-@needs_nix
-def test_the_small_checkout_is_right(tmp_path: Path) -> None:
-    fleet = small_checkout(tmp_path)
-    assert [variant.id for variant in fleet.variants] == [
-        "sm120-avx2",
-        "sm120-avx2-wrapper",
-        "cpu-avx2",
-    ]
-    result = verification.verify(fleet, tmp_path, only=CATEGORIES, trusted=True)
-    assert [f for f in result.findings if f.severity != "note"] == []
-
-
-def test_there_are_enough_and_no_name_is_used_twice() -> None:
-    assert len(MUTATIONS) >= 60
-    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
-
-
-@needs_nix
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[m.name for m in MUTATIONS])
-def test_a_mistake_is_caught(
-    fleet: Matrix,
-    tree: Path,
-    lines: Matrix,
-    line_tree: Path,
-    everything: Matrix,
-    caught: dict[str, set[str]],
-    tmp_path: Path,
-    mutation: Mutation,
-) -> None:
-    if mutation.recipe.startswith(SMALL):
-        own = small_checkout(tmp_path, mutation.recipe, mutation.edit)
-        result = verification.verify(own, tmp_path, only=CATEGORIES, trusted=True)
-        categories = categories_of(result)
-    else:
-        here = (lines, line_tree) if "/" in mutation.recipe.partition(" by ")[0] else (fleet, tree)
-        if NIGHTLY in mutation.recipe:
-            here = everything, tree
-        categories = caught_by(*here, mutation.recipe, mutation.edit)
-    caught[mutation.name] = categories
-    assert categories, "only comparing with the rendered text notices it"
-
-
-@needs_nix
-def test_the_table_in_the_docs_is_this_one(caught: dict[str, set[str]]) -> None:
-    if len(caught) != len(MUTATIONS):
-        pytest.skip("needs all mutations in the same run")
-    if not os.environ.get(WRITE):
-        assert PAGE.read_text() == page(caught), f"run `{WRITE}=1 nox -s tests` and commit"
+def small_checkout(root: Path, recipe: str, edit: Callable[[str], str]) -> Matrix:
+    """Write the files of `SMALL` with an edit of matrix.toml or of a copy; return its matrix."""
+    text = edited(small_matrix(), edit) if recipe == MATRIX else small_matrix()
+    matrix = matrix_reader.parse(text)
+    texts = {f"cuda-packages/{copy}": content for copy, content in COPIES.items()}
+    texts |= write_recipes(root, matrix)
+    if recipe == COPY:
+        name = recipe.removeprefix(SMALL)
+        texts[name] = edited(texts[name], edit)
+    for path, content in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    return matrix
 
 
 NEUTRAL: dict[str, Callable[[str], str]] = {
@@ -279,70 +187,157 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     "interpolated": lambda text: text.replace("[ gpuArchSM ]", '[ "${gpuArchSM}" ]'),
     "a list over lines": lambda text: text.replace(' "-mfma" ]', '\n    "-mfma"\n  ]', 1),
 }
+UNCHANGED = list(dict.fromkeys(m.recipe for m in MUTATIONS if m.recipe not in {MATRIX, COPY}))
 
 
-@needs_nix
-@pytest.mark.parametrize("edit", NEUTRAL.values(), ids=NEUTRAL)
-def test_an_edit_without_meaning_trips_nothing_but_the_comparison(
-    fleet: Matrix, tree: Path, edit: Callable[[str], str]
-) -> None:
-    assert caught_by(fleet, tree, GPU, edit) == set()
+class Caught(NamedTuple):
+    """The checks that find each mistake, and each edit that is none."""
+
+    mutations: dict[str, set[str]]
+    others: dict[str, set[str]]
 
 
-@needs_nix
-def test_two_recipes_that_are_the_same_build_are_found(fleet: Matrix, tree: Path) -> None:
-    pkgs = tree / ".flox/pkgs"
-    one, other = (pkgs / f"pytorch-python313-cpu-{isa}.nix" for isa in ("avx512", "avx2"))
-    kept = other.read_text()
-    other.write_text(one.read_text())
-    result = verification.verify(fleet, tree, only=["eval-distinct"])
-    other.write_text(kept)
-    assert [finding.path for finding in result.findings] == [
-        ".flox/pkgs/pytorch-python313-cpu-avx512.nix"
-    ]
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory: pytest.TempPathFactory) -> Caught:
+    """All edits in one tree, verified in one run."""
+    root = tmp_path_factory.mktemp("mutants")
+    checkout = Checkout(root)
+    recipe_edits = [m for m in MUTATIONS if m.recipe not in {MATRIX, COPY}]
+    folders = {m.name: checkout.add(m.recipe, m.edit) for m in recipe_edits}
+    others = {name: checkout.add(GPU, edit) for name, edit in NEUTRAL.items()}
+    others |= {recipe: checkout.add(recipe, lambda text: text + "\n") for recipe in UNCHANGED}
+    others["a file of this machine"] = checkout.add(
+        GPU, swap('echo "Jobs:', '${builtins.readFile "/etc/hostname"} echo "Jobs:')
+    )
+    findings = checkout.verified()
+
+    def checks_in(folder: str) -> set[str]:
+        return {finding.check for finding in findings if finding.path.startswith(folder)}
+
+    found = {name: checks_in(folder) for name, folder in folders.items()}
+    for mutation in MUTATIONS:
+        if mutation.recipe in {MATRIX, COPY}:  # no recipe is edited: Nix is not needed
+            place = root / mutation.name
+            matrix = small_checkout(place, mutation.recipe, mutation.edit)
+            result = verification.verify(matrix, place, only=["matrix", "text"])
+            found[mutation.name] = {finding.check for finding in result.findings}
+    return Caught(
+        {mutation.name: found[mutation.name] for mutation in MUTATIONS},
+        {name: checks_in(folder) for name, folder in others.items()},
+    )
 
 
-@needs_nix
-def test_many_recipes_that_end_the_process_are_all_named(fleet: Matrix, tree: Path) -> None:
-    pkgs = tree / ".flox/pkgs"
-    kept = {path: path.read_text() for path in sorted(pkgs.glob("*.nix"))[::3]}
-    for path, text in kept.items():
-        path.write_text(text.replace("python3Packages.torch.override", "nothing.override"))
-    result = verification.verify(fleet, tree, only=["evaluates"])
-    for path, text in kept.items():
-        path.write_text(text)
-    assert {finding.path for finding in result.findings} == {
-        f".flox/pkgs/{path.name}" for path in kept
+def page(table: dict[str, set[str]]) -> str:
+    """docs/reference/mutations.md."""
+    category_of = {
+        check.id: category for category in CATEGORIES for check in registry.checks_of(category)
     }
+    shares = []
+    for category in CATEGORIES:
+        count = sum(category in {category_of[id_] for id_ in found} for found in table.values())
+        shares.append(f"| {category} | {count} | {100 * count // len(table)} % |")
+    rows = [f"| {name} | {', '.join(sorted(found))} |" for name, found in table.items()]
+    return "\n".join(
+        [
+            "# What the checks catch",
+            "",
+            "<!-- Generated by `WRITE_MUTATIONS=1 nox -s tests -- tests/test_mutations.py`. -->",
+            "",
+            f"{len(table)} ways in which a recipe, matrix.toml or a copied file goes wrong, each "
+            "as an edit of a correct one, and the checks of `nox -s verify` that report it. The "
+            "comparison with the rendered text reports all edits of recipes and is left out: it "
+            "shows that a recipe was edited, not that it is wrong.",
+            "",
+            "| category | caught | share |",
+            "|---|--:|--:|",
+            *shares,
+            "",
+            "| mistake | checks |",
+            "|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def test_there_are_enough_and_no_name_is_used_twice() -> None:
+    assert len(MUTATIONS) >= 255
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+@needs_nix
+@pytest.mark.parametrize("name", [mutation.name for mutation in MUTATIONS])
+def test_a_mistake_is_caught(caught: Caught, name: str) -> None:
+    assert caught.mutations[name], "only comparing with the rendered text notices it"
+
+
+@needs_nix
+def test_the_table_in_the_docs_is_this_one(caught: Caught) -> None:
+    if os.environ.get(WRITE):
+        PAGE.write_text(page(caught.mutations))
+    assert PAGE.read_text() == page(caught.mutations), f"run `{WRITE}=1 nox -s tests` and commit"
+
+
+@needs_nix
+@pytest.mark.parametrize("name", [*NEUTRAL, *UNCHANGED])
+def test_an_edit_without_meaning_trips_nothing_but_the_comparison(
+    caught: Caught, name: str
+) -> None:
+    assert caught.others[name] == set()
+
+
+@needs_nix
+def test_a_recipe_cannot_read_this_machine(caught: Caught) -> None:
+    assert caught.others["a file of this machine"] == {"evaluates"}
+
+
+@pytest.fixture
+def few(fleet: Matrix, tmp_path: Path) -> tuple[list[Variant], Path]:
+    """The CPU-only variants and a checkout with their recipes."""
+    variants = [variant for variant in fleet.variants if variant.gpu is None]
+    for variant in variants:
+        path = tmp_path / variant.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((PROJECT / variant.path).read_bytes())
+    return variants, tmp_path
+
+
+@needs_nix
+def test_two_recipes_that_are_the_same_build_are_found(
+    fleet: Matrix, few: tuple[list[Variant], Path]
+) -> None:
+    variants, root = few
+    (root / variants[1].path).write_bytes((root / variants[0].path).read_bytes())
+    result = verification.verify(fleet, root, variants=variants, only=["eval-distinct"])
+    assert [finding.path for finding in result.findings] == [variants[1].path]
+
+
+@needs_nix
+def test_recipes_that_end_the_process_are_all_named(
+    fleet: Matrix, few: tuple[list[Variant], Path]
+) -> None:
+    variants, root = few
+    for variant in variants[1:]:
+        path = root / variant.path
+        path.write_text(path.read_text().replace("python3Packages.torch.override", "nothing.x"))
+    result = verification.verify(fleet, root, variants=variants, only=["evaluates"])
+    assert [finding.path for finding in result.findings] == [v.path for v in variants[1:]]
     assert all("'nothing' missing" in finding.found for finding in result.findings)
     assert all(finding.line > 50 for finding in result.findings)
 
 
 @needs_nix
 def test_a_recipe_that_computes_forever_is_given_up_and_the_others_are_not(
-    fleet: Matrix, tree: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Matrix, few: tuple[list[Variant], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from build_pytorch.verify import recipe_evaluation
-
     monkeypatch.setattr(recipe_evaluation, "_SECONDS", 1.0)
-    path = tree / ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
-    kept = path.read_text()
-    path.write_text(
+    variants, root = few
+    (root / variants[0].path).write_text(
         "{ pkgs }: builtins.foldl' (a: n: builtins.foldl' (b: m: b + m) 0 (builtins.genList (x: x)"
         " 20000)) 0 (builtins.genList (x: x) 100000)\n"
     )
-    result = verification.verify(fleet, tree, only=["evaluates"])
-    path.write_text(kept)
+    result = verification.verify(fleet, root, variants=variants, only=["evaluates"])
     (outcome,) = result.outcomes
-    assert sum(path.startswith(".flox/pkgs/") for path in outcome.passed) == 43
+    assert list(outcome.passed) == [variant.path for variant in variants[1:]]
     (finding,) = result.findings
-    assert finding.path == f".flox/pkgs/{path.name}"
-    assert finding.found == "no end after 1 s"
-
-
-@needs_nix
-def test_a_recipe_cannot_read_this_machine(fleet: Matrix, tree: Path) -> None:
-    def edit(text: str) -> str:
-        return text.replace('echo "Jobs:', '${builtins.readFile "/etc/hostname"} echo "Jobs:', 1)
-
-    assert "evaluation" in caught_by(fleet, tree, GPU, edit)
+    assert (finding.path, finding.found) == (variants[0].path, "no end after 1 s")

@@ -345,8 +345,10 @@ def test_a_kept_recipe_is_checked_and_single_checks_can_be_waived(project: Proje
 
 
 def test_a_waiver_of_no_check_is_bad_input(project: Project) -> None:
-    manual(project, "pytorch-python313-cpu-avx2.nix", 'waive = { pnam = "a typing error" }\n')
-    assert 'waives "pnam", no check; did you mean "pname"?' in error_line(project.invoke("verify"))
+    manual(project, "pytorch-python313-cpu-avx2.nix", 'waive = { gpu-arc = "a typing error" }\n')
+    assert 'waives "gpu-arc", no check; did you mean "gpu-arch"?' in error_line(
+        project.invoke("verify")
+    )
 
 
 @pytest.mark.parametrize(

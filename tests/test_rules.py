@@ -414,7 +414,7 @@ def test_one_build_for_several_architectures(tmp_path: Path) -> None:
     wrong = text.replace('"8.6;12.0+PTX"', '"8.6;12.0"')
     (tmp_path / variant.path).write_text(wrong)
     result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
-    assert {"gpu-arch", "eval-architecture"} <= {f.check for f in result.findings}
+    assert {"gpu-arch", "hook-environment"} <= {f.check for f in result.findings}
 
 
 @pytest.mark.parametrize(

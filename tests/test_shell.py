@@ -27,7 +27,6 @@ class Scripts(NamedTuple):
 def scripts(fleet: Matrix, variant_id: str) -> Scripts:
     variant = next(variant for variant in fleet.variants if variant.id == variant_id)
     context = Context(fleet, PROJECT, [variant])
-    recipe_evaluation.prepare(context)
     facts = recipe_evaluation.evaluated(context).results[variant.path].facts
     assert facts
     pre_configure = facts["preConfigure"][facts["preConfigure"].index("# CPU instruction set") :]

@@ -36,7 +36,7 @@ def broken(project: Project) -> Project:
 
 
 def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
-    return project.nox("-s", "verify", "--", *argv)
+    return project.invoke("verify", *argv)
 
 
 # --- what to look at ---
@@ -64,14 +64,14 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
     [
         (["sm91-*"], 'no variant matches "sm91-*"'),
         (["sm90-avx51"], 'did you mean "sm90-avx512"?'),
-        (["--only", "pnam"], 'did you mean "pname"?'),
+        (["--only", "gpu-arc"], 'did you mean "gpu-arch"?'),
         (["sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
         (["--only", "toolchain"], 'no check or category "toolchain"'),
         (["--only", "inventory"], 'no check or category "inventory"'),
         (["--only", "compilers"], 'did you mean "compiler"?'),
         (["--root", "none"], "no such folder"),
-        (["--sarif", "none/x.sarif", "--only", "pname"], "none/x.sarif: cannot be written"),
+        (["--sarif", "none/x.sarif", "--only", "gpu-arch"], "none/x.sarif: cannot be written"),
     ],
 )
 def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], message: str) -> None:
@@ -81,18 +81,18 @@ def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], messa
 
 
 def test_only_takes_checks_and_categories(project: Project) -> None:
-    done = verify(project, "--only", "pname", "--only", "compiler", "--json")
+    done = verify(project, "--only", "gpu-arch", "--only", "compiler", "--json")
     ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
-    assert ids == ["pname", "compiler-flags", "nvcc-architectures"]
-    by_invoke = project.invoke("verify", "--variants", "sm90-*", "--only", "pname", "--json")
-    assert [check["id"] for check in json.loads(by_invoke.stdout)["checks"]] == ["pname"]
+    assert ids == ["gpu-arch", "compiler-flags", "nvcc-architectures"]
+    by_invoke = project.invoke("verify", "--variants", "sm90-*", "--only", "gpu-arch", "--json")
+    assert [check["id"] for check in json.loads(by_invoke.stdout)["checks"]] == ["gpu-arch"]
 
 
 def test_list_and_explain_need_no_matrix(project: Project) -> None:
     (project.root / "matrix.toml").write_text("broken")
     listing = verify(project, "--list").stdout
     assert "two-stage-override  " in listing
-    explained = verify(project, "--explain", "eval-stub").stdout
+    explained = verify(project, "--explain", "hook-files").stdout
     for word in ("Why: ", "Fix: "):
         assert word in explained
 
@@ -115,21 +115,21 @@ def without(project: Project, *programs: str) -> str:
 
 def test_without_tools_their_checks_are_skipped_and_strict_fails(project: Project) -> None:
     env = {"PATH": without(project, "nix", "gcc", "nvcc")}
-    done = project.run("nox", "-s", "verify", "--", "--json", env=env)
+    done = project.run("invoke", "verify", "--json", env=env)
     assert done.returncode == 0, done.stdout
     states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
     assert states["nix-syntax"]["state"] == "passed", "tree-sitter answers"
-    assert states["eval-stub"]["state"] == "skipped"
-    assert states["eval-stub"]["reason"] == "Nix is not installed"
+    assert states["hook-files"]["state"] == "skipped"
+    assert states["hook-files"]["reason"] == "Nix is not installed"
     assert states["compiler-flags"]["skipped"] == 6
     assert states["nvcc-architectures"]["reason"] == "no nvcc"
-    strict = project.run("nox", "-s", "verify", "--", "--strict", env=env)
+    strict = project.run("invoke", "verify", "--strict", env=env)
     assert strict.returncode == 1
 
 
 def test_without_nix_tree_sitter_finds_the_missing_brace(broken: Project) -> None:
     env = {"PATH": without(broken, "nix")}
-    done = broken.run("nox", "-s", "verify", "--", "--only", "syntax", "--json", env=env)
+    done = broken.run("invoke", "verify", "--only", "syntax", "--json", env=env)
     assert done.returncode == 1
     (finding,) = json.loads(done.stdout)["findings"]
     assert (finding["check"], finding["file"], finding["line"]) == (
@@ -149,7 +149,7 @@ def test_an_nvcc_of_another_cuda_skips_the_check(project: Project) -> None:
     tools = project.root.parent / "tools"
     script(tools, "nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90')
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("nox", "-s", "verify", "--", "--only", "compiler", "--json", env=env)
+    done = project.run("invoke", "verify", "--only", "compiler", "--json", env=env)
     states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
     assert states["nvcc-architectures"]["state"] == "skipped"
     assert states["nvcc-architectures"]["reason"] == "nvcc is 12.4, not that of the release"
@@ -159,7 +159,7 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
     tools = project.root.parent / "tools"
     script(tools, "nvcc", 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100')
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("nox", "-s", "verify", "--", "--only", "compiler", "--json", env=env)
+    done = project.run("invoke", "verify", "--only", "compiler", "--json", env=env)
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
     assert [finding["expected"].split()[0] for finding in findings] == [
@@ -179,7 +179,7 @@ def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> No
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(project: Project) -> None:
-    argv = ("nox", "-s", "verify", "--", "--json", "--only", "nvcc-architectures")
+    argv = ("invoke", "verify", "--json", "--only", "nvcc-architectures")
     done = project.run(*argv, env={"TMPDIR": str(project.root / "nowhere")})
     assert done.returncode == 0
     (check,) = json.loads(done.stdout)["checks"]
@@ -231,27 +231,27 @@ def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
     verify(broken, "--junit", "out.xml")
     root = ET.parse(broken.root / "out.xml").getroot()  # noqa: S314 - our own file
     suites = {suite.get("name"): suite for suite in root}
-    pname = suites["pname"]
-    assert (pname.get("tests"), pname.get("failures")) == (str(3 * 44), "1")
-    failure = pname.find("testcase/failure")
+    stages = suites["two-stage-override"]
+    assert (stages.get("tests"), stages.get("failures")) == (str(44), "1")
+    failure = stages.find("testcase/failure")
     assert failure is not None
-    assert "cpu-avx2.nix:1: found no pname" in (failure.text or "")
+    assert "cpu-avx2.nix:1: found no (python3Packages.torch" in (failure.text or "")
     (failure,) = suites["nix-syntax"].findall("testcase/failure")
     assert "cpu-avx2.nix:" in (failure.text or "")
-    skipped = suites["override-order"].findall("testcase/skipped")
-    assert [case.get("message") for case in skipped] == ["not valid Nix"]
+    skipped = suites["eval-jobs"].findall("testcase/skipped")
+    assert [case.get("message") for case in skipped] == ["does not evaluate"]
 
 
 @pytest.mark.parametrize("option", ["sarif", "junit"])
 @pytest.mark.parametrize("name", ["matrix.toml", "README.md", "other", "link", "pipe", ".", ".."])
 def test_a_report_replaces_no_file_but_a_report(project: Project, option: str, name: str) -> None:
     other = {"sarif": "junit", "junit": "sarif"}[option]
-    assert verify(project, f"--{other}", "other", "--only", "pname").returncode == 0
-    assert verify(project, f"--{option}", "report", "--only", "pname").returncode == 0
+    assert verify(project, f"--{other}", "other", "--only", "gpu-arch").returncode == 0
+    assert verify(project, f"--{option}", "report", "--only", "gpu-arch").returncode == 0
     (project.root / "link").symlink_to("report")
     os.mkfifo(project.root / "pipe")
     before = {p: p.read_bytes() for p in project.root.iterdir() if p.is_file()}
-    done = verify(project, f"--{option}", name, "--only", "pname")
+    done = verify(project, f"--{option}", name, "--only", "gpu-arch")
     assert done.returncode == 2
     assert f"{name}: " in error_line(done)
     assert "name a file" in error_line(done) or "name another file" in error_line(done)
@@ -259,7 +259,7 @@ def test_a_report_replaces_no_file_but_a_report(project: Project, option: str, n
 
 
 def test_both_reports_in_one_file_are_refused_before_anything_is_written(project: Project) -> None:
-    done = verify(project, "--sarif", "x", "--junit", "./x", "--only", "pname")
+    done = verify(project, "--sarif", "x", "--junit", "./x", "--only", "gpu-arch")
     assert done.returncode == 2
     assert error_line(done) == "--sarif and --junit name one file; name two"
     assert not (project.root / "x").exists()
@@ -268,15 +268,15 @@ def test_both_reports_in_one_file_are_refused_before_anything_is_written(project
 def test_reports_replace_earlier_ones_and_go_to_stdout(project: Project) -> None:
     for option in ("sarif", "junit"):
         for _ in range(2):
-            assert verify(project, f"--{option}", option, "--only", "pname").returncode == 0
+            assert verify(project, f"--{option}", option, "--only", "gpu-arch").returncode == 0
         (project.root / option).chmod(0o640)
-    done = verify(project, "--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "pname")
+    done = verify(project, "--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "gpu-arch")
     assert done.returncode == 0
     assert "<testsuites" in done.stdout
     with (project.root / "log").open("w+") as log:
         log.write("before\n")
         log.flush()
-        argv = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "pname"]
+        argv = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "gpu-arch"]
         subprocess.run([sys.executable, "-m", *argv], cwd=project.root, stdout=log, check=True)
         log.seek(0)
         assert log.read().startswith("before\n")
@@ -339,7 +339,7 @@ def test_a_checkout_with_another_matrix_is_refused(
 
 def test_a_checkout_with_the_same_matrix_is_verified(project: Project, tmp_path: Path) -> None:
     other = copied_project(tmp_path / "other")
-    done = project.invoke("verify", "--root", str(other.root), "--only", "pname")
+    done = project.invoke("verify", "--root", str(other.root), "--only", "gpu-arch")
     assert done.returncode == 0, done.stderr
 
 
@@ -370,7 +370,7 @@ def test_every_format_has_its_option() -> None:
 
 
 def test_github_gets_annotations(broken: Project) -> None:
-    done = broken.run("nox", "-s", "verify", env={"GITHUB_ACTIONS": "true"})
+    done = broken.run("invoke", "verify", env={"GITHUB_ACTIONS": "true"})
     lines = [line for line in done.stdout.splitlines() if line.startswith("::")]
     errors = [line for line in lines if line.startswith("::error file=")]
     assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
@@ -423,7 +423,7 @@ def test_a_nix_that_fails_is_a_failure_and_no_skip(project: Project) -> None:
     tools = project.root.parent / "tools"
     script(tools, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("nox", "-s", "verify", "--", "cpu-*", "--only", "evaluation", env=env)
+    done = project.run("invoke", "verify", "cpu-*", "--only", "evaluation", env=env)
     assert done.returncode == 1
     assert "the store is locked" in done.stdout
 
@@ -447,7 +447,7 @@ def test_a_recipe_cannot_hide_behind_a_false_announcement(project: Project) -> N
 
 @needs_nix
 def test_strict_fails_on_a_warning(project: Project) -> None:
-    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "    export USE_CUDA=0\n", "")
+    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", '    system = "x86_64-linux";\n', "")
     assert verify(project, "--only", "evaluation").returncode == 0
     done = verify(project, "--only", "evaluation", "--strict")
     assert done.returncode == 1
@@ -498,7 +498,7 @@ def test_pinned_fetches_for_real_and_gives_derivations(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
-    done = project.run("nox", "-s", "verify", "--", "--pinned", "--json", env=store)
+    done = project.run("invoke", "verify", "--pinned", "--json", env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["findings"] == []
@@ -557,11 +557,13 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
         '  patches = builtins.trace "warning: this is old" [];\n\n  # Only',
     )
     done = project.run(
-        "nox", "-s", "verify", "--", "--pinned", "--json", "--only", "evaluation", env=store
+        *("invoke", "verify", "--pinned", "--json"),
+        *("--only", "evaluation", "--only", "hooks"),
+        env=store,
     )
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
-    assert found == {("eval-architecture", "error"), ("eval-warnings", "warning")}
+    assert found == {("hook-environment", "error"), ("eval-warnings", "warning")}
 
 
 @needs_nix

@@ -80,7 +80,7 @@ def verify_planned(
         (Path(folder) / paths.COMPANION_FUNCTION).write_bytes(files.read_named(function))
         only = only or [name for name in registry.CATEGORIES if name != "generated"]
         root = Path(folder)
-        return verification.verify(matrix, root, variants=variants, only=only, trusted=True)
+        return verification.verify(matrix, root, variants=variants, only=only)
 
 
 def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen

@@ -198,7 +198,9 @@ def run_recipes(
         culprit = next((by_id[name] for name in reversed(announced) if name in by_id), None)
         if result.code and culprit:
             failed[culprit.id] = result
-            rest.remove(culprit)
+            # Those before it evaluate; after the others, they delay no further error.
+            position = rest.index(culprit)
+            rest = rest[position + 1 :] + rest[:position]
         elif result.code and share:
             share = False  # a shared import may be the cause
         else:

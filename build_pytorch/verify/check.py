@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import digest, files, paths, process
+from build_pytorch.base import digest, files, paths
+from build_pytorch.base.process import Running
 from build_pytorch.matrix.field_types import Kind
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.syntax_tree import without_comments
 
 
@@ -75,36 +76,33 @@ class Context:
     """The matrix and the files below a root that checks look at. Each file is read once.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
-    are evaluated against the nixpkgs that they name instead of the model. `trusted`: whether
-    hooks of recipes may run where nothing confines them; by default only this project's. `pages`
-    returns the generated reference pages by path; None if there are none to compare with.
+    are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
+    generated reference pages by path; None if there are none to compare with.
     """
 
-    def __init__(  # noqa: PLR0913 - what checks look at
+    def __init__(
         self,
         matrix: Matrix,
         root: Path,
         variants: Sequence[Variant] | None = None,
         *,
         pinned: bool = False,
-        trusted: bool = True,
         pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
         self.pinned = pinned
-        self.trusted = trusted
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
         self.by_path: dict[str, Package] = {variant.path: variant for variant in self.variants}
         self.companions = tuple(c for c in matrix.companions if c.variant.path in self.by_path)
         self.by_path |= {companion.path: companion for companion in self.companions}
         self.is_whole = len(self.variants) == len(matrix.variants)
+        self.evaluating: Running | None = None
+        """The run of Nix that evaluates the recipes, once it was started."""
         self.recipes: dict[str, RecipeFile] = {}
         self.unreadable: dict[str, str] = {}
         """The reason for each recipe that cannot be read."""
-        self.running: dict[str, process.Running] = {}
-        """Programs that were started before the first check, by name."""
         for folder in matrix.folders:
             try:
                 for path in files.walk_below(root, folder):
@@ -134,25 +132,16 @@ class Context:
         except OSError as error:
             self.unreadable[name] = str(error.strerror)
 
-    def present(self) -> Iterator[tuple[Variant, RecipeFile]]:
-        """Yield the selected variants whose recipe exists and can be read."""
-        return iter(self._present)
+    @functools.cached_property
+    def present(self) -> list[tuple[Package, RecipeFile]]:
+        """The selected variants, then their companions, whose recipe exists and can be read."""
+        recipes = self.recipes
+        return [(p, recipes[path]) for path, p in self.by_path.items() if path in recipes]
 
     @functools.cached_property
-    def _present(self) -> list[tuple[Variant, RecipeFile]]:
-        recipes = self.recipes
-        return [(v, recipes[v.path]) for v in self.variants if v.path in recipes]
-
-    def present_companions(self) -> Iterator[tuple[CompanionPackage, RecipeFile]]:
-        """Yield the companions of the selected variants whose recipe exists and can be read."""
-        for companion in self.companions:
-            if recipe := self.recipes.get(companion.path):
-                yield companion, recipe
-
-    def present_packages(self) -> Iterator[tuple[Package, RecipeFile]]:
-        """Yield the selected variants and their companions, as the two above."""
-        yield from self.present()
-        yield from self.present_companions()
+    def present_variants(self) -> list[tuple[Variant, RecipeFile]]:
+        """The selected variants whose recipe exists and can be read."""
+        return [(p, recipe) for p, recipe in self.present if isinstance(p, Variant)]
 
     def recipe_paths(self) -> tuple[str, ...]:
         """Return the paths of all recipe files. Raises CheckSkipped if there are none."""
@@ -205,41 +194,29 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
         return "skipped" if self.not_run or not self.passed else "passed"
 
 
-Findings = Iterable[Finding]
-Test = Callable[..., Findings]
+Test = Callable[..., Iterable[Finding]]
 
 
 class Subjects(Struct, frozen=True, kw_only=True):
     """What a check looks at: names, each with the arguments of the test or a reason to skip it.
 
     `kind` limits a check to variants of one kind; `needs_all` excludes it from selections of
-    variants. `prepare` starts other programs, so that they work while other checks run.
+    variants.
     """
 
     each: Callable[[Context], Iterable[tuple[str, tuple[Any, ...] | str]]]
     kind: Kind | None = None
     needs_all: bool = False
-    prepare: Callable[[Context], None] | None = None
 
 
-def _recipes(context: Context) -> Iterator[tuple[str, tuple[Package, RecipeFile]]]:
-    return _of(context.present())
-
-
-def _of(
-    found: Iterable[tuple[Package, RecipeFile]],
-) -> Iterator[tuple[str, tuple[Package, RecipeFile]]]:
-    return ((recipe.path, (package, recipe)) for package, recipe in found)
+def _recipes(context: Context) -> Iterator[tuple[str, tuple[Variant, RecipeFile]]]:
+    return ((recipe.path, (variant, recipe)) for variant, recipe in context.present_variants)
 
 
 TREE: Final = Subjects(each=lambda context: [("tree", (context,))], needs_all=True)
 """All files together; the test sets the path of its findings."""
 RECIPES: Final = Subjects(each=_recipes)
 """Each recipe with its variant."""
-PACKAGE_RECIPES: Final = Subjects(each=lambda context: _of(context.present_packages()))
-"""Each recipe of a variant or a companion, with its package."""
-COMPANION_RECIPES: Final = Subjects(each=lambda context: _of(context.present_companions()))
-"""Each recipe of a companion, with its package."""
 GPU_RECIPES: Final = Subjects(each=_recipes, kind="gpu")
 CPU_RECIPES: Final = Subjects(each=_recipes, kind="cpu-only")
 

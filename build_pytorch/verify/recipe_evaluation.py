@@ -87,55 +87,55 @@ class Evaluation(msgspec.Struct, dict=True):
         return {key: name for key, name in reversed(found) if key[1]}
 
 
-def prepare(context: Context) -> None:
-    """Start Nix on all recipes, unless it runs already or is not installed."""
+def start(context: Context) -> None:
+    """Start Nix on all recipes, unless it was started or is not installed."""
     recipes = _sources(context)
-    if recipes and "evaluate" not in context.running and nix_evaluation.is_installed():
-        context.running["evaluate"] = _start(context, recipes)
+    if recipes and context.evaluating is None and nix_evaluation.is_installed():
+        context.evaluating = _start(context, recipes)
 
 
 @functools.cache
 def evaluated(context: Context) -> Evaluation:
-    """Return the results of the run that `prepare` started. Nix runs again after fatal errors.
+    """Return the results of the run that `start` started. Nix runs again after fatal errors.
 
     Raises ToolError if the pinned nixpkgs is required and not available.
     """
-    running = context.running.pop("evaluate", None)
+    start(context)
     recipes = _sources(context)
     if not recipes:
         return Evaluation("no recipe to evaluate")
-    if running is None:
+    if context.evaluating is None:
         if context.pinned:
             raise ToolError("--pinned: nix-instantiate not found; install Nix")
         return Evaluation("Nix is not installed")
-    start, wait = functools.partial(_start, context), functools.partial(_wait, context)
-    run = nix_evaluation.run_recipes(recipes, start, wait, running)
+    begin, wait = functools.partial(_start, context), functools.partial(_wait, context)
+    run = nix_evaluation.run_recipes(recipes, begin, wait, context.evaluating)
     done = Evaluation(catalogs={p.path: p.release.catalog for p in context.by_path.values()})
-    done.variants = {each.path: each.variant.path for each in context.companions}
+    done.variants = {companion.path: companion.variant.path for companion in context.companions}
     if run.result.code == 0:
         said = run.result.stderr
         if any(package.untaken_hashes for package in context.by_path.values()):
-            said = re.sub(
-                r"(?m)^warning: found empty hash, .*\n", "", said
-            )  # check stale-hash says so
+            # Check stale-hash reports it.
+            said = re.sub(r"(?m)^warning: found empty hash, .*\n", "", said)
         done.warnings = warnings_of(said, [recipe.id for recipe in run.recipes])
         decoded = _decoded(run.result.stdout)
         for recipe, result in zip(run.recipes, decoded, strict=True):
             done.results[recipe.id] = _described(context, recipe, result)
     for recipe in recipes:
         if recipe.id not in done.results:
-            done.results[recipe.id] = _alone(context, recipe, run.failed.get(recipe.id))
+            failed = run.failed.get(recipe.id) or _run_one(context, recipe)
+            done.results[recipe.id] = _from_single_run(context, recipe, failed)
     return done
 
 
 def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
-    present = list(context.present_packages())
-    # Nix would wait for a FIFO in the place of a recipe that a companion imports.
-    readable = {package.path for package, _ in present}
-    present = [each for each in present if each[0].variant.path in readable]
-    found = [RecipeSource(r.path, f"{root}/{r.path}", r.text) for _, r in present]
-    # Nix would wait for a FIFO in the place of a recipe that release.nix imports.
+    # Nix would wait for a FIFO in the place of a recipe that a companion or release.nix imports.
+    found = [
+        RecipeSource(recipe.path, f"{root}/{recipe.path}", recipe.text)
+        for package, recipe in context.present
+        if package.variant.path in context.recipes
+    ]
     is_complete = len(found) == len(context.matrix.packages)
     if found and is_complete and context.is_whole and (release := context.release_nix):
         found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
@@ -243,22 +243,17 @@ def _run_one(
     return _start(context, [recipe], share=False, catch=catch).finish(limit)
 
 
-def _alone(
-    context: Context, recipe: RecipeSource, failed: process.ProcessResult | None
+def _from_single_run(
+    context: Context, recipe: RecipeSource, run: process.ProcessResult
 ) -> EvaluatedRecipe:
-    """Evaluate one recipe in a process of its own, for its own error and the place of the error.
-
-    A recipe whose run with others `failed` by the time limit is not evaluated again.
-    """
-    answer = failed if failed and failed.expired else _run_one(context, recipe)
-    if answer.expired:
+    """Return the result of a run in which this recipe was the only one, or caused the error."""
+    if run.expired:
         return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
-    if answer.code == 0:
-        return _described(context, recipe, _decoded(answer.stdout)[0])
-    places = re.findall(rf"{re.escape(Path(recipe.path).name)}:(\d+):(\d+)", answer.stderr)
+    if run.code == 0:
+        return _described(context, recipe, _decoded(run.stdout)[0])
+    places = re.findall(rf"{re.escape(recipe.path)}:(\d+):(\d+)", run.stderr)
     line, column = map(int, places[-1]) if places else (1, 1)
-    message = message_of(answer.stderr)
-    return EvaluatedRecipe(recipe.id, problem=message, line=line, column=column)
+    return EvaluatedRecipe(recipe.id, problem=message_of(run.stderr), line=line, column=column)
 
 
 def _described(context: Context, recipe: RecipeSource, result: EvaluatedRecipe) -> EvaluatedRecipe:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from build_pytorch.base import digest, paths
-from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
-from build_pytorch.verify.check import Context, Finding, RecipeFile, Subjects
-from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, evaluated, prepare
+from build_pytorch.verify.check import Context, Finding, Subjects
+from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, evaluated
 
 _NO_VARIANT: Final = "its variant does not evaluate"
 
@@ -26,26 +26,20 @@ class Facts(dict[str, Any]):
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - any type
         """Return a fact; None if an attribute on the way is missing."""
-        if "." not in name:
-            return self.get(name)
-        found: Any = self
+        value: Any = self
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        return found
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
 
     def text(self, name: str) -> str:
         """Return a fact that is a string, or the empty string for another value."""
-        found = self.value(name)
-        return found if isinstance(found, str) else ""
-
-    def shell(self, name: str) -> str:
-        """Return a fact that is a shell script, without its comments."""
-        return re.sub(r"(?m)^\s*#.*$", "", self.text(name))
+        value = self.value(name)
+        return value if isinstance(value, str) else ""
 
     def list(self, name: str) -> list[Any]:
         """Return a fact that is a list, or the empty list for another value."""
-        found = self.value(name)
-        return found if isinstance(found, list) else []
+        value = self.value(name)
+        return value if isinstance(value, list) else []
 
     def expect(self, wanted: Mapping[str, Any], *, lenient: bool = False) -> Iterator[Finding]:
         """Yield a finding for each fact that is not the expected value."""
@@ -83,7 +77,7 @@ def without_packages(text: str, package: Package) -> str:
 
 def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
-    for _, recipe in context.present_packages():
+    for _, recipe in context.present:
         result = evaluation.results.get(recipe.path)
         reason = evaluation.reason or "its variant has no recipe that can be read"
         if evaluation.is_stopped(recipe.path):
@@ -91,36 +85,40 @@ def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, Evaluate
         yield recipe.path, (evaluation, result) if result else reason
 
 
-def _facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
-    return _facts_of(context, context.present())
-
-
-def _package_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
-    return _facts_of(context, context.present_packages())
-
-
-def _facts_of(
-    context: Context, present: Iterable[tuple[Package, RecipeFile]]
-) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+def package_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+    """Yield the path of each recipe: its package and facts, or why it has none."""
     evaluation = evaluated(context)
-    for package, recipe in present:
+    for package, recipe in context.present:
         result = evaluation.results.get(recipe.path)
         facts = result.facts if result else None
         reason = evaluation.reason or "does not evaluate"
         yield recipe.path, (package, Facts(facts)) if facts else reason
 
 
-def _companions(context: Context) -> Iterator[tuple[str, CompanionFacts | str]]:
-    evaluation = evaluated(context)
-    for companion, recipe in context.present_companions():
-        result = evaluation.results.get(recipe.path)
-        variant = evaluation.results.get(companion.variant.path)
-        facts = result.facts if result else None
-        reason = evaluation.reason or "does not evaluate"
-        if facts and variant and variant.drv_path:
-            yield recipe.path, CompanionFacts(companion, Facts(facts), variant.drv_path)
-        else:
-            yield recipe.path, reason if facts is None else _NO_VARIANT
+def _variant_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+    for path, given in package_facts(context):
+        if isinstance(context.by_path[path], Variant):
+            yield path, given
+
+
+def _generated_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
+    for path, given in _variant_facts(context):
+        if digest.has_digest(context.recipes[path].text):
+            yield path, given
+
+
+def _companion_facts(context: Context) -> Iterator[tuple[str, CompanionFacts | str]]:
+    results = evaluated(context).results
+    for path, given in package_facts(context):
+        package = context.by_path[path]
+        if isinstance(package, CompanionPackage):
+            variant = results.get(package.variant.path)
+            if isinstance(given, str):
+                yield path, given
+            elif variant and variant.drv_path:
+                yield path, CompanionFacts(package, given[1], variant.drv_path)
+            else:
+                yield path, _NO_VARIANT
 
 
 def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
@@ -142,20 +140,15 @@ def _why_no_release(context: Context) -> str:
     return f"a recipe is missing: {absent[0]}" if absent else "no such file here"
 
 
-def _generated(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
-    generated = {recipe.path for _, recipe in context.present() if digest.has_digest(recipe.text)}
-    return (subject for subject in _facts(context) if subject[0] in generated)
-
-
-RESULTS: Final = Subjects(each=_results, prepare=prepare)
+RESULTS: Final = Subjects(each=_results)
 """Each recipe: the whole evaluation and the result of the recipe."""
-FACTS: Final = Subjects(each=_facts, prepare=prepare)
+FACTS: Final = Subjects(each=_variant_facts)
 """The recipe of each variant that evaluates: the variant and its facts."""
-PACKAGE_FACTS: Final = Subjects(each=_package_facts, prepare=prepare)
+PACKAGE_FACTS: Final = Subjects(each=package_facts)
 """Each recipe that evaluates, also of a companion: the package and its facts."""
-COMPANIONS: Final = Subjects(each=_companions, prepare=prepare)
+COMPANIONS: Final = Subjects(each=_companion_facts)
 """Each companion that evaluates, with its facts and the derivation of its variant's recipe."""
-GENERATED_FACTS: Final = Subjects(each=_generated, prepare=prepare)
-"""The same without recipes that are written by hand, which may use other words."""
-RELEASE: Final = Subjects(each=_release, needs_all=True, prepare=prepare)
+GENERATED_FACTS: Final = Subjects(each=_generated_facts)
+"""Recipes of variants without those that are written by hand, which may use other words."""
+RELEASE: Final = Subjects(each=_release, needs_all=True)
 """release.nix: the context and the result, whose fact `packages` has name and system of each."""

@@ -22,24 +22,14 @@ class Category(NamedTuple):
 CATEGORIES: Final = {
     "matrix": Category("Whether the rules of matrix.toml are needed and agree.", ("matrix_rules",)),
     "text": Category(
-        "Which recipe files exist, and their text. Works on any file, however broken.",
-        ("text_files", "text_contents", "text_mistakes"),
+        "Which recipe files exist, and what a person greps for in them. Works on any file, however "
+        "broken.",
+        ("text_files", "text_contents"),
     ),
-    "syntax": Category(
-        "Whether recipes are valid Nix with a correct structure: `nix-instantiate --parse` where "
-        "Nix is installed, tree-sitter elsewhere and for the structure.",
-        ("syntax",),
-    ),
-    "evaluation": Category(
-        "What recipes evaluate to: one `nix-instantiate --eval` over all of them, unchanged and "
-        "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
-        ("evaluation_identity", "evaluation_cuda", "evaluation_build", "evaluation_companions"),
-    ),
-    "hooks": Category(
-        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
-        "stand-ins for PyTorch's source, for machines of several sizes. Variables, files and "
-        "numbers of jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
-        ("hooks",),
+    "generated": Category(
+        "Whether recipes and docs are what the matrix and the templates yield, and whether the "
+        "numbers in the docs are true. The only category that calls the renderer.",
+        ("generated",),
     ),
     "compiler": Category(
         "Whether a real gcc of each platform and a real nvcc of the release's CUDA accept the "
@@ -47,13 +37,26 @@ CATEGORIES: Final = {
         "version is skipped.",
         ("compiler",),
     ),
-    "generated": Category(
-        "Whether recipes and docs are what the matrix and the templates yield, and whether the "
-        "numbers in the docs are true. The only category that calls the renderer.",
-        ("generated",),
+    "syntax": Category(
+        "Whether recipes are valid Nix: `nix-instantiate --parse`, or tree-sitter without Nix.",
+        ("syntax",),
+    ),
+    "evaluation": Category(
+        "What recipes evaluate to: one `nix-instantiate --eval` over all of them, unchanged and "
+        "offline, against a model of nixpkgs that comes with the project. Needs Nix.",
+        ("evaluation_identity", "evaluation_build"),
+    ),
+    "hooks": Category(
+        "What the build hooks of recipes do: postPatch, preConfigure and preBuild run in Bash with "
+        "stand-ins for the source, for machines of several sizes. Variables, files and numbers of "
+        "jobs are compared with the matrix and with the hooks of nixpkgs. Needs Nix.",
+        ("hooks",),
     ),
 }
-"""The categories in the order of reports. A module is imported if one of its checks is wanted."""
+"""The categories in the order of runs and reports: those that wait for Nix come last.
+
+A module is imported if one of its checks is wanted.
+"""
 
 
 def checks_of(category: str) -> list[VerifyCheck]:

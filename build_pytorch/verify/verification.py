@@ -46,11 +46,11 @@ class VerificationResult:
     def summary(self) -> str:
         """One line with all counts."""
         wanted = len(self.context.variants)
-        present = sum(1 for _ in self.context.present())
+        present = len(self.context.present_variants)
         states = ", ".join(f"{number} {state}" for state, number in sorted(self.states.items()))
         notes = f", {counted(number, 'note')}" if (number := self.severities["note"]) else ""
         companions = len(self.context.companions)
-        found = sum(1 for _ in self.context.present_companions())
+        found = len(self.context.present) - present
         added = f", {found} of {counted(companions, 'companion')}" if companions else ""
         checks = counted(len(self.outcomes), "check")
         return (
@@ -66,7 +66,7 @@ class VerificationResult:
         results = recipe_evaluation.evaluated(self.context).results
         return {
             variant.id: result.drv_path
-            for variant, recipe in self.context.present()
+            for variant, recipe in self.context.present_variants
             if (result := results.get(recipe.path)) and result.drv_path
         }
 
@@ -79,30 +79,20 @@ def verify(  # noqa: PLR0913 - the options of a verification
     only: Collection[str] = (),
     strict: bool = False,
     pinned: bool = False,
-    trusted: bool = True,
     pages: Callable[[], Mapping[str, str]] | None = None,
 ) -> VerificationResult:
     """Run checks on the recipes and docs below a root. Nothing is written there.
 
-    With a selection of variants, checks that need all of them are left out. Hooks of recipes
-    run where nothing confines them only if `trusted`, by default if the root is this project.
-    Raises BuildPytorchError for an unknown check, also one that is waived, and if the pinned
-    nixpkgs is not available.
+    With a selection of variants, checks that need all of them are left out. Raises
+    BuildPytorchError for an unknown check, also one that is waived, and if the pinned nixpkgs is
+    not available.
     """
-    context = Context(matrix, root, variants, pinned=pinned, trusted=trusted, pages=pages)
-    # Nix takes longest. It starts here and works while the modules of the checks are imported and
-    # the text is checked; nothing heavy may be imported before this line.
+    context = Context(matrix, root, variants, pinned=pinned, pages=pages)
+    # Nix takes longest. It works while modules are imported and the first categories are checked.
     if not only or {"evaluation", "hooks"} & set(only):
-        recipe_evaluation.prepare(context)
-
+        recipe_evaluation.start(context)
     registry.refuse_unknown_waivers(matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")
-    for prepare in dict.fromkeys(check.subjects.prepare for check in checks):
-        if prepare:
-            prepare(context)
-    # Checks that wait for a program come last.
-    ordered = sorted(checks, key=lambda check: check.subjects.prepare is not None)
-    outcomes = {check.id: check.run(context) for check in ordered}
-    return VerificationResult(context, [outcomes[check.id] for check in checks], strict=strict)
+    return VerificationResult(context, [check.run(context) for check in checks], strict=strict)

@@ -183,7 +183,7 @@ def document() -> dict[str, Any]:
     recipe = "pytorch-python313-cuda13_0-{}.nix"
     kept = {"file": "pytorch-python313-cpu-avx2.nix", "action": "keep", "reason": "ours"}
     first["cleanup"] = [e for e in first["cleanup"] if e["action"] == "delete"] + [kept]
-    waive = {"no-fake-hash": "ours"}
+    waive = {"gpu-arch": "ours"}
     first["manual"] = [
         {"file": recipe.format("sm110-armv8_2"), "reason": "ours", "waive": waive},
         {"file": "own/package.nix", "reason": "ours"},

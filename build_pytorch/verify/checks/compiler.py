@@ -21,18 +21,6 @@ _SECONDS: Final = 60.0
 """Time limit of a compiler run, which takes less than a second."""
 
 
-def _cpus(context: Context) -> dict[str, CpuIsa]:
-    return {variant.cpu_key: variant.cpu for variant in context.variants}
-
-
-def _start_gcc(context: Context) -> None:
-    """Start a gcc for each CPU ISA that prints all predefined macros (GCC manual, -dM)."""
-    for key, cpu in _cpus(context).items():
-        if compiler := _compiler(cpu.platform):
-            argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
-            context.running[f"gcc {key}"] = process.start(argv)
-
-
 def _compiler(target: str) -> str | None:
     """Return a compiler for a platform: a cross compiler, or gcc if the platform is this one."""
     machine = target.partition("-")[0]
@@ -43,28 +31,27 @@ def _compiler(target: str) -> str | None:
 
 
 def _gcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
-    for key, cpu in _cpus(context).items():
-        if running := context.running.pop(f"gcc {key}", None):
-            result = running.finish(_SECONDS)
-            why = _why_broken(cpu.platform) if result.code else ""
+    """Yield the run of gcc for each CPU ISA that prints all predefined macros (GCC manual, -dM)."""
+    for key, cpu in {variant.cpu_key: variant.cpu for variant in context.variants}.items():
+        if compiler := _compiler(cpu.platform):
+            argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
+            result = process.start(argv).finish(_SECONDS)
+            why = _why_broken(compiler) if result.code else ""
             yield key, why or (context, f"[cpu.{key}]", cpu, result)
         else:
             yield key, f"no gcc for {cpu.platform}"
 
 
 @functools.cache
-def _why_broken(target: str) -> str:
-    """Return why the compiler for a platform compiles nothing at all, or an empty text."""
-    compiler = _compiler(target)
-    if compiler is None:
-        return f"no gcc for {target}"
+def _why_broken(compiler: str) -> str:
+    """Return why a compiler compiles nothing at all, or an empty text."""
     result = process.start([compiler, "-fsyntax-only", "-x", "c", "/dev/null"]).finish(_SECONDS)
     if not result.code:
         return ""
     return f"{compiler} cannot compile an empty program: {result.stderr.strip().split(chr(10))[0]}"
 
 
-CHECKS: Final = CheckList(Subjects(each=_gcc_results, prepare=_start_gcc))
+CHECKS: Final = CheckList(Subjects(each=_gcc_results))
 
 
 @CHECKS.add(
@@ -86,15 +73,6 @@ def _flags(
         yield context.matrix_finding(table, found, "all of cpu.*.macros")
 
 
-_NVCC_OPTIONS: Final = ("--version", "--list-gpu-code")
-
-
-def _start_nvcc(context: Context) -> None:
-    if process.which("nvcc"):
-        for option in _NVCC_OPTIONS:
-            context.running[f"nvcc {option}"] = process.start(["nvcc", option])
-
-
 def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
     wanted = {
         (v.gpu_key, capability, v.cuda.version)
@@ -102,7 +80,7 @@ def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str
         if v.gpu_key and v.gpu and v.cuda
         for capability in v.gpu.capabilities
     }
-    reason, version, codes = _nvcc_output(context)
+    reason, version, codes = _nvcc_output() if wanted else ("", "", [])
     for key, capability, cuda in sorted(wanted):
         if reason:
             yield key, reason
@@ -112,14 +90,13 @@ def _nvcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str
             yield key, (context, f"[gpu.{key}]", sm_code(capability), version, codes)
 
 
-def _nvcc_output(context: Context) -> tuple[str, str, list[str]]:
+def _nvcc_output() -> tuple[str, str, list[str]]:
     """Return the version of nvcc and its architectures, after the reason why they are unknown."""
+    if not process.which("nvcc"):
+        return "no nvcc", "", []
     output = []
-    for option in _NVCC_OPTIONS:
-        running = context.running.pop(f"nvcc {option}", None)
-        if running is None:
-            return "no nvcc", "", []
-        result = running.finish(_SECONDS)
+    for option in ("--version", "--list-gpu-code"):
+        result = process.start(["nvcc", option]).finish(_SECONDS)
         if result.code:
             return f"nvcc {option} failed: {result.tail or result.stdout.strip()}", "", []
         output.append(result.stdout)
@@ -128,7 +105,7 @@ def _nvcc_output(context: Context) -> tuple[str, str, list[str]]:
 
 
 @CHECKS.add(
-    Subjects(each=_nvcc_results, prepare=_start_nvcc, kind="gpu"),
+    Subjects(each=_nvcc_results, kind="gpu"),
     id="nvcc-architectures",
     title="nvcc of the release's CUDA compiles for every GPU architecture",
     why="An architecture that nvcc does not support stops the build at its first kernel.",

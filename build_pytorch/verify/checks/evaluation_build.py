@@ -1,40 +1,125 @@
-"""Checks that build flags, hooks and fixes of the matrix reach the build and have an effect."""
+"""Checks that a recipe evaluates to the build of its package: CUDA, libraries, flags, inputs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.base import files, paths
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import CheckList, Finding
 from build_pytorch.verify.recipe_facts import (
+    COMPANIONS,
     FACTS,
     PACKAGE_FACTS,
     Facts,
     equal,
     without_hashes,
-    without_packages,
 )
 
 CHECKS: Final = CheckList(FACTS)
 
 _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPILER_TOOLKIT")
-_STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
-_STUB_PARTS: Final = (
-    r"if\s*\(\s*NOT CUDAToolkit_FOUND\s*\)",
-    r"include\s*\(\"?\$\{CMAKE_ROOT\}/Modules/FindCUDAToolkit\.cmake\"?\)",
-    r"endif\s*\(",
-    r"(?m)^\w+$",  # the delimiter that ends the text, at the start of a line
+
+
+@CHECKS.add(
+    id="eval-cuda-support",
+    title="CUDA is enabled in GPU variants and in no other",
+    why="An accidental CPU-only PyTorch costs three hours, and no build fails.",
+    fix="(torch.override { cudaSupport = ...; }).overrideAttrs",
+    word="cudaSupport",
 )
-_STUB_BY_NAME: Final = (
-    _STUB_PARTS[0],
-    r"set\s*\(\w+ \"?\$\{CMAKE_MODULE_PATH\}\"?\)",
-    r"list\s*\(REMOVE_ITEM CMAKE_MODULE_PATH \"?\$\{CMAKE_CURRENT_LIST_DIR\}\"?\)",
-    r"include\s*\(FindCUDAToolkit\)",
-    r"set\s*\(CMAKE_MODULE_PATH \"?\$\{\w+\}\"?\)",
-    *_STUB_PARTS[2:],
+def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    yield from facts.expect({"cudaSupport": variant.gpu is not None})
+    if variant.gpu is None:
+        yield from equal("CUDA versions among the inputs", facts["cudaVersions"], [])
+
+
+@CHECKS.add(
+    id="eval-cuda-version",
+    title="torch, MAGMA and every input use the CUDA of the release",
+    why="Two CUDA versions in one process crash at run time, not at build time.",
+    fix="set cudaPackages in the first overlay",
+    word="cudaPackages",
 )
+def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    cuda = variant.cuda
+    if cuda is None:
+        return
+    found = [("torch", facts.value("cudaVersion")), ("MAGMA", facts.value("magma.cudaVersion"))]
+    found += [("an input", version) for version in facts.list("cudaVersions")]
+    # The pin decides the minor version of a package set that is named by its major version; the
+    # model does not know it.
+    is_model = facts.value("nixpkgs.url") is not None
+    parts = 1 if is_model and cuda.package_set.count("_") == 1 else 2
+    wanted = cuda.version.split(".")[:parts]
+    for user, version in found:
+        if str(version).split(".")[:parts] != wanted:
+            yield from equal(f"CUDA of {user}", version, ".".join(wanted))
+
+
+@CHECKS.add(
+    id="eval-magma",
+    title="The MAGMA that torch links has the patches of nixpkgs and that of the release",
+    why="A patch that does not reach the static MAGMA leaves the compile error in place.",
+    fix="patch `magma` in an overlay, with (oldAttrs.patches or []) ++ [ (fetchpatch ...) ]",
+    word="magma",
+)
+def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.gpu is None:
+        yield from facts.expect({"magma": None})
+    elif facts["magma"] is None:
+        yield Finding("torch links no MAGMA", "a static MAGMA")
+    else:
+        wanted = facts.list("pin.magmaPatches") + [
+            {"name": p.name, "url": p.url, "hash": p.hash, "isNormalised": True}
+            for p in variant.effects.patches
+        ]
+        yield from facts.expect({"magma.static": True, "magma.patches": wanted})
+
+
+@CHECKS.add(
+    id="eval-libraries",
+    title="NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
+    why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
+    fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if a rule has own-libraries",
+    word="overlays",
+)
+def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.gpu is None:
+        return
+    code = variant.gpu.code
+    nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
+    if "own-libraries" in variant.effects.fixes:
+        nccl = [*nccl, f"NVCC_GENCODE=-gencode=arch=compute_{code},code=sm_{code}"]
+        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
+    yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
+    yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
+
+
+@CHECKS.add(
+    id="eval-cuda-packages",
+    title="Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others",
+    why="A recipe that calls other files builds against a cuDNN or NCCL that nobody chose.",
+    fix="call the files of release.*.cuda.packages_from in the overlay of cudaPackages",
+    word="cudaPackages",
+)
+def _cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.cuda is None or facts.value("nixpkgs") is None:
+        return  # only the model records the files of packages
+    source = variant.packages_from
+    for package in CUDA_PACKAGES:
+        wanted = ""
+        if source:
+            folder = f"{source.owner}/{source.repo}/archive/{source.rev}/hash/.flox/pkgs"
+            folder = source.folder if source.is_copied else f"repositories/{folder}"
+            wanted = f"/{folder}/{variant.cuda.package_file(package)}"
+        found = facts.text(f"cudaPackageFiles.{package}")
+        if bool(found) != bool(wanted) or not found.endswith(wanted):
+            of_pin = f"{package} of the pin"
+            yield Finding(found or of_pin, wanted[1:] or of_pin)
 
 
 @CHECKS.add(
@@ -50,7 +135,7 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
     wanted += variant.effects.cmake_flags
     if cuda := variant.cuda:
         wanted.append(f"-DCUDA_VERSION={cuda.version}")
-        if _has_fix(variant, "cccl-shim"):
+        if "cccl-shim" in variant.effects.fixes:
             wanted.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
     else:
         wanted.append("-DUSE_CUDA=OFF")
@@ -69,195 +154,17 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-environment",
-    title="The switches of the build are those of the rules",
-    why="A missing switch builds code that the GPU or CPU cannot run; another one drops a library.",
-    fix="export the variables of the rules in preConfigure, and no other USE_...",
-    word="preConfigure",
-)
-def _environment(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = facts.shell("preConfigure")
-    found = dict(re.findall(r"(?m)^\s*(?:export )?(\w+)=[\"']?([^\"'\n]*)", script))
-    wanted = variant.effects.environment
-    for name, value in wanted.items():
-        if found.get(name) != value:
-            yield Finding(f"{name}={found.get(name, '')}", f"export {name}={value}")
-    for name, value in found.items():
-        if name.startswith("USE_") and name not in wanted and name != "USE_CUDA":
-            yield Finding(f"{name}={value}", f"no {name}: no rule asks for it")
-
-
-@CHECKS.add(
-    PACKAGE_FACTS,
-    id="eval-isa-flags",
-    title="The C and C++ compilers get the flags of the CPU ISA",
-    why="Flags that are bound and not exported have no effect, and there is no message.",
-    fix="export CXXFLAGS and CFLAGS in preConfigure, with the flags first",
-    word="CXXFLAGS",
-)
-def _isa(package: Package, facts: Facts) -> Iterator[Finding]:
-    script = facts.shell("preConfigure")
-    variant = package.variant
-    flags = " ".join(variant.cpu.flags)
-    for name in ("CXXFLAGS", "CFLAGS"):
-        # += keeps the old value; a plain = has to name it.
-        added = re.findall(rf"(?m)^\s*(?:export )?{name}\+=(.*)$", script)
-        found = re.findall(rf"(?m)^\s*(?:export )?{name}=(.*)$", script)
-        found += re.findall(rf"(?m)^\s*unset [^\n]*\b{name}\b.*$", script)
-        machine = re.findall(r"-m[\w.+=-]+", " ".join([*found, *added]))
-        if set(machine) != set(variant.cpu.flags):
-            text = f"{name} with {' '.join(machine) or 'no machine flags'}"
-            yield Finding(text, f'export {name}="{flags} ${name}"')
-        if any(f"${name}" not in line and f"${{{name}" not in line for line in found if line):
-            yield Finding(f"{name} without its previous value", f"... ${name}")
-
-
-@CHECKS.add(
-    id="eval-cccl",
-    title="The CCCL headers are in the folder that PyTorch includes",
-    why="cccl/cuda/std/utility: No such file, an hour into the build.",
-    fix="links in /build/cccl-compat/cccl and -I/build/cccl-compat in the three flags",
-    word="cccl-compat",
-)
-def _cccl(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = facts.shell("preConfigure")
-    if not _has_fix(variant, "cccl-shim"):
-        if "cccl-compat" in script:
-            yield Finding("a CCCL shim", "none in this variant")
-        return
-    for name in ("CXXFLAGS", "CFLAGS", "CUDAFLAGS"):
-        if not re.search(rf'(?m)^\s*export {name}="[^"\n]*-I/build/cccl-compat\b', script):
-            expected = f'export {name}="-I/build/cccl-compat ${name}"'
-            yield Finding(f"{name} without -I/build/cccl-compat", expected)
-    linked = set(" ".join(re.findall(r"for \w+ in ([\w ]+);", script)).split())
-    linked |= set(re.findall(r"/build/cccl-compat/cccl/(\w+)", script))
-    if missing := {"cuda", "cub", "thrust", "nv"} - linked:
-        expected = "/build/cccl-compat/cccl/{cuda,cub,thrust,nv}"
-        yield Finding(f"no link for {', '.join(sorted(missing))}", expected)
-    link = r"ln -\S+ \S*cuda(?P<cuda>[\d.]*)-cuda_cccl\S*/include/\S+ /build/cccl-compat/cccl/"
-    if not (target := re.search(link, script)):
-        yield Finding("no link to cuda_cccl", "links to ${cuda_cccl}/include/...")
-    elif target["cuda"] not in {"", wanted := facts.text("cudaVersion")}:
-        yield Finding(f"the headers of CUDA {target['cuda']}", f"the headers of CUDA {wanted}")
-    if not re.search(r"mkdir -p \S*/build/cccl-compat/cccl\b", script):
-        yield Finding("no folder for the links", "mkdir -p /build/cccl-compat/cccl")
-
-
-def _has_fix(variant: Variant, name: str) -> bool:
-    return name in variant.effects.fixes
-
-
-@CHECKS.add(
-    id="eval-build-version",
-    title="The build has the version of the release",
-    why="nixpkgs exports the version it ships; headers that compare the two do not compile.",
-    fix="export PYTORCH_BUILD_VERSION and write version.txt in preConfigure",
-    word="PYTORCH_BUILD_VERSION",
-)
-def _build_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = facts.shell("preConfigure")
-    version = variant.release.torch.version
-    if variant.release.torch.is_of_pin:
-        for word in ("PYTORCH_BUILD_VERSION", "version.txt"):
-            if word in script:
-                yield Finding(f"{word} in preConfigure", f"the {version} of nixpkgs")
-        return
-    export = r"^\s*export PYTORCH_BUILD_VERSION=[\"']?([\w.]*)"
-    yield from equal("PYTORCH_BUILD_VERSION", _last(export, script, "(of nixpkgs)"), version)
-    echo = r"^\s*(?:echo|printf) .*?(\d[\w.]*?)(?:\\n)?[\"']? *> *(?:\./)?version\.txt"
-    yield from equal("version.txt", _last(echo, script, "(not written)"), version)
-
-
-def _last(pattern: str, script: str, default: str) -> str:
-    """Return the group of the last match: in a shell the last assignment counts."""
-    found: list[str] = re.findall(f"(?m){pattern}", script)
-    return found[-1] if found else default
-
-
-@CHECKS.add(
-    PACKAGE_FACTS,
-    id="eval-hooks",
-    title="The hooks extend those of nixpkgs",
-    why="Replaced hooks lose the architecture list and the paths of CUPTI and cuDNN.",
-    fix="(oldAttrs.preConfigure or \"\") + ''...''",
-    word="preConfigure",
-)
-def _nixpkgs_hooks(package: Package, facts: Facts) -> Iterator[Finding]:
-    if (
-        isinstance(package, Variant)
-        and not package.gpu
-        and "export USE_CUDA=0" not in facts.shell("preConfigure")
-    ):
-        expected = "export USE_CUDA=0: setup.py reads that, not cmakeFlags"
-        yield Finding("USE_CUDA not set in the environment", expected, severity="warning")
-    for hook in ("postPatch", "preConfigure", "preBuild"):
-        # The line with the architectures depends on gpuTargets.
-        texts = (without_hashes(facts.shell(f"{of}{hook}")) for of in ("pin.", ""))
-        lines = [without_packages(text, package).splitlines() for text in texts]
-        missing = [line for line in lines[0] if "_ARCH_LIST=" not in line and line not in lines[1]]
-        if missing:
-            yield Finding(f"{hook} without: {missing[0].strip()}", f"oldAttrs.{hook} + ...")
-
-
-@CHECKS.add(
-    PACKAGE_FACTS,
     id="eval-jobs",
-    title="The limit of parallel compile jobs has an effect",
-    why="CUDA compile jobs take up to 5 GiB each; with too many, the kernel kills the build.",
-    fix="set ninjaFlags, MAX_JOBS and NIX_BUILD_CORES to the same number",
+    title="ninjaFlags and MAX_JOBS have the limit of parallel compile jobs",
+    why="The build of nixpkgs reads neither, which hook-jobs shows; another build may.",
+    fix="set ninjaFlags and MAX_JOBS to max_jobs of the release",
     word="MAX_JOBS",
 )
-def _jobs(package: Package, facts: Facts) -> Iterator[Finding]:
-    jobs = package.variant.effects.max_jobs
-    script = facts.shell("preConfigure")
-    if isinstance(package, Variant):
-        yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
-    yield from equal("MAX_JOBS", _last(r"^\s*export MAX_JOBS=[\"']?(\w+)", script, ""), str(jobs))
-    if not re.search(rf"\b{jobs}\b", _last(r"NIX_BUILD_CORES=(.*)", script, "")):
-        found = "MAX_JOBS alone, which nixpkgs sets again from NIX_BUILD_CORES"
-        yield Finding(found, f"NIX_BUILD_CORES limited to {jobs}", severity="warning")
-
-
-@CHECKS.add(
-    id="eval-stub",
-    title="The FindCUDAToolkit stub is written after nixpkgs removed the file",
-    why="PyTorch installs the file and gloo finds CUDA through it; an empty file finds none.",
-    fix='(oldAttrs.postPatch or "") + the delegating stub',
-    word="FindCUDAToolkit",
-)
-def _stub(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    script = facts.shell("postPatch")
-    written = re.search(rf">\s*(?:\./)?{re.escape(_STUB)}", script)
-    if not _has_fix(variant, "find-cuda-toolkit-stub"):
-        if written:
-            yield Finding("a FindCUDAToolkit stub", "none in this variant")
-        return
-    if written is None:
-        yield Finding("no FindCUDAToolkit stub", f"{_STUB} written in postPatch")
-        return
-    body = script[written.end() :]
-    if re.search(rf"(?m)^\s*rm\b.*{re.escape(_STUB)}", body):
-        expected = "oldAttrs.postPatch first, then the stub"
-        yield Finding("the stub removed after it was written", expected)
-        return
-    command = script[script.rfind("\n", 0, written.start()) + 1 :].split("\n")[0]
-    if not re.search(r"<<-?\s*['\"]\w+['\"]", command):
-        yield Finding("a stub with shell variables expanded", "<<'CMAKE', in quotes")
-    if missing := _missing_part(_STUB_PARTS, body):
-        expected = "a stub that includes CMake's own module by its path"
-        # By name it works, unless the module path has the stub's folder in another spelling.
-        by_name = not _missing_part(_STUB_BY_NAME, body)
-        yield Finding(f"a stub without {missing} in its place", expected, lenient=by_name)
-
-
-def _missing_part(parts: Sequence[str], body: str) -> str:
-    """Return the first of several patterns that a text does not have after the one before it."""
-    for part in parts:
-        match = re.search(part, body)
-        if match is None:
-            return part
-        body = body[match.end() :]
-    return ""
+def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    jobs = variant.effects.max_jobs
+    yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
+    found = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", facts.text("preConfigure"))
+    yield from equal("MAX_JOBS", found[-1] if found else "", str(jobs))
 
 
 @CHECKS.add(
@@ -288,5 +195,89 @@ def _triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="requiredSystemFeatures",
 )
 def _features(package: Package, facts: Facts) -> Iterator[Finding]:
-    wanted = list(package.builder_features)
-    yield from facts.expect({"requiredSystemFeatures": wanted})
+    yield from facts.expect({"requiredSystemFeatures": list(package.builder_features)})
+
+
+@CHECKS.add(
+    COMPANIONS,
+    id="eval-companion-torch",
+    title="A companion is compiled with the derivation of its variant, and with no other torch",
+    why="A torch that differs in one attribute is compiled once more, for hours, and two of them "
+    "cannot be loaded into one process.",
+    fix="import the recipe of the variant with the same nixpkgs_pinned, and pass it to .override",
+    word="torch",
+)
+def _companion_torch(companion: CompanionPackage, facts: Facts, torch: str) -> Iterator[Finding]:
+    found = facts.list("torches")
+    for path in found:
+        if path != torch:
+            expected = f"{torch}, of {companion.variant.path}"
+            yield Finding(f"a torch of its own, {path}", expected)
+    if torch not in found:
+        yield Finding("no torch of the variant among the inputs", torch)
+    if facts.value("setTorch"):  # only the model records it
+        # The overlay changes python3Packages alone: under another name the set is that of nixpkgs.
+        yield from equal("torch of the Python set", facts["setTorch"], companion.variant.version)
+
+
+@CHECKS.add(
+    COMPANIONS,
+    id="eval-companion-out",
+    title="Whoever installs a companion gets the torch of its variant and what nixpkgs adds",
+    why="torch has several outputs; with the headers alone, `import torch` fails.",
+    fix="add torch_of_variant.out to oldAttrs.propagatedBuildInputs",
+    word="propagatedBuildInputs",
+)
+def _companion_out(_: CompanionPackage, facts: Facts, torch: str) -> Iterator[Finding]:
+    del torch
+    outputs = facts.list("torchOutputs")
+    if "out" not in outputs:
+        found = f"the outputs {', '.join(map(str, outputs)) or 'of no torch'}"
+        yield Finding(f"propagatedBuildInputs with {found}", "torch's out among them")
+    for name in facts.list("pin.propagated"):
+        if name not in facts.list("propagated"):
+            yield Finding(f"propagatedBuildInputs without {name}", "oldAttrs' ++ [ ... ]")
+
+
+@CHECKS.add(
+    PACKAGE_FACTS,
+    id="eval-unchanged",
+    title="All other attributes are those of the pin's torch",
+    why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
+    fix="remove the attribute or the argument of override that changes it",
+    word=".override",
+)
+def _unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
+    differing = facts.value("pin.differing")
+    if not isinstance(differing, dict):
+        return
+    cache = package.release.build.cache if isinstance(package, Variant) else ""
+    for name in _CACHE_ATTRIBUTES if cache else ():
+        if name not in differing:
+            yield Finding(f"{name} of the pin", f"{name} with the compiler cache in {cache}")
+    for name, values in differing.items():
+        found, wanted = (without_hashes(str(values[side])) for side in ("recipe", "pin"))
+        if cache and name in _CACHE_ATTRIBUTES:
+            found = re.sub(r"\S+/bin/ccache\n", "ccache\n", found)
+            wanted = _with_cache(name, "" if values["pin"] is None else wanted, cache)
+        if found != wanted:
+            yield Finding(f"{name} = {found[:200]}", f"{name} = {wanted[:200]}")
+
+
+_CACHE_ATTRIBUTES: Final = ("NIX_OUTPATH_USED_AS_RANDOM_SEED", "preBuild", "postBuild")
+"""The attributes that the option `cache` of a release changes."""
+
+
+def _with_cache(name: str, pinned: str, folder: str) -> str:
+    """Return the value of one of the three attributes with the compiler cache in a folder."""
+    if name == "NIX_OUTPATH_USED_AS_RANDOM_SEED":
+        return "/build-pytorch"
+    if name == "postBuild":
+        return f"{pinned}\ncompilerCacheCounts\n"
+    functions = files.read_named(paths.COMPILER_CACHE).decode()
+    block = f"""if [ -w {folder} ] && [ -z "${{CCACHE_REMOTE_STORAGE-}}" ]; then
+  export CCACHE_DIR={folder} CCACHE_UMASK=007
+  compilerCache ccache
+fi
+"""
+    return f"{functions}{block}{pinned}\ncompilerCacheForget\n"

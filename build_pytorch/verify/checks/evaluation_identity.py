@@ -1,20 +1,15 @@
-"""Checks that a recipe evaluates to its package: nixpkgs, source, names, texts, attributes."""
+"""Checks that a recipe evaluates to its package: nixpkgs, source, names, texts."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final, get_args, get_type_hints
-
-from msgspec import Struct
+from collections.abc import Iterator
+from typing import Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
-from build_pytorch.matrix import field_types
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.verify.cache_option import ADDED, without_cache
 from build_pytorch.verify.check import CheckList, Context, Finding
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation
 from build_pytorch.verify.recipe_facts import (
@@ -25,13 +20,11 @@ from build_pytorch.verify.recipe_facts import (
     RESULTS,
     Facts,
     equal,
-    without_hashes,
 )
 
-CHECKS: Final = CheckList(FACTS)
+CHECKS: Final = CheckList(PACKAGE_FACTS)
 
 _SAME: Final = "make the recipe agree with matrix.toml"
-_DESCRIPTIONS: Final = ("description", "longDescription")
 
 
 @CHECKS.add(
@@ -53,7 +46,6 @@ def _evaluates(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Find
 
 
 @CHECKS.add(
-    PACKAGE_FACTS,
     id="eval-names",
     title="name, pname and version are those of the package",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
@@ -68,7 +60,6 @@ def _names(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_FACTS,
     id="eval-pin",
     title="nixpkgs is the pinned one, with the hash of its tarball",
     why="Another nixpkgs has another CUDA, another MAGMA and another torch.",
@@ -86,7 +77,28 @@ def _pin(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_FACTS,
+    FACTS,
+    id="eval-nixpkgs",
+    title="nixpkgs gets the platform, the options and the overlays of the matrix, and no others",
+    why="allowBroken for all packages hides every other broken package among the inputs; an "
+    "overlay too many hides one of the others.",
+    fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
+    word="nixpkgs_pinned ?",
+)
+def _nixpkgs(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if facts.value("nixpkgs") is None:
+        return  # only the model records the arguments of nixpkgs
+    if facts.value("nixpkgs.platform") is None:
+        expected = f'system = "{variant.platform}", so that any machine can evaluate it'
+        yield Finding("no system in the import of nixpkgs", expected, severity="warning")
+    yield from facts.expect({"nixpkgs.config": sorted(variant.config)}, lenient=True)
+    effects = variant.effects
+    overlays = (variant.gpu is not None) + bool(effects.patches or "own-libraries" in effects.fixes)
+    overlays += variant.release.changes_python_set
+    yield from equal("number of overlays", facts.value("nixpkgs.overlays"), overlays)
+
+
+@CHECKS.add(
     id="eval-source",
     title="The source is that of the release, by its hash",
     why="With the hash of another version Nix silently builds that version.",
@@ -109,20 +121,19 @@ def _source(package: Package, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     id="eval-patches",
-    title="torch has the patches of nixpkgs if and only if it is the torch of nixpkgs",
+    title="A package has the patches of nixpkgs if and only if the matrix keeps them",
     why="They are for the version that nixpkgs ships and do not apply to another one.",
-    fix="patches = []; with a source of its own, nothing with the torch of the pin",
+    fix="patches = [], or no patches at all where matrix.toml keeps those of nixpkgs",
     word="patches",
 )
-def _patches(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if not variant.release.torch.is_of_pin:
-        yield from facts.expect({"patches": []})
-    elif not facts.list("patches"):
-        yield Finding("patches = []", "the patches of the pin's torch")
+def _patches(package: Package, facts: Facts) -> Iterator[Finding]:
+    is_kept = package.source.is_of_pin
+    if isinstance(package, CompanionPackage):
+        is_kept = is_kept or package.companion.patches != "clear"
+    yield from facts.expect({"patches": facts.list("pin.patches") if is_kept else []})
 
 
 @CHECKS.add(
-    PACKAGE_FACTS,
     id="eval-passthru",
     title="passthru has the GPU architecture, the CPU ISA and the BLAS",
     why="Programs choose a package by them.",
@@ -138,7 +149,6 @@ def _passthru(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    PACKAGE_FACTS,
     id="eval-meta",
     title="Platform and descriptions are those of the variant, and it is not marked as broken",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
@@ -151,7 +161,7 @@ def _meta(package: Package, facts: Facts) -> Iterator[Finding]:
     platform, torch = variant.platform, variant.version
     yield from facts.expect({"system": platform, "meta.platforms": [platform]})
     yield from facts.expect({"meta.broken": False}, lenient=True)
-    description, long = (facts.text(f"meta.{name}") for name in _DESCRIPTIONS)
+    description, long = facts.text("meta.description"), facts.text("meta.longDescription")
     if torch not in description:
         yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
     words = ["GPU", "CPU", "CUDA", "PyTorch", "Driver", "Hardware"]
@@ -180,36 +190,15 @@ def _meta(package: Package, facts: Facts) -> Iterator[Finding]:
     word="meta =",
 )
 def _quoted_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    described: dict[str, Iterable[str]] = {
-        "description": (variant.cpu.title, *variant.products),
-        "longDescription": (*_texts(variant, variant.cpu), *_texts(variant, variant.gpu)),
-    }
-    for name, texts in described.items():
+    cpu, gpu = variant.cpu, variant.gpu
+    texts = (cpu.title, *cpu.cpus, *cpu.lacking, *((gpu.family,) if gpu else ()), *variant.products)
+    described = {"description": (cpu.title, *variant.products), "longDescription": texts}
+    for name, wanted in described.items():
         value = facts.text(f"meta.{name}")
-        for text in texts:
+        for text in wanted:
             if text not in value:
                 shown = json.dumps(text, ensure_ascii=False)
                 yield Finding(f"meta.{name} without {shown}", f"{shown} of matrix.toml")
-
-
-def _texts(variant: Variant, table: Struct | None) -> Iterator[str]:
-    """Yield the free texts in a table of the matrix; of texts by platform, those of the variant."""
-    for field in _text_fields(type(table)) if table else ():
-        value = getattr(table, field)
-        if isinstance(value, dict):
-            value = variant.products
-        yield from (value,) if isinstance(value, str) else value
-
-
-@functools.cache
-def _text_fields(kind: type[Struct]) -> tuple[str, ...]:
-    """Return the fields of a table that hold free text; other types allow no special characters."""
-
-    def has_text(hint: object) -> bool:
-        return hint == field_types.Text or any(map(has_text, get_args(hint)))
-
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(name for name, hint in hints.items() if has_text(hint))
 
 
 @CHECKS.add(
@@ -259,27 +248,3 @@ def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Findi
 def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
     for text in evaluation.warnings.get(result.id, []):
         yield Finding(text, "no warning of Nix", severity="warning")
-
-
-@CHECKS.add(
-    PACKAGE_FACTS,
-    id="eval-unchanged",
-    title="All other attributes are those of the pin's torch",
-    why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
-    fix="remove the attribute or the argument of override that changes it",
-    word=".override",
-)
-def _unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
-    cache = package.release.build.cache if isinstance(package, Variant) else ""
-    differing = facts.value("pin.differing")
-    if not isinstance(differing, dict):
-        return
-    for name in cache and ADDED:
-        if name not in differing:
-            yield Finding(f"{name} of the pin", f"{name} with the compiler cache in {cache}")
-    for name, values in differing.items():
-        found, pinned = (without_hashes(str(values[side])) for side in ("recipe", "pin"))
-        if cache:
-            found = without_cache(name, found, cache)
-        if found != pinned:
-            yield Finding(f"{name} = {found[:200]}", f"{name} = {pinned[:200]}")

@@ -44,7 +44,7 @@ def _recipes(context: Context) -> Iterator[Finding]:
         for entry in release.cleanup
         if entry.action == "keep"
     }
-    for package, recipe in context.present_packages():
+    for package, recipe in context.present:
         wanted, path = texts[package.path], recipe.path
         if recipe.text == wanted or (path in kept and not digest.has_digest(recipe.text)):
             continue

@@ -15,19 +15,22 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.versions import digits
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.tables import GpuArchitecture
-from build_pytorch.verify import hook_runs, recipe_evaluation
+from build_pytorch.verify import hook_runs
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.hook_runs import FLAG, BuilderCores, HookJob, HookRun
-from build_pytorch.verify.recipe_facts import Facts, without_hashes, without_packages
+from build_pytorch.verify.recipe_facts import (
+    Facts,
+    package_facts,
+    without_hashes,
+    without_packages,
+)
 
 _MACHINES: Final = (
     BuilderCores(4, 48),
     BuilderCores(0, 6),
     BuilderCores(0, 48),
-    BuilderCores(1, 48),
-    BuilderCores(32, 48),
     BuilderCores(192, 256),
 )
 _FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
@@ -37,16 +40,16 @@ _OTHER_CODEGEN: Final = hook_runs.SOURCE | {hook_runs.CODEGEN: "# of another ver
 
 
 class HookReport(Struct, frozen=True):
-    """The runs of the hooks of a recipe, those of the pin's hooks, and the variant of the runs.
+    """The runs of the hooks of a recipe, those of the pin's hooks, and the package of the runs.
 
     Recipes whose hooks differ only in the values of their variants share the runs of one of them.
     """
 
-    variant: Variant
+    package: Package
     runs: Sequence[HookRun]
     pin: HookRun
-    other: HookRun
-    """A run on a source whose cmake/Codegen.cmake is of another version."""
+    other: HookRun | None
+    """A run on a source whose cmake/Codegen.cmake is of another version, if a fix changes it."""
 
 
 def _reports(context: Context) -> Iterator[tuple[str, tuple[HookReport] | str]]:
@@ -57,72 +60,75 @@ def _reports(context: Context) -> Iterator[tuple[str, tuple[HookReport] | str]]:
 @functools.cache
 def _all_reports(context: Context) -> dict[str, HookReport | str]:
     reason = "" if process.which("bash") else "no bash"
-    if not context.trusted and not hook_runs.is_confined():
-        reason = "hooks of another checkout run only in bubblewrap (install bwrap)"
-    evaluation = recipe_evaluation.evaluated(context)
     reports: dict[str, HookReport | str] = {}
     keys: dict[str, str] = {}
-    jobs: dict[tuple[str, int], HookJob] = {}
-    variants: dict[str, Variant] = {}
-    for variant, recipe in context.present():
-        result = evaluation.results.get(recipe.path)
-        if result is None or result.facts is None:
-            reports[recipe.path] = evaluation.reason or "does not evaluate"
-        elif reason:
-            reports[recipe.path] = reason
-        else:
-            facts = Facts(result.facts)
-            keys[recipe.path] = key = _key(variant, facts)
-            if variants.setdefault(key, variant) is variant:
-                jobs |= {(key, number): job for number, job in enumerate(_jobs_of(facts))}
-    runs = dict(zip(jobs, hook_runs.run_all(list(jobs.values())), strict=True))
-    for path, key in keys.items():
-        *own, pin, other = (run for (of, _), run in runs.items() if of == key)
-        reports[path] = HookReport(variants[key], own, pin, other)
-    return reports
+    packages: dict[str, tuple[Package, list[HookJob]]] = {}
+    for path, given in package_facts(context):
+        if reason or isinstance(given, str):
+            reports[path] = reason or str(given)
+            continue
+        keys[path] = key = _key(*given)
+        if key not in packages:
+            packages[key] = given[0], _jobs_of(*given)
+    runs = iter(hook_runs.run_all([job for _, jobs in packages.values() for job in jobs]))
+    by_key = {}
+    for key, (package, jobs) in packages.items():
+        pin, *own = (next(runs) for _ in jobs)
+        other = own[len(_MACHINES)] if own[len(_MACHINES) :] else None
+        by_key[key] = HookReport(package, own[: len(_MACHINES)], pin, other)
+    return reports | {path: by_key[key] for path, key in keys.items()}
 
 
-def _jobs_of(facts: Facts) -> Iterator[HookJob]:
+def _jobs_of(package: Package, facts: Facts) -> list[HookJob]:
+    """Return the runs to make: the hooks of the pin, those of the recipe on each machine."""
     texts = {name: facts.text(name) for name in hook_runs.NAMES}
     pinned = {name: facts.text(f"pin.{name}") for name in hook_runs.NAMES}
     given = {"PYTORCH_BUILD_VERSION": facts.text("buildVersionEnv")}
+    jobs = [HookJob(pinned, given, _MACHINES[0])]
     for number, machine in enumerate(_MACHINES):
-        yield HookJob(texts, given, machine, keeps_files=number == 0)
-    yield HookJob(pinned, given, _MACHINES[0])
-    yield HookJob(texts, given, _MACHINES[0], _OTHER_CODEGEN)
+        jobs.append(HookJob(texts, given, machine, keeps_files=number == 0))
+    if "codegen-condition" in _source_fixes(package):
+        jobs.append(HookJob(texts, given, _MACHINES[0], _OTHER_CODEGEN))
+    return jobs
 
 
-def _key(variant: Variant, facts: Facts) -> str:
+def _key(package: Package, facts: Facts) -> str:
     """Return the hooks and the expected values, with placeholders for values of the variant."""
+    variant = package.variant
     texts = [facts.text(name) for name in hook_runs.NAMES]
-    whole = "\0".join([*texts, repr(_wanted_environment(variant))])
+    whole = "\0".join([*texts, repr(_wanted_environment(package))])
     flags = variant.cpu.flags
     capability = variant.gpu.arch_list if variant.gpu else ""
-    for value in (" ".join(flags), ",".join(flags), variant.gpu_label, capability):
+    names = (variant.package, variant.gpu_label)
+    for value in (*names, " ".join(flags), ",".join(flags), capability):
         if value:
             whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
-    code = variant.gpu and "codegen-condition" in _fixes(variant) and variant.gpu.code
+    fixes = _source_fixes(package)
+    code = variant.gpu and "codegen-condition" in fixes and variant.gpu.code
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
-    others = (_fixes(variant), code, variant.effects.max_jobs)
-    whole = "\0".join([whole, *pinned, repr(others)])
-    return without_hashes(whole)
+    others = (type(package), fixes, code, variant.effects.max_jobs)
+    return without_hashes("\0".join([whole, *pinned, repr(others)]))
 
 
-def _fixes(variant: Variant) -> tuple[str, ...]:
-    return variant.source_fixes
+def _source_fixes(package: Package) -> tuple[str, ...]:
+    return package.source_fixes if isinstance(package, Variant) else ()
 
 
-def _wanted_environment(variant: Variant) -> dict[str, str]:
+def _wanted_environment(package: Package) -> dict[str, str]:
     """Return the variables that a recipe sets. The words of a flag variable are in any order."""
+    variant = package.variant
     flags = " ".join(variant.cpu.flags)
     wanted = dict.fromkeys(_FLAGS, FLAG)
     wanted["CXXFLAGS"] = wanted["CFLAGS"] = f"{flags} {FLAG}"
+    if variant.gpu:
+        wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
+    if not isinstance(package, Variant):
+        return wanted
     if not variant.release.torch.is_of_pin:
         wanted["PYTORCH_BUILD_VERSION"] = variant.release.torch.version
     wanted |= variant.effects.environment
-    if variant.cuda is None or variant.gpu is None:
+    if variant.gpu is None:
         return wanted | {"USE_CUDA": "0"}
-    wanted["TORCH_CUDA_ARCH_LIST"] = variant.gpu.arch_list
     if variant.release.build.cuda_host_flags:
         wanted["CUDAFLAGS"] = f"-Xcompiler={','.join(variant.cpu.flags)} {FLAG}"
     if "cccl-shim" in variant.effects.fixes:
@@ -130,7 +136,7 @@ def _wanted_environment(variant: Variant) -> dict[str, str]:
     return wanted
 
 
-CHECKS: Final = CheckList(Subjects(each=_reports, prepare=recipe_evaluation.prepare))
+CHECKS: Final = CheckList(Subjects(each=_reports))
 
 
 @CHECKS.add(
@@ -147,7 +153,7 @@ def _ends(report: HookReport) -> Iterator[Finding]:
             found = f"hooks that stop with {machine.cores} cores: {last}"
             yield Finding(found, "hooks that run to their end")
             return
-    if not report.other.is_complete:
+    if report.other and not report.other.is_complete:
         found = f"hooks that stop if {hook_runs.CODEGEN} is of another version"
         yield Finding(found, "a message and a build without the code")
 
@@ -160,10 +166,12 @@ def _ends(report: HookReport) -> Iterator[Finding]:
     word="NIX_BUILD_CORES",
 )
 def _jobs(report: HookReport) -> Iterator[Finding]:
-    most = report.variant.effects.max_jobs
+    most = report.package.variant.effects.max_jobs
     for machine, run in zip(_MACHINES, report.runs, strict=True):
-        wanted = str(min(machine.cores or machine.processors, most))
-        for name in _JOBS:
+        cores = str(min(machine.cores or machine.processors, most))
+        # nixpkgs sets MAX_JOBS again from the cores for torch alone.
+        jobs = cores if isinstance(report.package, Variant) else str(most)
+        for name, wanted in (("MAX_JOBS", jobs), ("NIX_BUILD_CORES", cores)):
             found = run.exported.get(name, "(not set)")
             if run.is_complete and found != wanted:
                 of = f"{machine.cores} cores (of {machine.processors})"
@@ -183,14 +191,14 @@ def _environment(report: HookReport) -> Iterator[Finding]:
     run = report.runs[0]
     if not run.is_complete:
         return
-    wanted = report.pin.exported | _wanted_environment(report.variant)
+    wanted = report.pin.exported | _wanted_environment(report.package)
     for name in sorted({*wanted, *run.exported} - {*_JOBS}):
         found, value = run.exported.get(name), wanted.get(name)
         if name in _FLAGS and found and value:
             # The previous value comes last, so that a user's flags win.
             same = sorted(found.split()) == sorted(value.split()) and found.split()[-1] == FLAG
         else:
-            both = (without_packages(text or "", report.variant) for text in (found, value))
+            both = (without_packages(text or "", report.package) for text in (found, value))
             same = len({without_hashes(text) for text in both}) == 1 and bool(found) == bool(value)
         if not same:
             yield Finding(_assignment(name, found), _assignment(name, value))
@@ -208,38 +216,42 @@ def _assignment(name: str, value: str | None) -> str:
     word="postPatch",
 )
 def _files(report: HookReport) -> Iterator[Finding]:
-    run, variant = report.runs[0], report.variant
+    run, package = report.runs[0], report.package
     if not run.is_complete:
         return
-    files = {name: text for name, text in run.files.items() if report.pin.files.get(name) != text}
+    pinned = report.pin.files
+    files = {name: text for name, text in run.files.items() if pinned.get(name) != text}
+    files |= dict.fromkeys((name for name in pinned if name not in run.files), _UNCHANGED)
+    if isinstance(package, Variant):
+        yield from _fixes(package, report, files)
+    for name in sorted(files):
+        yield Finding(f"{name} changed", "a file that is as after the hooks of nixpkgs")
+
+
+def _fixes(variant: Variant, report: HookReport, files: dict[str, str]) -> Iterator[Finding]:
+    """Remove what the fixes of a variant write from files; yield findings for what is wrong."""
     if not variant.release.torch.is_of_pin:
         version = variant.release.torch.version
         if (found := files.pop("version.txt", "(not written)").strip()) != version:
             yield Finding(f"version.txt: {found}", f"version.txt: {version}")
-    fixes = _fixes(variant)
+    fixes = variant.source_fixes
     if "find-cuda-toolkit-stub" in fixes:
-        yield from _stub(files.pop(hook_runs.STUB, run.files.get(hook_runs.STUB, "(not written)")))
+        yield from _stub(files.pop(hook_runs.STUB, "(not written)"))
     if "cupti-paths" in fixes:
         yield from _cupti(files.pop(hook_runs.DEPENDENCIES, _UNCHANGED))
     if variant.gpu and "codegen-condition" in fixes:
         yield from _codegen(files.pop(hook_runs.CODEGEN, _UNCHANGED), variant.gpu)
         message = f"build-pytorch: {hook_runs.CODEGEN} has no condition for {variant.gpu.code}a"
-        if report.other.is_complete and message not in report.other.output.split("\n"):
+        other = report.other
+        if other and other.is_complete and message not in other.output.split("\n"):
             found = f"no message if {hook_runs.CODEGEN} is of another version"
             yield Finding(found, message, lenient=True)
-    if "cccl-shim" in variant.effects.fixes:
-        yield from _links(files)
-    for name in sorted(files):
-        yield Finding(f"{name} changed", "a file that is as after the hooks of nixpkgs")
-
-
-def _links(files: dict[str, str]) -> Iterator[Finding]:
-    """Remove the links to CCCL from files; yield findings for those that are wrong."""
-    for name in ("cuda", "cub", "thrust", "nv"):
-        path = f"/build/cccl-compat/cccl/{name}"
-        found = files.pop(path, "(no link)")
-        if not re.fullmatch(rf"-> /\S*cuda_cccl[^/]*/include/{name}", found):
-            yield Finding(f"{path}: {found}", f"-> the folder include/{name} of cuda_cccl")
+    if variant.cuda and "cccl-shim" in variant.effects.fixes:
+        for name in ("cuda", "cub", "thrust", "nv"):
+            path = f"/build/cccl-compat/cccl/{name}"
+            found = files.pop(path, "(no link)")
+            if not re.fullmatch(rf"-> /\S*cuda[\d.]*-cuda_cccl[^/]*/include/{name}", found):
+                yield Finding(f"{path}: {found}", f"-> the folder include/{name} of cuda_cccl")
 
 
 def _stub(text: str) -> Iterator[Finding]:

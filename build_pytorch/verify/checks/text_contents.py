@@ -1,44 +1,20 @@
-"""Checks of the text of recipes. They work on any file, also on one that is not valid Nix."""
+"""Checks of the text of recipes. They work on any file, also on one that is not valid Nix.
+
+They hold what a person greps for, and what only the text shows. What a recipe does is checked by
+evaluating it and by running its hooks.
+"""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import structs
-
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Variant
 from build_pytorch.verify import check
-from build_pytorch.verify.check import (
-    COMPANION_RECIPES,
-    CPU_RECIPES,
-    GPU_RECIPES,
-    PACKAGE_RECIPES,
-    Context,
-    Finding,
-    RecipeFile,
-)
+from build_pytorch.verify.check import CPU_RECIPES, GPU_RECIPES, Context, Finding, RecipeFile
 
 CHECKS: Final = check.CheckList(check.RECIPES)
-
-# Each pattern begins with its name, and looks back from there: the regex engine can then skip to
-# the places of the name.
-_BINDING: Final = {
-    name: re.compile(rf'{name}(?<![\w.-]{name})\s*=\s*"((?:\\.|[^"\\])*)"\s*;')
-    for name in ("gpuArchSM", "gpuArchNum", "pname", "system")
-}
-_LIST: Final = {
-    name: re.compile(rf"{name}(?<![\w-]{name})\s*=\s*\[([^\]]{{0,2000}})\]\s*;")
-    for name in ("cpuFlags", "platforms", "gpuTargets")
-}
-_STRING: Final = re.compile(r'"((?:\\.|[^"\\])*)"')
-_OVERRIDE: Final = re.compile(
-    r"(?P<python>python3\d*Packages)\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
-)
-_ALLOWED: Final = re.compile(r"(allow(?<![\w.-]allow)\w+)\s*=\s*(?!false\b|=)[^;\n]{1,40}")
-_CUDA_SUPPORT: Final = re.compile(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;")
 
 
 def _lines_with(text: str, words: list[str]) -> list[int]:
@@ -92,68 +68,16 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
     matrix = context.matrix
-    paths = {package.path: package.release_name for package in matrix.packages}
+    release_names = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():
-        if not release.nixpkgs.retired:
-            continue
-        # In a folder of two releases, each has its own retired pins.
+        wanted = matrix.pins[release.nixpkgs.pin].rev
         folders = tuple(f"{folder}/" for folder in release.folders)
-        own = [
-            recipe
-            for path, recipe in context.recipes.items()
-            if path.startswith(folders) and paths.get(path, name) == name
-        ]
-        for recipe, rev in itertools.product(own, release.nixpkgs.retired):
-            for line in _lines_with(recipe.text, [rev]):
-                wanted = matrix.pins[release.nixpkgs.pin].rev
-                yield Finding(f"the retired pin {rev}", wanted, line=line, path=recipe.path)
-
-
-@CHECKS.add(
-    id="nixpkgs-pin",
-    title="Every recipe imports the nixpkgs pin of its release",
-    why="Recipes on different pins share no dependencies, and only one pin was tested.",
-    fix="import the pin that matrix.toml names",
-)
-def _pin(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    rev = variant.pin.rev
-    if rev not in recipe.code:
-        other = re.search(r"nixpkgs/archive/([^/\"]+?)\.tar", recipe.code)
-        found = f"nixpkgs {other[1]}" if other else "no pin of nixpkgs"
-        yield recipe.finding(other.start() if other else 0, found, f"nixpkgs {rev}")
-
-
-@CHECKS.add(
-    PACKAGE_RECIPES,
-    id="nixpkgs-config",
-    title="nixpkgs is allowed no more than the matrix says",
-    why="allowBroken for all packages hides every other broken package among the inputs.",
-    fix="allow it in release.*.nixpkgs.config, or for the one package that needs it",
-)
-def _config(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = package.variant.config
-    for match in _ALLOWED.finditer(recipe.code):
-        if match[1] not in wanted:
-            found = recipe.finding(match.start(), match[0], f"only {', '.join(wanted)}")
-            yield structs.replace(found, lenient=True)
-
-
-@CHECKS.add(
-    GPU_RECIPES,
-    id="magma-patch",
-    title="GPU recipes patch MAGMA if and only if a rule does",
-    why="Without the patch MAGMA does not compile; a pin that has the fix refuses it.",
-    fix="make the MAGMA overlay agree with the rules",
-)
-def _magma_patch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    patches = [patch for patch in variant.effects.patches if patch.package == "magma"]
-    if not patches and "own-libraries" not in variant.effects.fixes:  # it sets flags of MAGMA
-        expected = "the MAGMA of the pin: no rule changes it"
-        yield from recipe.matches(r"\bmagma\.overrideAttrs\b", expected, "a changed MAGMA")
-    for patch in patches:
-        for part in (patch.name, patch.url, "fetchpatch"):
-            if part not in recipe.code:
-                yield Finding(f"no {part}", "MAGMA with that patch, in an overlay")
+        for path, recipe in context.recipes.items():
+            # In a folder of two releases, each has its own retired pins.
+            is_own = path.startswith(folders) and release_names.get(path, name) == name
+            for rev in release.nixpkgs.retired if is_own else ():
+                for line in _lines_with(recipe.text, [rev]):
+                    yield Finding(f"the retired pin {rev}", wanted, line=line, path=path)
 
 
 @CHECKS.add(
@@ -168,111 +92,38 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         yield recipe.finding(match.start(), match[0], expected)
 
 
-def _own(variant: Variant) -> str:
-    """Return a pattern for the list of the variant's own capabilities."""
-    if variant.gpu is None or variant.gpu.is_single:
-        return r"\[\s*(?:gpuArchSM|\"\$\{gpuArchSM\}\")\s*\]"
-    quoted = [re.escape(f'"{capability}"') for capability in variant.gpu.capabilities]
-    return rf"\[\s*{' '.join(quoted)}\s*\]"
-
-
-@CHECKS.add(
-    id="cuda-switch",
-    title="Only override and gpuTargets enable or disable CUDA",
-    why="An environment variable or a CMake flag can undo the choice of override.",
-    fix="remove it",
-)
-def _cuda_switch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wrong = "0|OFF|NO|FALSE" if variant.gpu else "1|ON|YES|TRUE"
-    pattern = rf"USE_CUDA\s*[:=]\s*\"?(?:{wrong})\b"
-    # passthru may say for which capabilities other packages are built with this torch.
-    pattern += rf"|cudaCapabilities\s*=(?!\s*{_own(variant)}\s*;)"
-    if variant.gpu is None:
-        pattern += r"|cudaSupport\s*=\s*true"
-    expected = "CUDA enabled or disabled by override and gpuTargets alone"
-    yield from recipe.matches(pattern, expected)
-
-
 @CHECKS.add(
     GPU_RECIPES,
     id="gpu-arch",
     title="gpuArchSM and gpuArchNum agree with the file name",
-    why="A build for another architecture compiles for hours and does not run.",
+    why="A build for another architecture compiles for hours and does not run. Nix accepts sm_120 "
+    "as well, and CMake refuses it after hours.",
     fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
 )
 def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    if variant.gpu:
-        yield from _binding(recipe, "gpuArchSM", variant.gpu.arch_list)
-        yield from _binding(recipe, "gpuArchNum", variant.gpu.code)
+    wanted = {} if variant.gpu is None else {"SM": variant.gpu.arch_list, "Num": variant.gpu.code}
+    for name, value in wanted.items():
+        expected = f'gpuArch{name} = "{value}"'
+        matches = list(re.finditer(rf'\bgpuArch{name}\s*=\s*"([^"]*)"', recipe.code))
+        if not matches:
+            yield Finding(f"no gpuArch{name}", expected)
+        for match in matches:
+            if match[1] != value:
+                yield recipe.finding(match.start(), match[0], expected)
 
 
-@CHECKS.add(
-    PACKAGE_RECIPES,
-    id="pname",
-    title="pname agrees with the file name",
-    why="Otherwise the store path and the published package name another build.",
-    fix="set pname to the stem of the file, with the prefix of the release",
+_OVERRIDE: Final = re.compile(
+    r"\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
-def _pname(package: Package, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _binding(recipe, "pname", package.pname)
-
-
-@CHECKS.add(
-    id="platforms",
-    title="meta.platforms and system are the platform of the CPU ISA",
-    why="Nix refuses the build on the right machine, or sends it to the wrong one.",
-    fix="set both to the platform of the CPU ISA",
-)
-def _platforms(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = variant.cpu.platform
-    yield from _list(recipe, "platforms", [wanted])
-    if _BINDING["system"].search(recipe.code):
-        yield from _binding(recipe, "system", wanted)
-    else:
-        expected = f'system = "{wanted}", so that any machine can evaluate it'
-        yield Finding("no system in the import of nixpkgs", expected, severity="warning")
-
-
-@CHECKS.add(
-    id="cpu-flags",
-    title="cpuFlags are the flags of the CPU ISA",
-    why="Flags of a newer ISA cause an illegal instruction on the CPUs of this variant.",
-    fix="take the flags of the ISA from matrix.toml",
-)
-def _cpu_flags(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _list(recipe, "cpuFlags", list(variant.cpu.flags))
-    if recipe.code.count("cpuFlags") == 1:
-        yield Finding("cpuFlags is bound and never used", "CXXFLAGS with cpuFlags")
-
-
-def _binding(recipe: RecipeFile, name: str, value: str) -> Iterator[Finding]:
-    """Yield findings if a name is not bound to this string wherever the recipe binds it."""
-    expected = f'{name} = "{value}"'
-    matches = list(_BINDING[name].finditer(recipe.code))
-    if not matches:
-        yield Finding(f"no {name}", expected)
-    for match in matches:
-        if match[1] != value:
-            yield recipe.finding(match.start(), f'{name} = "{match[1]}"', expected)
-
-
-def _list(recipe: RecipeFile, name: str, wanted: list[str]) -> Iterator[Finding]:
-    """Yield findings if a name is not bound to a list of these strings, in any order."""
-    matches = list(_LIST[name].finditer(recipe.code))
-    expected = f"{name} = [ {' '.join(wanted)} ]"
-    if not matches:
-        yield Finding(f"no list {name}", expected)
-    for match in matches:
-        found = _STRING.findall(match[1])
-        if sorted(found) != sorted(wanted) or _STRING.sub("", match[1]).strip():
-            yield recipe.finding(match.start(), f"{name} = [ {match[1]} ]", expected)
 
 
 @CHECKS.add(
     id="two-stage-override",
-    title="torch.override with cudaSupport comes before overrideAttrs",
-    why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch.",
-    fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...)",
+    title="torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs",
+    why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch. The argument "
+    "cudaPackages reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
+    fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...), with "
+    "cudaPackages in an overlay",
 )
 def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
     wanted = "true" if variant.gpu else "false"
@@ -281,40 +132,33 @@ def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
         found = f"no ({variant.python_set}.torch.override {{ ... }}).overrideAttrs"
         yield Finding(found, f".override {{ cudaSupport = {wanted}; }} and then .overrideAttrs")
         return
-    if match["python"] != variant.python_set:
-        yield recipe.finding(match.start(), match["python"], variant.python_set)
-    support = _CUDA_SUPPORT.search(match["arguments"])
+    support = re.search(r"(?<![\w.-])cudaSupport\s*=\s*(\w+)\s*;", match["arguments"])
     if support is None or support[1] != wanted:
         found = f"cudaSupport = {support[1]}" if support else "no cudaSupport"
         yield recipe.finding(match.start(), found, f"cudaSupport = {wanted}")
-    if variant.gpu is None:
-        return
-    if not variant.gpu.is_single:
-        if 'gpuTargets = lib.splitString ";" gpuArchSM;' not in match["arguments"]:
-            expected = 'gpuTargets = lib.splitString ";" gpuArchSM'
-            yield recipe.finding(match.start(), "other gpuTargets", expected)
-        return
-    targets = _LIST["gpuTargets"].search(match["arguments"])
-    allowed = {"gpuArchSM", '"${gpuArchSM}"', f'"{variant.gpu.capability}"'}
-    if targets is None or targets[1].strip() not in allowed:
-        found = f"gpuTargets = [ {targets[1]} ]" if targets else "no gpuTargets"
-        yield recipe.finding(match.start(), found, "gpuTargets = [ gpuArchSM ]")
+    if argument := re.search(r"\bcudaPackages\b\s*[=;]", match["arguments"]):
+        offset = match.start("arguments") + argument.start()
+        expected = "the CUDA package set chosen by an overlay, for torch and MAGMA alike"
+        yield recipe.finding(offset, "cudaPackages as an argument of torch.override", expected)
+
+
+_SED: Final = re.compile(r"(?m)^[ \t]*(?:sed|perl)\b[^\n]* -[a-z]*i\b[^\n]*?(\S+)[ \t]*$")
+_LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 
 @CHECKS.add(
-    COMPANION_RECIPES,
-    id="companion-python-set",
-    title="A companion is taken from the Python set of its variant",
-    why="The overlay changes python3Packages alone: the same set under another name has the torch "
-    "and the Python packages of nixpkgs.",
-    fix="package = nixpkgs_pinned.python3Packages.NAME",
+    id="substitution-fails",
+    title="Every substitution of a text fails or says so if the text is not there",
+    why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
+    fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result and, without "
+    "it, `exit 1` or a line for the log that begins with `build-pytorch: `",
 )
-def _python_set(companion: CompanionPackage, recipe: RecipeFile) -> Iterator[Finding]:
-    wanted = f"{companion.variant.python_set}.{companion.name}"
-    if not re.search(rf"\b{re.escape(wanted)}\b", recipe.code):
-        found = re.search(rf"\b(\w+)\.{companion.name}\b", recipe.code)
-        text = found[0] if found else f"no {companion.name}"
-        yield recipe.finding(found.start() if found else 0, text, wanted)
-    for match in re.finditer(r"\bpython3\d*Packages\b", recipe.code):
-        if match[0] != companion.variant.python_set:
-            yield recipe.finding(match.start(), match[0], companion.variant.python_set)
+def _substitutions(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    for match in _LENIENT.finditer(recipe.code):
+        yield recipe.finding(match.start(), match[0], "--replace-fail")
+    for match in _SED.finditer(recipe.code):
+        after = recipe.code[match.end() :].split("\n", 5)[:5]
+        looks = any("grep -q" in line and match[1] in line for line in after)
+        reports = any("exit 1" in line or 'echo "build-pytorch: ' in line for line in after)
+        if not (looks and reports):
+            yield recipe.finding(match.start(), match[0], "a substitution that fails or says so")

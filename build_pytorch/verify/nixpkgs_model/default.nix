@@ -66,7 +66,12 @@ let
       inherit (modelSource) url;
     };
     system = platform;
-    source = modelSource;
+    # Facts: what the recipe hands to nixpkgs.
+    source = modelSource // {
+      platform = args.system or args.localSystem or null;
+      config = builtins.filter (name: config.${name} != false) (builtins.attrNames config);
+      overlays = builtins.length overlays;
+    };
   };
 
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.

@@ -89,6 +89,8 @@ let
     name = p.name or (baseNameOf p);
     url = p.url or (builtins.head (p.urls or [ null ]));
     hash = p.hash or (p.outputHash or null);
+    # fetchpatch removes what a server may change; without that, the hash is of another text.
+    isNormalised = p.postFetch or "" != "";
   };
 
   sourceOf =
@@ -163,6 +165,7 @@ in
 
   # The torch that a companion is compiled and installed with.
   torches = unique (map (input: input.drvPath) (filter isTorch inputs));
+  setTorch = drv.setTorch or null;
   torchOutputs = unique (
     map (input: input.outputName) (filter isTorch (listOf (drv.propagatedBuildInputs or null)))
   );

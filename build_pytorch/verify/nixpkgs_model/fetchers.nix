@@ -80,7 +80,11 @@ let
     assert lib.assertMsg (args ? hash || args ? sha256 || args ? outputHash)
       "fetchurl requires a hash for fixed-output derivation: ${lib.concatStringsSep ", " (urls ++ [ url ])}";
     fixedOutput "fetchurl" name recursiveHash args (
-      { url = builtins.head (urls ++ [ url ]); } // passthru
+      {
+        url = builtins.head (urls ++ [ url ]);
+        inherit postFetch;
+      }
+      // passthru
     )
   );
 
@@ -111,6 +115,9 @@ let
         "includes"
         "revert"
       ]
+      // {
+        postFetch = "normalise";
+      }
     );
 
   # The other arguments are hashes and the arguments of fetchgit and fetchzip.
