@@ -65,7 +65,7 @@ class Checkout:
     def __init__(self, root: Path) -> None:
         self.root = root
         own = matrix_reader.parse(WHOLE)
-        lines = matrix_reader.load(PROJECT / "examples/all-lines/matrix.toml")
+        lines = matrix_reader.parse((PROJECT / "examples/all-lines/matrix.toml").read_text())
         small = matrix_reader.parse(small_matrix())
         self.sources = {"own": own, "lines": lines, "small": small}
         self.texts = {name: recipes.render(matrix) for name, matrix in self.sources.items()}
@@ -101,7 +101,7 @@ class Checkout:
         old = variant.release
         nixpkgs = structs.replace(old.nixpkgs, pin=f"{key}-{old.nixpkgs.pin}")
         release = structs.replace(
-            old, folder=f"{folder}/{old.folder}", catalog=folder, nixpkgs=nixpkgs
+            old, folder=f"{folder}/{old.folder}", catalog=folder, nixpkgs=nixpkgs, like=None
         )
         variant = structs.replace(variant, release=release, release_name=folder)
         if isinstance(package, CompanionPackage):

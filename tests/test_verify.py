@@ -270,14 +270,15 @@ def test_reports_replace_earlier_ones_and_go_to_stdout(project: Project) -> None
         for _ in range(2):
             assert verify(project, f"--{option}", option, "--only", "gpu-arch").returncode == 0
         (project.root / option).chmod(0o640)
-    done = verify(project, "--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "gpu-arch")
+    argv = ("--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "gpu-arch")
+    done = project.invoke_process("verify", *argv)
     assert done.returncode == 0
     assert "<testsuites" in done.stdout
     with (project.root / "log").open("w+") as log:
         log.write("before\n")
         log.flush()
-        argv = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "gpu-arch"]
-        subprocess.run([sys.executable, "-m", *argv], cwd=project.root, stdout=log, check=True)
+        command = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "gpu-arch"]
+        subprocess.run([sys.executable, "-m", *command], cwd=project.root, stdout=log, check=True)
         log.seek(0)
         assert log.read().startswith("before\n")
 
@@ -312,29 +313,6 @@ def test_release_nix_names_the_recipe_that_it_lacks(
 
 
 # --- another checkout ---
-
-
-@pytest.mark.parametrize("kind", ["comment", "broken", "link", "folder"])
-@pytest.mark.parametrize("command", ["verify", "status", "all", "recommend"])
-def test_a_checkout_with_another_matrix_is_refused(
-    project: Project, tmp_path: Path, kind: str, command: str
-) -> None:
-    other = copied_project(tmp_path / "other")
-    matrix = other.root / "matrix.toml"
-    if kind in {"comment", "broken"}:
-        matrix.write_text(matrix.read_text() + {"comment": "# mine\n", "broken": "["}[kind])
-    else:
-        matrix.unlink()
-        matrix.symlink_to(project.root / "matrix.toml") if kind == "link" else matrix.mkdir()
-    before = other.snapshot()
-    done = project.invoke(command, "--root", str(other.root))
-    assert done.returncode == 2
-    if kind in {"comment", "broken"}:
-        assert f"--root {other.root}: has another matrix.toml" in error_line(done)
-        assert error_line(done).endswith(f"run it in {other.root}")
-    else:
-        assert f"--root {other.root}: matrix.toml cannot be read" in error_line(done)
-    assert other.snapshot() == before
 
 
 def test_a_checkout_with_the_same_matrix_is_verified(project: Project, tmp_path: Path) -> None:
@@ -575,7 +553,7 @@ def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
     monkeypatch.setenv("NIX_REMOTE", store["NIX_REMOTE"])
     recipe = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
     project.edit(recipe, '    system = "x86_64-linux";', "    system = nosuch;")
-    variants = matrix_reader.load(project.root / "matrix.toml").variants
+    variants = matrix_reader.load(project.root).variants
     found = derivations.evaluate(project.root, variants)
     assert list(found.failures) == [Path(recipe).stem]
     assert "undefined variable 'nosuch'" in found.failures[Path(recipe).stem]
