@@ -172,9 +172,9 @@ def test_there_are_seven_categories_and_every_module_of_checks_is_in_one() -> No
 def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) -> None:
     shutil.rmtree(project.root / "templates")
     (project.root / "templates").symlink_to("templates")
-    done = project.invoke_process("verify", "--json", "--only", "generated-recipes")
+    done = project.invoke("verify", "--json", "--only", "generated-recipes")
     (finding,) = json.loads(done.stdout)["findings"]
-    assert "cannot be read: Too many levels of symbolic links" in finding["found"]
+    assert "cannot be read: is a symbolic link" in finding["found"]
     assert "missing" not in finding["found"]
 
 

@@ -162,7 +162,6 @@ def _start(
     )
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
-  announce = true;
   catch = {quoting.literal(catch)};
   offline = {quoting.literal(not context.pinned)};
   revisions = builtins.fromJSON {quoting.literal(_revisions(context))};

@@ -5,16 +5,8 @@ let
 
   # Consumed here and not attributes of the derivation: `old.dependencies` does not exist.
   consumed = [
-    "build-system"
-    "checkInputs"
-    "dependencies"
-    "disabled"
-    "doCheck"
-    "format"
-    "nativeCheckInputs"
-    "optional-dependencies"
-    "pyproject"
-    "stdenv"
+    "build-system" "checkInputs" "dependencies" "disabled" "doCheck" "format" "nativeCheckInputs"
+    "optional-dependencies" "pyproject" "stdenv"
   ];
 
   # Refuse an unsupported interpreter when the path of the package is evaluated. The condition is
@@ -25,9 +17,7 @@ let
       supported = drv.disabled -> throw "${drv.name} not supported for interpreter ${python.executable}";
     in
     lib.extendDerivation supported { } drv
-    // {
-      overrideAttrs = change: refuseDisabled (drv.overrideAttrs change);
-    };
+    // { overrideAttrs = change: refuseDisabled (drv.overrideAttrs change); };
 
   buildWith =
     { stdenv }:
@@ -38,10 +28,7 @@ let
         change:
         buildWith { inherit stdenv; } (
           finalAttrs:
-          let
-            old = attrsOf finalAttrs;
-          in
-          old // (if isFunction change then change old else change)
+          let old = attrsOf finalAttrs; in old // (if isFunction change then change old else change)
         );
 
       package = stdenv.mkDerivation (
@@ -54,11 +41,8 @@ let
           # From the final name and version: overrideAttrs can change both.
           name = attrs.name or "${python.libPrefix}-${finalAttrs.pname}-${finalAttrs.version}";
           outputs = attrs.outputs or [ "out" ] ++ [ "dist" ];
-          nativeBuildInputs = [
-            python
-          ]
-          ++ attrs.build-system or [ ]
-          ++ attrs.nativeBuildInputs or [ ];
+          nativeBuildInputs =
+            [ python ] ++ attrs.build-system or [ ] ++ attrs.nativeBuildInputs or [ ];
           buildInputs = attrs.buildInputs or [ ];
           propagatedBuildInputs =
             attrs.propagatedBuildInputs or [ ] ++ attrs.dependencies or [ ] ++ [ python ];
@@ -70,19 +54,12 @@ let
             inherit overridePythonAttrs;
           }
           // attrs.passthru or { };
-          meta = {
-            inherit (python.meta) platforms;
-          }
-          // attrs.meta or { };
+          meta = { inherit (python.meta) platforms; } // attrs.meta or { };
         }
       );
     in
     refuseDisabled (
-      package.overrideAttrs (old: {
-        passthru = old.passthru // {
-          pythonModule = python;
-        };
-      })
+      package.overrideAttrs (old: { passthru = old.passthru // { pythonModule = python; }; })
     );
 in
 # A separate set of arguments, so that torch can choose another stdenv.

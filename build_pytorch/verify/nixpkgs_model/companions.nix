@@ -6,163 +6,91 @@
 let
   versions = pin.companions or { };
 
-  archList = lib: torch: lib.concatStringsSep ";" torch.cudaCapabilities;
-
-  # Any other companion: what a package that is compiled against torch has at least.
-  other =
-    name: version:
-    {
-      lib,
-      buildPythonPackage,
-      fetchFromGitHub,
-      setuptools,
-      torch,
-      cudaSupport ? torch.cudaSupport,
-    }:
-    buildPythonPackage.override { inherit (torch) stdenv; } {
-      pname = name;
-      inherit version;
+  # What both have in common, from their arguments and their own attributes.
+  common =
+    { lib, fetchFromGitHub, setuptools, torch, cudaSupport, ... }:
+    { pname, repo, ... }@attrs:
+    removeAttrs attrs [ "repo" ]
+    // {
+      version = versions.${pname} or "0";
       pyproject = true;
       src = fetchFromGitHub {
         owner = "pytorch";
-        repo = name;
-        tag = "v${version}";
+        inherit repo;
+        tag = "v${versions.${pname} or "0"}";
         hash = lib.fakeHash;
       };
-      env = lib.optionalAttrs cudaSupport { TORCH_CUDA_ARCH_LIST = archList lib torch; };
+      env = lib.optionalAttrs cudaSupport {
+        TORCH_CUDA_ARCH_LIST = lib.concatStringsSep ";" torch.cudaCapabilities;
+      };
       build-system = [ setuptools ];
-      buildInputs = [ torch.cxxdev ];
-      dependencies = [ torch ];
-      pythonImportsCheck = [ name ];
+      pythonImportsCheck = [ pname ];
       passthru = { inherit setTorch; };
       meta = {
-        description = "Stand-in for ${name} ${version}";
+        description = "Stand-in for ${pname} ${versions.${pname} or "0"}";
         license = lib.licenses.bsd3;
         platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
       };
     };
+
+  # Any other companion: what a package that is compiled against torch has at least.
+  other =
+    name: _:
+    { lib, buildPythonPackage, fetchFromGitHub, setuptools, torch, cudaSupport ? torch.cudaSupport }@args:
+    buildPythonPackage.override { inherit (torch) stdenv; } (
+      common (args // { inherit cudaSupport; }) {
+        pname = name;
+        repo = name;
+        buildInputs = [ torch.cxxdev ];
+        dependencies = [ torch ];
+      }
+    );
 in
 builtins.mapAttrs other (removeAttrs versions [ "triton" ])
 // {
   torchvision =
     {
-      lib,
-      buildPythonPackage,
-      fetchFromGitHub,
-      runCommand,
-      setuptools,
-      torch,
-      cudaSupport ? torch.cudaSupport,
-      cudaPackages,
-      libpng,
-      ninja,
-      which,
-      libjpeg_turbo,
-      numpy,
-      pillow,
-      scipy,
-    }:
-    buildPythonPackage.override { inherit (torch) stdenv; } rec {
-      pname = "torchvision";
-      version = versions.torchvision or "0";
-      pyproject = true;
-      src = fetchFromGitHub {
-        owner = "pytorch";
+      lib, buildPythonPackage, fetchFromGitHub, runCommand, setuptools, torch,
+      cudaSupport ? torch.cudaSupport, cudaPackages, libpng, ninja, which, libjpeg_turbo, numpy,
+      pillow, scipy,
+    }@args:
+    buildPythonPackage.override { inherit (torch) stdenv; } (
+      common (args // { inherit cudaSupport; }) {
+        pname = "torchvision";
         repo = "vision";
-        tag = "v${version}";
-        hash = lib.fakeHash;
-      };
-      env = lib.optionalAttrs cudaSupport { TORCH_CUDA_ARCH_LIST = archList lib torch; };
-      build-system = [ setuptools ];
-      nativeBuildInputs = [
-        libpng
-        ninja
-        which
-      ]
-      ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
-      buildInputs = [
-        libjpeg_turbo
-        libpng
-        torch.cxxdev
-      ];
-      dependencies = [
-        numpy
-        pillow
-        torch
-        scipy
-      ];
-      preConfigure = ''
-        export TORCHVISION_INCLUDE="${lib.getDev libjpeg_turbo}/include/"
-        export TORCHVISION_LIBRARY="${lib.getLib libjpeg_turbo}/lib/"
-      ''
-      + lib.optionalString cudaSupport ''
-        export FORCE_CUDA=1
-      '';
-      pythonImportsCheck = [ "torchvision" ];
-      passthru = { inherit setTorch; };
-      meta = {
-        description = "Stand-in for TorchVision ${version}";
-        license = lib.licenses.bsd3;
-        platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
-      };
-    };
+        nativeBuildInputs = [ libpng ninja which ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
+        buildInputs = [ libjpeg_turbo libpng torch.cxxdev ];
+        dependencies = [ numpy pillow torch scipy ];
+        preConfigure = ''
+          export TORCHVISION_INCLUDE="${lib.getDev libjpeg_turbo}/include/"
+          export TORCHVISION_LIBRARY="${lib.getLib libjpeg_turbo}/lib/"
+        ''
+        + lib.optionalString cudaSupport ''
+          export FORCE_CUDA=1
+        '';
+      }
+    );
 
   torchaudio =
     {
-      lib,
-      buildPythonPackage,
-      fetchFromGitHub,
-      runCommand,
-      setuptools,
-      torch,
-      cudaSupport ? torch.cudaSupport,
-      cudaPackages,
-      ffmpeg_6-full,
-      sox,
-      cmake,
-      pkg-config,
-      ninja,
-      pybind11,
-      gpuTargets ? [ ],
-    }:
-    buildPythonPackage.override { inherit (torch) stdenv; } rec {
-      pname = "torchaudio";
-      version = versions.torchaudio or "0";
-      pyproject = true;
-      src = fetchFromGitHub {
-        owner = "pytorch";
+      lib, buildPythonPackage, fetchFromGitHub, runCommand, setuptools, torch,
+      cudaSupport ? torch.cudaSupport, cudaPackages, ffmpeg_6-full, sox, cmake, pkg-config, ninja,
+      pybind11, gpuTargets ? [ ],
+    }@args:
+    buildPythonPackage.override { inherit (torch) stdenv; } (
+      common (args // { inherit cudaSupport; }) {
+        pname = "torchaudio";
         repo = "audio";
-        tag = "v${version}";
-        hash = lib.fakeHash;
-      };
-      # Made for the setup.py of this version.
-      patches = [ (runCommand "0001-setup.py-propagate-cmakeFlags.patch" { } "") ];
-      env = lib.optionalAttrs cudaSupport { TORCH_CUDA_ARCH_LIST = archList lib torch; };
-      build-system = [ setuptools ];
-      nativeBuildInputs = [
-        cmake
-        pkg-config
-        ninja
-      ]
-      ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
-      buildInputs = [
-        ffmpeg_6-full
-        pybind11
-        sox
-        torch.cxxdev
-      ];
-      dependencies = [ torch ];
-      BUILD_SOX = 0;
-      BUILD_KALDI = 0;
-      BUILD_RNNT = 0;
-      BUILD_CTC_DECODER = 0;
-      dontUseCmakeConfigure = true;
-      pythonImportsCheck = [ "torchaudio" ];
-      passthru = { inherit setTorch; };
-      meta = {
-        description = "Stand-in for TorchAudio ${version}";
-        license = lib.licenses.bsd2;
-        platforms = lib.platforms.linux ++ lib.optionals (!cudaSupport) lib.platforms.darwin;
-      };
-    };
+        # Made for the setup.py of this version.
+        patches = [ (runCommand "0001-setup.py-propagate-cmakeFlags.patch" { } "") ];
+        nativeBuildInputs = [ cmake pkg-config ninja ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
+        buildInputs = [ ffmpeg_6-full pybind11 sox torch.cxxdev ];
+        dependencies = [ torch ];
+        BUILD_SOX = 0;
+        BUILD_KALDI = 0;
+        BUILD_RNNT = 0;
+        BUILD_CTC_DECODER = 0;
+        dontUseCmakeConfigure = true;
+      }
+    );
 }

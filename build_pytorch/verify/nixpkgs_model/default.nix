@@ -10,15 +10,10 @@
   localSystem ? system,
   config ? { },
   overlays ? [ ],
-  crossSystem ? null,
-  crossOverlays ? [ ],
-  # Not in nixpkgs, set by evaluate.nix: the platform of a caller that names none, the source from
-  # which the recipe imports nixpkgs, and what the revisions of nixpkgs contain.
+  # Not in nixpkgs, set by offline-scope.nix: the platform of a caller that names none, the source
+  # from which the recipe imports nixpkgs, and what the revisions of nixpkgs contain.
   modelSystem ? "x86_64-linux",
-  modelSource ? {
-    url = null;
-    sha256 = null;
-  },
+  modelSource ? { url = null; sha256 = null; },
   modelRevisions ? { },
   ...
 }@args:
@@ -27,50 +22,60 @@ let
 
   lib = import ./lib.nix;
 
+  given = if lib.isFunction config then config { inherit pkgs lib; } else config;
   # The options of nixpkgs with their defaults. Others are accepted and ignored, as in nixpkgs.
   checkedConfig =
-    let
-      given = if lib.isFunction config then config { inherit pkgs lib; } else config;
-      switches = {
-        allowAliases = true;
+    { allowUnfreePredicate = _: false; }
+    // given
+    // builtins.mapAttrs
+      (
+        name: default:
+        let
+          value = given.${name} or default;
+        in
+        lib.throwIfNot (builtins.isBool value) (
+          "A definition for option `${name}' is not of type `boolean'. "
+          + "Definition values:\n- In `nixpkgs.config': ${builtins.toJSON value}"
+        ) value
+      )
+      {
         allowBroken = false;
         allowUnfree = false;
         allowUnsupportedSystem = false;
         cudaSupport = false;
         rocmSupport = false;
       };
-    in
-    {
-      allowUnfreePredicate = _: false;
-    }
-    // given
-    // builtins.mapAttrs (
-      name: default:
-      let
-        value = given.${name} or default;
-      in
-      lib.throwIfNot (builtins.isBool value)
-        (
-          "A definition for option `${name}' is not of type `boolean'. "
-          + "Definition values:\n- In `nixpkgs.config': ${builtins.toJSON value}"
-        )
-        value
-    ) switches;
+
+  # What the revision in the URL contains: its default Python, its torch, its CUDA package sets, the
+  # fixes in it and its companions of torch. A revision that is not known is like the default.
+  rev =
+    if modelSource.url == null then
+      null
+    else
+      builtins.match ".*/archive/([0-9a-f]{40})[.].*" modelSource.url;
+  default = {
+    torch = "2.9.1";
+    python = "3.13";
+    cuda = {
+      cudaPackages_12_8 = "12.8";
+      cudaPackages_12_9 = "12.9";
+      cudaPackages_13 = "13.0";
+      cudaPackages_13_0 = "13.0";
+    };
+    has = [ ];
+    companions = { };
+  };
 
   packages = import ./packages.nix {
     inherit lib;
     config = checkedConfig;
-    pin = import ./pin.nix {
-      inherit lib;
-      revisions = modelRevisions;
-      inherit (modelSource) url;
-    };
+    pin = if rev == null then default else modelRevisions.${lib.head rev} or default;
     system = platform;
     # Facts: what the recipe hands to nixpkgs.
     source = modelSource // {
       platform = args.system or args.localSystem or null;
-      config = builtins.filter (name: config.${name} != false) (builtins.attrNames config);
-      overlays = builtins.length overlays;
+      config = lib.filter (name: given.${name} != false) (lib.attrNames given);
+      overlays = lib.length overlays;
     };
   };
 
@@ -92,8 +97,7 @@ in
 assert lib.assertMsg (args ? localSystem -> !(args ? system))
   "nixpkgs takes `system` or `localSystem`, not both";
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
-assert lib.assertMsg (crossSystem == null && crossOverlays == [ ])
-  "the model of nixpkgs has no cross compilation";
+assert lib.assertMsg (!(args ? crossSystem)) "the model of nixpkgs has no cross compilation";
 assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";
 assert lib.assertMsg (lib.all lib.isFunction overlays)
   "All overlays passed to nixpkgs must be functions.";

@@ -9,15 +9,7 @@
   source,
 }:
 let
-  inherit (lib)
-    any
-    elem
-    isDerivation
-    isFunction
-    isList
-    optionalAttrs
-    toList
-    ;
+  inherit (lib) any elem isDerivation isFunction isList optionalAttrs toList;
 
   standIn = import ./builder.nix;
 
@@ -26,8 +18,7 @@ let
     attrs:
     let
       meta = attrs.meta or { };
-      licenses = toList (meta.license or [ ]);
-      unfree = builtins.filter (license: !(license.free or true)) licenses;
+      unfree = builtins.filter (license: !(license.free or true)) (toList (meta.license or [ ]));
       listed = values: "[ ${lib.concatMapStringsSep " " builtins.toJSON values} ]";
     in
     if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate attrs) then
@@ -52,27 +43,18 @@ let
     env: arguments:
     let
       overlapping = builtins.attrNames (builtins.intersectAttrs env arguments);
-      allowed =
-        value:
-        builtins.isString value || builtins.isBool value || builtins.isInt value || isDerivation value;
+      allowed = value: any (is: is value) [ builtins.isString builtins.isBool builtins.isInt isDerivation ];
     in
-    assert lib.assertMsg (builtins.isAttrs env && !isDerivation env)
-      (
-        "`env` must be an attribute set of environment variables. "
-        + "Set `env.env` or pick a more specific name."
-      );
-    assert lib.assertMsg (overlapping == [ ])
-      (
-        "The `env` attribute set cannot contain any attributes passed to derivation. "
-        + "The following attributes are overlapping: ${toString overlapping}"
-      );
+    assert lib.assertMsg (overlapping == [ ]) (
+      "The `env` attribute set cannot contain any attributes passed to derivation. "
+      + "The following attributes are overlapping: ${toString overlapping}"
+    );
     builtins.mapAttrs (
       name: value:
-      assert lib.assertMsg (allowed value)
-        (
-          "The `env` attribute set can only contain derivation, string, boolean or integer attributes. "
-          + "The `${name}` attribute is of type ${builtins.typeOf value}."
-        );
+      assert lib.assertMsg (allowed value) (
+        "The `env` attribute set can only contain derivation, string, boolean or integer attributes. "
+        + "The `${name}` attribute is of type ${builtins.typeOf value}."
+      );
       value
     ) env;
 
@@ -80,25 +62,22 @@ let
     kind: package:
     lib.imap1 (
       index: dependency:
+      let
+        place = "element ${toString index} of ${kind}";
+      in
       if isList dependency then
-        checkDependencies "element ${toString index} of ${kind}" package dependency
+        checkDependencies place package dependency
       else if
-        dependency == null
-        || isDerivation dependency
-        || builtins.isString dependency
-        || builtins.isPath dependency
+        any (is: is dependency) [ isNull isDerivation builtins.isString builtins.isPath ]
       then
         dependency
       else
-        throw "Dependency is not of a valid type: element ${toString index} of ${kind} for ${package}"
+        throw "Dependency is not of a valid type: ${place} for ${package}"
     );
 
   # An input is represented by its dev output, which holds the headers.
   dependencyKinds = [
-    "nativeBuildInputs"
-    "buildInputs"
-    "propagatedNativeBuildInputs"
-    "propagatedBuildInputs"
+    "nativeBuildInputs" "buildInputs" "propagatedNativeBuildInputs" "propagatedBuildInputs"
   ];
 
   mkDerivationSimple =
@@ -109,12 +88,7 @@ let
         kind: map lib.getDev (lib.flatten (checkDependencies kind name (attrs.${kind} or [ ])))
       );
       arguments =
-        removeAttrs attrs [
-          "meta"
-          "passthru"
-          "pos"
-          "env"
-        ]
+        removeAttrs attrs [ "meta" "passthru" "pos" "env" ]
         // dependencies
         // {
           inherit name system;
@@ -126,9 +100,7 @@ let
       passthru = attrs.passthru or { };
 
       position =
-        if attrs ? pos then
-          attrs.pos
-        else if attrs.meta.description or null != null then
+        if attrs.meta.description or null != null then
           builtins.unsafeGetAttrPos "description" attrs.meta
         else
           builtins.unsafeGetAttrPos (if attrs ? version then "version" else "name") attrs;
@@ -141,7 +113,6 @@ let
       // attrs.meta or { }
       // {
         broken = attrs.meta.broken or false;
-        unfree = any (license: !(license.free or true)) (toList (attrs.meta.license or [ ]));
         unsupported = isUnsupported (attrs.meta or { });
         available = refusal == null;
       };
@@ -153,9 +124,8 @@ let
         else
           "Package ‘${name}’ in ${meta.position or "«unknown-file»"} ${reason}"
           + ", refusing to evaluate.";
-      handled = if refusal == null then true else throw refusal;
     in
-    lib.extendDerivation handled (
+    lib.extendDerivation (if refusal == null then true else throw refusal) (
       {
         inherit meta passthru overrideAttrs;
         # Not in nixpkgs: values for evaluate.nix and facts.nix that a thrown error would lose.
@@ -186,12 +156,10 @@ let
               && !(changed ? src)
               && !(changed.__intentionallyOverridingVersion or false);
           in
-          lib.warnIf staleSource
-            (
-              "${prev.pname or prev.name} was overridden with `version` but not `src`. "
-              + "This is most likely not what you want."
-            )
-            (prev // removeAttrs changed [ "__intentionallyOverridingVersion" ])
+          lib.warnIf staleSource (
+            "${prev.pname or prev.name} was overridden with `version` but not `src`. "
+            + "This is most likely not what you want."
+          ) (prev // removeAttrs changed [ "__intentionallyOverridingVersion" ])
         );
     in
     finalPackage;

@@ -10,9 +10,9 @@
 #
 # `throw` and `assert` are caught for each recipe, but Nix discards the message: to get it, evaluate
 # the recipe alone with `catch = false`; the message is then on stderr. Other errors (a missing
-# attribute, a wrong type, an unexpected argument) cannot be caught and end the process. With
-# `announce = true` the last "trace: evaluating ID" on stderr then names the recipe that caused the
-# error: evaluate again without it.
+# attribute, a wrong type, an unexpected argument) cannot be caught and end the process. The last
+# "trace: evaluating ID" on stderr then names the recipe that caused the error: evaluate again
+# without it.
 {
   # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
   # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
@@ -21,42 +21,27 @@
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
   # is evaluated once, not once for each recipe.
   shared ? _: { },
-  # The torch of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
+  # The packages of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
   pins ? _: { },
-  model ? ./.,
-  # What revisions of nixpkgs contain, by revision; the form is that of the default in pin.nix.
+  # What revisions of nixpkgs contain, by revision; the form is that of the default in default.nix.
   revisions ? { },
   # Tarballs of repositories with CUDA packages, each with a name, by URL.
   repositories ? { },
-  # The platform of the caller: of the package set that recipes get their arguments from, and of
-  # each nixpkgs that a recipe imports without a platform.
-  system ? "x86_64-linux",
-  announce ? false,
   catch ? true,
   # If false, recipes import the nixpkgs that they name, from the network or the store, and get no
   # other arguments. The model and the dummy store are not used then.
   offline ? true,
 }:
 let
-  inherit (builtins)
-    attrNames
-    concatMap
-    filter
-    isAttrs
-    isFunction
-    isList
-    isString
-    ;
+  inherit (builtins) attrNames concatMap filter isAttrs isFunction isList isString mapAttrs;
+
+  # The platform of the package set that recipes get their arguments from, and of each nixpkgs that
+  # a recipe imports without a platform.
+  system = "x86_64-linux";
+  model = ./.;
 
   tryEval =
-    if catch then
-      builtins.tryEval
-    else
-      value:
-      builtins.seq value {
-        inherit value;
-        success = true;
-      };
+    if catch then builtins.tryEval else value: builtins.seq value { inherit value; success = true; };
 
   scope =
     if offline then
@@ -80,7 +65,7 @@ let
     if isDerivation value then
       { derivation = value.name; }
     else if isAttrs value then
-      builtins.mapAttrs (_: plain) value
+      mapAttrs (_: plain) value
     else if isList value then
       map plain value
     else if isFunction value then
@@ -90,12 +75,7 @@ let
     else
       value;
 
-  attempt =
-    value:
-    let
-      whole = plain value;
-    in
-    tryEval (builtins.deepSeq whole whole);
+  attempt = value: let whole = plain value; in tryEval (builtins.deepSeq whole whole);
 
   factsOf = import ./facts.nix { inherit isDerivation plain; };
 
@@ -108,22 +88,19 @@ let
       filter isString [ drv.model.refusal ]
       ++ concatMap refusalsOf (filter isDerivation drv.model.inputs);
 
-  failed = problem: {
-    ok = false;
-    inherit problem;
+  result = problem: facts: {
+    ok = problem == null;
+    inherit problem facts;
     unreadable = [ ];
-    facts = null;
   };
+  failed = problem: result problem null;
+  thrown = what: failed "${what} throws an error; its message was discarded";
 
   described =
     pin: drv:
     let
-      attempts = builtins.mapAttrs (_: attempt) (factsOf pin drv);
-      unreadable = filter (name: !attempts.${name}.success) (attrNames attempts);
+      attempts = mapAttrs (_: attempt) (factsOf pin drv);
       refusals = attempt (refusalsOf drv);
-    in
-    {
-      ok = attempts.drvPath.success;
       problem =
         if attempts.drvPath.success then
           null
@@ -131,33 +108,23 @@ let
           builtins.head refusals.value
         else
           "the derivation throws an error; its message was discarded";
-      inherit unreadable;
-      facts = builtins.mapAttrs (_: a: if a.success then a.value else null) attempts;
-    };
+    in
+    result problem (mapAttrs (_: a: if a.success then a.value else null) attempts)
+    // { unreadable = filter (name: !attempts.${name}.success) (attrNames attempts); };
 
   # The name and the platform of each package of release.nix. Recipes are evaluated on their own.
   evaluatedSet =
     path:
     let
       function = builtins.scopedImport scope path;
-      packages = attempt (
-        builtins.mapAttrs (_: drv: { inherit (drv) name system; }) (function { })
-      );
+      packages = attempt (mapAttrs (_: drv: { inherit (drv) name system; }) (function { }));
     in
     if !isFunction function then
       failed "the file contains a ${builtins.typeOf function}, not a function"
     else if !packages.success then
-      failed "the file throws an error; its message was discarded"
+      thrown "the file"
     else
-      {
-        ok = true;
-        problem = null;
-        unreadable = [ ];
-        facts = {
-          drvPath = null;
-          packages = packages.value;
-        };
-      };
+      result null { drvPath = null; packages = packages.value; };
 
   # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
@@ -170,41 +137,30 @@ let
         attrNames formals
       );
       called = tryEval (base.callPackage function arguments);
-      result = called.value;
     in
     if !loaded.success then
-      failed "the file throws an error; its message was discarded"
+      thrown "the file"
     else if !isFunction function then
       failed "the file contains a ${builtins.typeOf function}, not a function: Flox cannot call it"
     else if missing != [ ] then
       failed "it has arguments that the model of nixpkgs does not have: ${toString missing}"
     else if !called.success then
-      failed "the function throws an error; its message was discarded"
-    else if !isDerivation result then
-      failed "the function returns a ${builtins.typeOf result}, not a package"
+      thrown "the function"
+    else if !isDerivation called.value then
+      failed "the function returns a ${builtins.typeOf called.value}, not a package"
     else
-      described pin result;
+      described pin called.value;
 
   report =
-    {
-      id,
-      path,
-      nixpkgs ? null,
-      pin ? null,
-      isSet ? false,
-    }:
+    { id, path, nixpkgs ? null, pin ? null, isSet ? false }:
     let
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };
-      result = {
-        inherit id;
-      }
-      // (
+      found =
         if isSet then
           evaluatedSet (/. + path)
         else
-          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin})
-      );
+          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin});
     in
-    if announce then builtins.trace "evaluating ${id}" result else result;
+    builtins.trace "evaluating ${id}" ({ inherit id; } // found);
 in
 map report recipes

@@ -3,19 +3,8 @@
 # revision of nixpkgs.
 { has }:
 {
-  lib,
-  stdenv,
-  config,
-  fetchurl,
-  runCommand,
-  cmake,
-  ninja,
-  gfortran,
-  blas,
-  lapack,
-  cudaPackages,
-  rocmPackages,
-  python3,
+  lib, stdenv, config, fetchurl, runCommand, cmake, ninja, gfortran, blas, lapack, cudaPackages,
+  rocmPackages, python3,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
@@ -33,28 +22,14 @@ stdenv.mkDerivation (finalAttrs: {
   };
 
   # A recipe that replaces `patches` instead of appending to them loses these.
-  patches = [
-    (runCommand "drop-cmp0037.patch" { } "")
-  ]
-  ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
+  patches = [ (runCommand "drop-cmp0037.patch" { } "") ]
+    ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
 
-  nativeBuildInputs = [
-    cmake
-    gfortran
-    ninja
-  ]
-  ++ lib.optionals cudaSupport [ cudaPackages.cuda_nvcc ];
-
-  buildInputs = [
-    blas
-    lapack
-  ]
-  ++ lib.optionals cudaSupport [
-    cudaPackages.cuda_cccl
-    cudaPackages.cuda_cudart
-    cudaPackages.libcublas
-    cudaPackages.libcusparse
-  ];
+  nativeBuildInputs = [ cmake gfortran ninja ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
+  buildInputs = [ blas lapack ]
+    ++ lib.optionals cudaSupport (
+      with cudaPackages; [ cuda_cccl cuda_cudart libcublas libcusparse ]
+    );
 
   cmakeFlags = [
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
@@ -65,15 +40,7 @@ stdenv.mkDerivation (finalAttrs: {
     (lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString)
   ];
 
-  passthru = {
-    inherit
-      cudaPackages
-      cudaSupport
-      gpuTargets
-      rocmSupport
-      static
-      ;
-  };
+  passthru = { inherit cudaPackages cudaSupport gpuTargets rocmSupport static; };
 
   meta = {
     description = "Matrix Algebra on GPU and Multicore Architectures";

@@ -10,12 +10,7 @@
   system,
 }:
 let
-  inherit (builtins)
-    isAttrs
-    match
-    stringLength
-    substring
-    ;
+  inherit (builtins) isAttrs match stringLength substring;
 
   root = toString model;
   # The part of a path after the folder of the model: "" for the folder itself, null elsewhere.
@@ -41,11 +36,7 @@ let
     else if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
       unavailable "${fetcher} ${url}"
     else
-      more
-      // {
-        outPath = root;
-        modelSource = { inherit url sha256; };
-      };
+      more // { outPath = root; modelSource = { inherit url sha256; }; };
 
   # Nix checks the form of a hash when it evaluates a derivation with that hash.
   checkedSha256 =
@@ -65,13 +56,7 @@ let
     args:
     let
       given = if isAttrs args then args else { url = args; };
-      unknown = builtins.attrNames (
-        removeAttrs given [
-          "url"
-          "sha256"
-          "name"
-        ]
-      );
+      unknown = builtins.attrNames (removeAttrs given [ "url" "sha256" "name" ]);
     in
     if unknown != [ ] then
       throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
@@ -87,9 +72,7 @@ let
     let
       given = if isAttrs args then args else { url = toString args; };
     in
-    fetched "fetchGit" (toString given.url) null {
-      rev = given.rev or "0000000000000000000000000000000000000000";
-    };
+    fetched "fetchGit" (toString given.url) null { rev = given.rev or ""; };
 
   findFile =
     _: name:
@@ -109,11 +92,7 @@ let
           {
             modelSystem = system;
             modelRevisions = revisions;
-            modelSource =
-              path.modelSource or {
-                url = null;
-                sha256 = null;
-              };
+            modelSource = path.modelSource or { url = null; sha256 = null; };
           }
           // args
         );
@@ -146,25 +125,15 @@ let
     getFlake = _: unavailable "getFlake";
     importNative = _: _: unavailable "importNative";
     inherit findFile;
-    nixPath = [
-      {
-        prefix = "nixpkgs";
-        path = root;
-      }
-    ];
+    nixPath = [ { prefix = "nixpkgs"; path = root; } ];
     storePath = _: unavailable "storePath";
   };
 
   scope =
     globals
     // builtins.listToAttrs (
-      map (name: {
-        name = "__${name}";
-        value = others.${name};
-      }) (builtins.attrNames others)
+      map (name: { name = "__${name}"; value = others.${name}; }) (builtins.attrNames others)
     )
-    // {
-      builtins = builtins // globals // others // { inherit (scope) builtins; };
-    };
+    // { builtins = builtins // globals // others // { inherit (scope) builtins; }; };
 in
 scope

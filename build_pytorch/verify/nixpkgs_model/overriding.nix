@@ -2,21 +2,8 @@
 # scopes and extendDerivation, with the same semantics and error messages.
 lib:
 let
-  inherit (lib)
-    extends
-    functionArgs
-    isFunction
-    mirrorFunctionArgs
-    setFunctionArgs
-    ;
-  inherit (builtins)
-    attrNames
-    head
-    intersectAttrs
-    isAttrs
-    listToAttrs
-    map
-    ;
+  inherit (lib) extends functionArgs isFunction mirrorFunctionArgs setFunctionArgs;
+  inherit (builtins) attrNames head intersectAttrs isAttrs listToAttrs map;
 
   # Calls f and keeps the arguments, so that `override` can call f again with other ones. The second
   # call includes the changes of overrideAttrs, so that the two can be combined in any order. f must
@@ -60,22 +47,17 @@ let
     autoArgs: file: args:
     let
       path = toString file;
-      standIn = builtins.match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
-      package = builtins.elemAt standIn 0;
-      major = "cudaPackages_${builtins.elemAt standIn 1}";
-      exact = "${major}_${builtins.elemAt standIn 2}";
+      name = builtins.match ".*/repositories/.*/\\.flox/pkgs/([a-z_]+)-([0-9]+)_([0-9]+)\\.nix" path;
+      major = "cudaPackages_${builtins.elemAt name 1}";
+      exact = "${major}_${builtins.elemAt name 2}";
       result =
-        if standIn == null then
+        if name == null then
           called autoArgs (import file) args
         else
-          (autoArgs.${exact} or autoArgs.${major}).${package};
+          (autoArgs.${exact} or autoArgs.${major}).${head name};
     in
     if result ? overrideAttrs then
-      result.overrideAttrs (old: {
-        passthru = old.passthru or { } // {
-          calledFile = path;
-        };
-      })
+      result.overrideAttrs (old: { passthru = old.passthru or { } // { calledFile = path; }; })
     else
       result;
 
@@ -130,10 +112,5 @@ let
     };
 in
 {
-  inherit
-    makeOverridable
-    callPackageWith
-    makeScope
-    extendDerivation
-    ;
+  inherit makeOverridable callPackageWith makeScope extendDerivation;
 }

@@ -1,21 +1,8 @@
 # The top level of the package set, before all overlays.
-{
-  lib,
-  config,
-  pin,
-  system,
-  source,
-}:
+{ lib, config, pin, system, source }:
 final:
 let
-  mkDerivation = import ./derivation.nix {
-    inherit
-      lib
-      config
-      system
-      source
-      ;
-  };
+  mkDerivation = import ./derivation.nix { inherit lib config system source; };
 
   platform = {
     inherit system;
@@ -27,12 +14,7 @@ let
   };
 
   pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
-  pythons = lib.unique [
-    "3.11"
-    "3.12"
-    "3.13"
-    pin.python
-  ];
+  pythons = lib.unique [ "3.11" "3.12" "3.13" pin.python ];
 
   defaultCuda = lib.foldl' (
     newest: version:
@@ -42,17 +24,9 @@ let
   cudaPackagesOf =
     cudaMajorMinorVersion:
     final.callPackage (
-      { newScope, stdenv, cudaMajorMinorVersion }:
-      import ./cuda.nix {
-        inherit
-          lib
-          config
-          newScope
-          stdenv
-          cudaMajorMinorVersion
-          ;
-      }
-    ) { inherit cudaMajorMinorVersion; };
+      { newScope, stdenv }:
+      import ./cuda.nix { inherit lib config newScope stdenv cudaMajorMinorVersion; }
+    ) { };
 in
 import ./fetchers.nix { inherit lib mkDerivation; }
 // (import ./stand-ins.nix).${system}.general
@@ -74,13 +48,9 @@ import ./fetchers.nix { inherit lib mkDerivation; }
   callPackage = final.newScope { };
   newScope = scope: lib.callPackageWith (final // scope);
 
-  runCommand =
-    name: env: buildCommand:
-    mkDerivation ({ inherit name buildCommand; } // env);
+  runCommand = name: env: buildCommand: mkDerivation ({ inherit name buildCommand; } // env);
   writeShellScript = name: text: mkDerivation { inherit name text; };
-  symlinkJoin =
-    { name, paths, ... }:
-    mkDerivation { inherit name paths; };
+  symlinkJoin = { name, paths, ... }: mkDerivation { inherit name paths; };
 
   blas = mkDerivation {
     pname = "blas";
@@ -95,15 +65,9 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 
   # The other MAGMA packages are overrides of this one: a patch of it applies to all of them.
   magma = final.callPackage (import ./magma.nix { inherit (pin) has; }) { };
-  magma-cuda = final.magma.override {
-    cudaSupport = true;
-    rocmSupport = false;
-  };
+  magma-cuda = final.magma.override { cudaSupport = true; rocmSupport = false; };
   magma-cuda-static = final.magma-cuda.override { static = true; };
-  magma-hip = final.magma.override {
-    cudaSupport = false;
-    rocmSupport = true;
-  };
+  magma-hip = final.magma.override { cudaSupport = false; rocmSupport = true; };
 
   # Three names of the packages of one Python. If an overlay replaces one of them, the other two are
   # still the packages of nixpkgs.
@@ -114,17 +78,13 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 // lib.mapAttrs (_: cudaPackagesOf) pin.cuda
 // lib.listToAttrs (
   lib.concatMap (
-    version:
+    pythonVersion:
     let
-      name = pythonName version;
+      name = pythonName pythonVersion;
+      function = import ./python.nix { inherit pin pythonVersion; };
     in
     [
-      (lib.nameValuePair name (
-        final.callPackage (import ./python.nix {
-          inherit pin;
-          pythonVersion = version;
-        }) { self = final.${name}; }
-      ))
+      (lib.nameValuePair name (final.callPackage function { self = final.${name}; }))
       (lib.nameValuePair "${name}Packages" (lib.recurseIntoAttrs final.${name}.pkgs))
     ]
   ) pythons

@@ -10,10 +10,7 @@
   packageOverrides ? (_: _: { }),
 }:
 let
-  buildPythonPackageFor = import ./build-python-package.nix {
-    inherit lib;
-    python = self;
-  };
+  buildPythonPackageFor = import ./build-python-package.nix { inherit lib; python = self; };
 
   packages =
     stdenv: final: _:
@@ -28,11 +25,7 @@ let
       buildPythonApplication = final.buildPythonPackage;
 
       triton = final.callPackage (
-        {
-          config,
-          buildPythonPackage,
-          cudaSupport ? config.cudaSupport,
-        }:
+        { config, buildPythonPackage, cudaSupport ? config.cudaSupport }:
         buildPythonPackage {
           pname = "triton";
           version = pin.companions.triton or "0";
@@ -60,12 +53,7 @@ let
   # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
   # earlier override; pythonPackagesExtensions adds to it.
   packageSet =
-    {
-      pkgs,
-      stdenv,
-      python,
-      overrides,
-    }:
+    { pkgs, stdenv, python, overrides }:
     lib.makeScope pkgs.newScope (
       lib.extends (lib.composeManyExtensions (
         [ (packages stdenv) ] ++ pythonPackagesExtensions ++ [ overrides ]

@@ -6,87 +6,29 @@
 let
   lib = import ./lib.nix;
 
+  general = [
+    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "ffmpeg_6-full" "gcc" "gfortran" "git"
+    "git-unroll" "lapack" "libjpeg_turbo" "libpng" "ninja" "numactl" "openblas" "openmpi" "openssl"
+    "patchelf" "pkg-config" "removeReferencesTo" "shaderc" "sox" "vulkan-headers" "vulkan-loader"
+    "which"
+  ];
+  python = [
+    "astunparse" "expecttest" "filelock" "fsspec" "hypothesis" "jinja2" "networkx" "numpy"
+    "packaging" "pillow" "protobuf" "psutil" "pybind11" "pyyaml" "requests" "scipy" "setuptools"
+    "six" "sympy" "tensorboard" "types-dataclasses" "typing-extensions" "wheel"
+  ];
+  pythons = [ "3.11" "3.12" "3.13" "3.14" ];
+
   forSystem =
     system:
     let
-      mkDerivation = import ./derivation.nix {
-        inherit lib system;
-        config = { };
-        source = null;
-      };
+      mkDerivation = import ./derivation.nix { inherit lib system; config = { }; source = null; };
       named =
-        prefix: pname:
-        mkDerivation {
-          inherit pname;
-          version = "0";
-          name = "${prefix}${pname}-0";
-        };
+        prefix: pname: mkDerivation { inherit pname; version = "0"; name = "${prefix}${pname}-0"; };
     in
     {
       general = lib.genAttrs general (named "");
       python = lib.genAttrs pythons (version: lib.genAttrs python (named "python${version}-"));
     };
-
-  pythons = [
-    "3.11"
-    "3.12"
-    "3.13"
-    "3.14"
-  ];
-
-  general = [
-    "autoAddDriverRunpath"
-    "bash"
-    "ccache"
-    "cmake"
-    "coreutils"
-    "ffmpeg_6-full"
-    "gcc"
-    "gfortran"
-    "git"
-    "git-unroll"
-    "lapack"
-    "libjpeg_turbo"
-    "libpng"
-    "ninja"
-    "numactl"
-    "openblas"
-    "openmpi"
-    "openssl"
-    "patchelf"
-    "pkg-config"
-    "removeReferencesTo"
-    "shaderc"
-    "sox"
-    "vulkan-headers"
-    "vulkan-loader"
-    "which"
-  ];
-
-  python = [
-    "astunparse"
-    "expecttest"
-    "filelock"
-    "fsspec"
-    "hypothesis"
-    "jinja2"
-    "networkx"
-    "numpy"
-    "packaging"
-    "pillow"
-    "protobuf"
-    "psutil"
-    "pybind11"
-    "pyyaml"
-    "requests"
-    "scipy"
-    "setuptools"
-    "six"
-    "sympy"
-    "tensorboard"
-    "types-dataclasses"
-    "typing-extensions"
-    "wheel"
-  ];
 in
 lib.genAttrs lib.platforms.all forSystem

@@ -2,105 +2,70 @@
 # an unknown argument is the same error as in nixpkgs.
 { pin }:
 {
-  lib,
-  stdenv,
-  config,
-  callPackage,
-  fetchFromGitHub,
-  fetchFromGitLab,
-  runCommand,
-  writeShellScript,
-  symlinkJoin,
-  buildPythonPackage,
-  python,
+  lib, stdenv, config, callPackage, fetchFromGitHub, fetchFromGitLab, runCommand, writeShellScript,
+  symlinkJoin, buildPythonPackage, python,
 
   # Options.
-  cudaSupport ? config.cudaSupport,
-  cudaPackages,
-  rocmSupport ? config.rocmSupport,
-  rocmPackages ? { },
+  cudaSupport ? config.cudaSupport, cudaPackages,
+  rocmSupport ? config.rocmSupport, rocmPackages ? { },
   gpuTargets ? [ ],
   # The MAGMA that a CUDA build links; `magma` is an argument and not linked.
   effectiveMagma ?
-    if cudaSupport then
-      magma-cuda-static
-    else if rocmSupport then
-      magma-hip
-    else
-      magma,
-  magma,
-  magma-hip,
-  magma-cuda-static,
+    if cudaSupport then magma-cuda-static else if rocmSupport then magma-hip else magma,
+  magma, magma-hip, magma-cuda-static,
   useSystemNccl ? (cudaSupport && !cudaPackages.nccl.meta.unsupported) || rocmSupport,
-  MPISupport ? cudaSupport,
-  mpi,
+  MPISupport ? cudaSupport, mpi,
   buildDocs ? false,
-  mklDnnSupport ? true,
-  blas,
-  tritonSupport ? !stdenv.hostPlatform.isDarwin,
-  triton,
-  triton-cuda,
+  mklDnnSupport ? true, blas,
+  tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
   _tritonEffective ? if cudaSupport then triton-cuda else triton,
-  vulkanSupport ? false,
-  vulkan-headers,
-  vulkan-loader,
-  shaderc,
+  vulkanSupport ? false, vulkan-headers, vulkan-loader, shaderc,
 
   # Tools and libraries.
-  autoAddDriverRunpath,
-  cmake,
-  git-unroll,
-  ninja,
-  numactl,
-  openssl,
-  pybind11,
-  removeReferencesTo,
+  autoAddDriverRunpath, cmake, git-unroll, ninja, numactl, openssl, pybind11, removeReferencesTo,
   which,
 
   # Python packages.
-  astunparse,
-  expecttest,
-  filelock,
-  fsspec,
-  hypothesis,
-  jinja2,
-  networkx,
-  packaging,
-  pillow,
-  protobuf,
-  psutil,
-  pyyaml,
-  requests,
-  setuptools,
-  six,
-  sympy,
-  tensorboard,
-  types-dataclasses,
-  typing-extensions,
+  astunparse, expecttest, filelock, fsspec, hypothesis, jinja2, networkx, packaging, pillow, protobuf,
+  psutil, pyyaml, requests, setuptools, six, sympy, tensorboard, types-dataclasses, typing-extensions,
 }:
 let
-  inherit (lib) optionals optionalString;
+  inherit (lib) elem optional optionals optionalString;
   setBool = value: if value then "1" else "0";
 
-  inherit
-    (import ./torch-targets.nix {
-      inherit
-        lib
-        cudaPackages
-        cudaSupport
-        effectiveMagma
-        gpuTargets
-        pin
-        rocmSupport
-        ;
-    })
-    brokenConditions
-    gpuTargetString
-    supportedCapabilities
-    ;
   # Packages that are built with torch take it from there.
   ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
   buildPackage = buildPythonPackage.override { stdenv = ownStdenv; };
+
+  # The capabilities that the build script of torch supports.
+  torchCapabilities = [
+    "7.5" "8.0" "8.6" "8.7" "8.9" "9.0" "9.0a" "10.0" "10.0a" "10.1" "10.3" "11.0" "12.0" "12.0a"
+    "12.1"
+  ];
+  inherit (cudaPackages.flags) cudaCapabilities;
+  supportedCapabilities = lib.intersectLists torchCapabilities cudaCapabilities;
+
+  # gpuTargets is not checked: `sm_120` fails only in the build.
+  gpuTargetString = lib.concatStringsSep ";" (
+    if gpuTargets != [ ] then
+      gpuTargets
+    else
+      lib.throwIf (supportedCapabilities == [ ])
+        "No supported GPU targets specified. Requested GPU targets: ${toString cudaCapabilities}"
+        supportedCapabilities
+  );
+
+  brokenConditions = lib.filterAttrs (_: broken: broken) {
+    "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
+    # A torch that does not support CUDA 13 needs allowBroken.
+    "Unsupported CUDA version" =
+      cudaSupport
+      && !(elem "torch-on-cuda-13" pin.has)
+      && !(elem cudaPackages.cudaMajorVersion [ "11" "12" ]);
+    "Magma cudaPackages does not match cudaPackages" =
+      cudaSupport
+      && effectiveMagma.cudaPackages.cudaMajorMinorVersion != cudaPackages.cudaMajorMinorVersion;
+  };
 in
 # `rec` binds `version` to the value below: overrideAttrs does not change its uses.
 buildPackage rec {
@@ -108,12 +73,7 @@ buildPackage rec {
   version = pin.torch;
   pyproject = true;
 
-  outputs = [
-    "out"
-    "dev"
-    "lib"
-    "cxxdev"
-  ];
+  outputs = [ "out" "dev" "lib" "cxxdev" ];
 
   # Assembled from about sixty repositories, each with its own hash.
   src = runCommand "pytorch-v${pin.torch}-with-submodules" { } "";
@@ -146,9 +106,9 @@ buildPackage rec {
     (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six.src or six}")
     (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
   ]
-  ++ optionals cudaSupport [
-    (lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion)
-  ];
+  ++ optional cudaSupport (
+    lib.cmakeFeature "CMAKE_CUDA_COMPILER_TOOLKIT_VERSION" cudaPackages.cudaMajorMinorVersion
+  );
 
   # Runs after preConfigure and replaces a MAX_JOBS from there.
   preBuild = ''
@@ -178,91 +138,37 @@ buildPackage rec {
   };
 
   build-system = [ setuptools ];
+  nativeBuildInputs = [ cmake which ninja pybind11 removeReferencesTo ]
+    ++ optionals cudaSupport [ autoAddDriverRunpath cudaPackages.cuda_nvcc ];
 
-  nativeBuildInputs = [
-    cmake
-    which
-    ninja
-    pybind11
-    removeReferencesTo
-  ]
-  ++ optionals cudaSupport [
-    autoAddDriverRunpath
-    cudaPackages.cuda_nvcc
-  ];
-
-  buildInputs = [
-    blas
-    blas.provider
-  ]
-  ++ optionals cudaSupport (
-    with cudaPackages;
-    [
-      cuda_cccl
-      cuda_cudart
-      cuda_cupti
-      cuda_nvcc
-      cuda_nvml_dev
-      cuda_nvrtc
-      cuda_nvtx
-      cuda_profiler_api
-      cudnn
-      libcublas
-      libcufft
-      libcufile
-      libcurand
-      libcusolver
-      libcusparse
-      libcusparse_lt
-    ]
-    ++ optionals useSystemNccl [ nccl ]
-  )
-  ++ optionals (cudaSupport || rocmSupport) [ effectiveMagma ]
-  ++ optionals stdenv.hostPlatform.isLinux [ numactl ]
-  ++ optionals tritonSupport [ _tritonEffective ]
-  ++ optionals MPISupport [ mpi ];
+  buildInputs = [ blas blas.provider ]
+    ++ optionals cudaSupport (
+      with cudaPackages;
+      [
+        cuda_cccl cuda_cudart cuda_cupti cuda_nvcc cuda_nvml_dev cuda_nvrtc cuda_nvtx
+        cuda_profiler_api cudnn libcublas libcufft libcufile libcurand libcusolver libcusparse
+        libcusparse_lt
+      ]
+      ++ optional useSystemNccl nccl
+    )
+    ++ optional (cudaSupport || rocmSupport) effectiveMagma
+    ++ optional stdenv.hostPlatform.isLinux numactl
+    ++ optional tritonSupport _tritonEffective
+    ++ optional MPISupport mpi;
 
   dependencies = [
-    astunparse
-    expecttest
-    filelock
-    fsspec
-    hypothesis
-    jinja2
-    networkx
-    ninja
-    packaging
-    pillow
-    protobuf
-    psutil
-    pybind11
-    pyyaml
-    requests
-    six
-    sympy
-    tensorboard
-    types-dataclasses
-    typing-extensions
+    astunparse expecttest filelock fsspec hypothesis jinja2 networkx ninja packaging pillow protobuf
+    psutil pybind11 pyyaml requests six sympy tensorboard types-dataclasses typing-extensions
   ]
-  ++ optionals tritonSupport [ _tritonEffective ]
-  ++ optionals vulkanSupport [
-    vulkan-headers
-    vulkan-loader
-  ];
+  ++ optional tritonSupport _tritonEffective
+  ++ optionals vulkanSupport [ vulkan-headers vulkan-loader ];
 
   doCheck = false;
   pythonImportsCheck = [ "torch" ];
   requiredSystemFeatures = [ "big-parallel" ];
 
   passthru = {
-    inherit
-      brokenConditions
-      cudaPackages
-      cudaSupport
-      gpuTargets
-      rocmPackages
-      rocmSupport
-      ;
+    inherit brokenConditions cudaPackages cudaSupport gpuTargets rocmPackages rocmSupport;
     stdenv = ownStdenv;
     cudaCapabilities = if cudaSupport then supportedCapabilities else [ ];
     # A derivation, not its name.
@@ -270,7 +176,6 @@ buildPackage rec {
   };
 
   meta = {
-    changelog = "https://github.com/pytorch/pytorch/releases/tag/v${version}";
     description = "Stand-in for PyTorch ${version}";
     homepage = "https://pytorch.org/";
     license = lib.licenses.bsd3;
