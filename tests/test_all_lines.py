@@ -22,6 +22,8 @@ from build_pytorch.nix.nix_evaluation import RecipeSource, recipe_list
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Context
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = PROJECT / "examples/all-lines/matrix.toml"
 FACTS: dict[str, Any] = json.loads((PROJECT / "tests/fixtures/lines.json").read_text())
 LINES: dict[str, dict[str, Any]] = FACTS["lines"]

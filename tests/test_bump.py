@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 import subprocess
 import tarfile
@@ -21,7 +20,6 @@ __all__ = ["world"]  # a fixture
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import GitHub
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
@@ -225,6 +223,7 @@ def test_text_of_the_server_is_not_shown(api: Api, project: Project) -> None:
     assert "title" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -420,7 +419,12 @@ def test_without_nix_the_pin_is_not_checked(
 
 @needs_nix
 @pytest.mark.parametrize(
-    "argv", [["--torch", "2.11.0"], ["--nixpkgs", NEW_PIN], ["--cuda", "13.1"]]
+    "argv",
+    [
+        ["--torch", "2.11.0"],
+        pytest.param(["--nixpkgs", NEW_PIN], marks=pytest.mark.slow),
+        pytest.param(["--cuda", "13.1"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_second_bump_has_nothing_to_do(
     api: Api, project: Project, world: World, argv: list[str]
@@ -658,14 +662,6 @@ def test_a_release_moves_over_itself_as_beside_itself() -> None:
 
 
 # --- outdated ---
-
-
-def test_facts_that_nobody_checked_for_a_year_are_old() -> None:
-    fleet = matrix_reader.parse(TEXT)
-    fresh = dt.date.fromisoformat(fleet.pins["early_2026"].checked)
-    assert list(old_facts(fleet, fresh)) == []
-    old = dict(old_facts(fleet, fresh + dt.timedelta(days=400)))
-    assert old.keys() >= {"pin.early_2026", "rule[0]", "gpu.sm120", "gpu.sm70", "cpu.avx"}
 
 
 def test_outdated_lists_what_is_newer(api: Api, project: Project) -> None:

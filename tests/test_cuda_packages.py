@@ -131,6 +131,7 @@ def test_b_the_wrapper_takes_those_of_a_repository_at_a_revision(world: World) -
     assert "local_packages" not in world.ledger()[-1]
 
 
+@pytest.mark.slow
 def test_b_a_tarball_with_another_hash_is_refused(world: World) -> None:
     path = world.root / "matrix.toml"
     text = path.read_text()
@@ -142,6 +143,7 @@ def test_b_a_tarball_with_another_hash_is_refused(world: World) -> None:
     assert "hash mismatch" in done.stderr
 
 
+@pytest.mark.slow
 def test_c_a_local_checkout_replaces_it_and_the_result_is_not_published(
     world: World, tmp_path: Path
 ) -> None:
@@ -198,6 +200,7 @@ def vendor(world: World, *argv: str) -> subprocess.CompletedProcess[str]:
     return world.project.invoke("vendor", *argv)
 
 
+@pytest.mark.slow
 def test_d_copies_are_built_and_their_changes_found(world: World, tmp_path: Path) -> None:
     checkout = sibling(tmp_path / "checkout", "8.8")
     done = vendor(world, "cuda-packages", "--from", str(checkout))

@@ -166,7 +166,7 @@ def test_the_plain_recipe_takes_no_packages_from_elsewhere(
 
 
 def test_the_hash_is_not_taken_yet_and_the_repository_has_no_warning() -> None:
-    matrix = matrix_reader.load(PROJECT / "matrix.toml")
+    matrix = matrix_reader.load(PROJECT)
     plain, wrapper = nightly(matrix)
     assert [name for name, _ in plain.untaken_hashes] == ["torch"]
     assert [name for name, _ in wrapper.untaken_hashes] == ["torch", "cuda-packages"]

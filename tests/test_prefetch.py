@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
+from conftest import ONE, PROJECT, Project, error_line, needs_nix
 
 from build_pytorch.base.errors import MatrixError, ToolError
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -141,28 +141,15 @@ def test_every_wording_of_a_mismatch_is_read(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Nix 2.3", "Nix 2.18, coloured"])
 def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project, kind: str) -> None:
     (project.root / "build.log").write_text(log_of(kind, PATCH, OTHER))
-    refused = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    refused = project.invoke("prefetch", "--from-log", "build.log")
     assert refused.returncode == 1
     assert "--accept takes the new hash" in " ".join(refused.stdout.split())
     assert (project.root / "matrix.toml").read_text() == TEXT
-    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log", "--accept")
+    done = project.invoke("prefetch", "--from-log", "build.log", "--accept")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
     assert OTHER in project.recipe("cuda13_0-sm90-avx2").read_text()
     assert project.invoke("all", "--check").returncode == 0
-
-
-@needs_nix
-def test_the_hash_of_another_checkout_is_taken(project: Project, tmp_path: Path) -> None:
-    other = copied_project(tmp_path / "other")
-    log = other.root / "build.log"
-    log.write_text(log_of("Nix 2.8", PATCH, OTHER))
-    done = project.invoke("prefetch", "--from-log", str(log), "--accept", "--root", str(other.root))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (project.root / "matrix.toml").read_text() == TEXT
-    assert OTHER not in project.recipe("cuda13_0-sm90-avx2").read_text()
-    assert (other.root / "matrix.toml").read_text() == TEXT.replace(PATCH, OTHER)
-    assert OTHER in other.recipe("cuda13_0-sm90-avx2").read_text()
 
 
 @needs_nix
@@ -195,7 +182,7 @@ def test_a_log_of_something_else_changes_nothing(
 ) -> None:
     (project.root / "build.log").write_text(log())
     before = project.snapshot()
-    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    done = project.invoke("prefetch", "--from-log", "build.log")
     assert done.returncode == 2
     assert says in error_line(done)
     assert project.snapshot() == before
@@ -302,7 +289,7 @@ FETCHPATCH = """
 
 
 def run(project: Project, world: World, *argv: str) -> subprocess.CompletedProcess[str]:
-    return project.run("nox", "-s", "prefetch", "--", *argv, env=world.env)
+    return project.run("invoke", "prefetch", *argv, env=world.env)
 
 
 def nix_hash(path: Path) -> str:
@@ -354,7 +341,7 @@ def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
     assert by_name["patch"]["hash"] == quoting.to_sri(out.stdout)
-    fleet = matrix_reader.load(project.root / "matrix.toml")
+    fleet = matrix_reader.load(project.root)
     assert fleet.notes == ()
     assert project.invoke("all", "--check").returncode == 0
 
@@ -454,7 +441,7 @@ def test_nix_prefetch_is_used_first_with_the_arguments_of_the_nix_function(
     project: Project,
 ) -> None:
     env = tool(project, "nix-prefetch", f"echo {OTHER}")
-    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--only", "patch",
+    done = project.run("invoke", "prefetch", "--only", "torch", "--only", "patch",
                        "--check", "--json", env=env)  # fmt: skip
     assert done.returncode == 1
     assert {s["fetcher"] for s in json.loads(done.stdout)["sources"]} == {"nix-prefetch"}
@@ -488,9 +475,7 @@ def test_other_fetchers_are_used_where_they_are_installed(
     project: Project, name: str, answer: str, argv: str
 ) -> None:
     env = tool(project, name, f"echo '{answer}'")
-    done = project.run(
-        "nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json", env=env
-    )
+    done = project.run("invoke", "prefetch", "--only", "torch", "--check", "--json", env=env)
     (source,) = json.loads(done.stdout)["sources"]
     assert (source["fetcher"], source["hash"]) == (name, OTHER)
     assert argv in argv_of(project)
@@ -499,7 +484,7 @@ def test_other_fetchers_are_used_where_they_are_installed(
 @needs_nix
 def test_where_one_fetcher_fails_the_next_is_used(project: Project, world: World) -> None:
     env = tool(project, "nurl", "echo error: something odd >&2; exit 1")
-    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", "--check", "--json",
+    done = project.run("invoke", "prefetch", "--only", "torch", "--check", "--json",
                        env={**world.env, **env})  # fmt: skip
     (source,) = json.loads(done.stdout)["sources"]
     assert source["fetcher"] == "nix"
@@ -533,7 +518,7 @@ def test_an_answer_of_a_fetcher_without_one_hash_is_one_line(
     (project.root.parent / "answer").write_text(answer)
     tool(project, "nurl", f"cat {project.root.parent}/answer")
     monkeypatch.setenv("PATH", f"{project.root.parent}/tools:/bin")
-    done = project.nox("-s", "prefetch", "--", "--only", "torch")
+    done = project.invoke("prefetch", "--only", "torch")
     assert done.returncode == 2
     assert says in error_line(done)
 
@@ -570,7 +555,7 @@ def test_a_release_begins_without_hashes_and_is_not_built_before_it_has_them(
 def test_the_first_hash_is_taken_without_accept(project: Project) -> None:
     (project.root / "matrix.toml").write_text(UNTAKEN)
     env = tool(project, "nurl", f"echo {TORCH}")
-    done = project.run("nox", "-s", "prefetch", "--", "--only", "torch", env=env)
+    done = project.run("invoke", "prefetch", "--only", "torch", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project.root / "matrix.toml").read_text() == TEXT
     assert project.invoke("all", "--check").returncode == 0
@@ -581,7 +566,7 @@ def test_a_log_has_the_first_hash_as_well(project: Project) -> None:
     """Nix assumes a hash of zeros for an empty one, and reports that."""
     (project.root / "matrix.toml").write_text(UNTAKEN)
     (project.root / "build.log").write_text(log_of("Nix 2.8", FAKE, OTHER))
-    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    done = project.invoke("prefetch", "--from-log", "build.log")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project.root / "matrix.toml").read_text() == TEXT.replace(TORCH, OTHER)
 
@@ -590,11 +575,11 @@ def test_a_log_has_the_first_hash_as_well(project: Project) -> None:
 def test_a_log_that_may_mean_two_sources_is_refused(project: Project) -> None:
     (project.root / "matrix.toml").write_text(UNTAKEN.replace(PATCH, ""))
     (project.root / "build.log").write_text(log_of("Nix 2.8", FAKE, OTHER))
-    done = project.nox("-s", "prefetch", "--", "--from-log", "build.log")
+    done = project.invoke("prefetch", "--from-log", "build.log")
     assert done.returncode == 2
     assert "have the same old hash; name one with --only" in error_line(done)
     argv = ["--from-log", "build.log", "--only", "patch"]
-    assert project.nox("-s", "prefetch", "--", *argv).returncode == 0
+    assert project.invoke("prefetch", *argv).returncode == 0
     assert f'hash = "{OTHER}"' in (project.root / "matrix.toml").read_text()
 
 

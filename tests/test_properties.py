@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import re
-import shutil
 import string
-import subprocess
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +12,15 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import tomlkit
-from conftest import PROJECT, needs_nix, write_recipes
+from conftest import write_recipes
 from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
-from build_pytorch.base.errors import MatrixError
-from build_pytorch.generate import recipes, rendering
+from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.verify import registry, verification
+
+pytestmark = pytest.mark.slow
 
 # A product called USE_CUDA=OFF would be found, and rightly: text checks read every word.
 OUR_WORDS = re.compile(
@@ -181,7 +178,7 @@ def no_memory() -> Iterator[None]:
 
 
 relaxed = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -207,82 +204,3 @@ def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
         if finding.severity == "error" and "doc" not in finding.check
     ]
     assert errors == []
-
-
-@needs_nix
-@settings(relaxed, max_examples=25)
-@given(document=matrices())
-def test_any_valid_matrix_renders_to_nix(document: dict[str, Any]) -> None:
-    fleet = matrix_reader.parse(tomlkit.dumps(document))
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for number, text in enumerate(recipes.render(fleet).values()):
-            files.append(Path(folder) / f"{number}.nix")
-            files[-1].write_text(text)
-        done = subprocess.run(
-            [shutil.which("nix-instantiate") or "", "--parse", *files],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-
-
-def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a document, tables and lists included."""
-    if trail:
-        yield trail
-    if isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        for key, value in items:
-            yield from places(value, (*trail, key))
-
-
-WRONG: list[Any] = [
-    None,
-    7,
-    True,
-    "",
-    "a\nb",
-    "${x}",
-    "../..",
-    "-rf",
-    "''",
-    [],
-    {},
-    1.5,
-    [[]],
-    {"a": 1},
-]
-
-
-@settings(relaxed, max_examples=300)
-@given(data=st.data())
-def test_any_single_broken_value_is_explained_or_still_valid(data: st.DataObject) -> None:
-    """Replace or remove one value: it is still a matrix, or each line names a place and a rule."""
-    document = tomllib.loads((PROJECT / "matrix.toml").read_text())
-    trail = data.draw(st.sampled_from(list(places(document))))
-    wrong = data.draw(st.sampled_from(WRONG))
-    broken = copy.deepcopy(document)
-    parent = broken
-    for step in trail[:-1]:
-        parent = parent[step]
-    if wrong is None:
-        del parent[trail[-1]]
-    else:
-        parent[trail[-1]] = wrong
-    text = tomlkit.dumps(broken)
-    try:
-        fleet = matrix_reader.parse(text)
-    except MatrixError as error:
-        messages = str(error).split("\n")
-        if len(messages) == 21:
-            assert re.fullmatch(r"and \d+ more errors", messages.pop())
-        assert len(set(messages)) == len(messages) <= 20
-        for message in messages:
-            number, place = re.match(r"matrix\.toml:(\d+): (.+?): ", message).groups()  # type: ignore[union-attr]
-            assert 1 <= int(number) <= len(text.split("\n"))
-            assert place
-            assert any(word in message for word in ("allowed", "missing", "unknown key"))
-    else:
-        assert len(fleet.variants) >= 1

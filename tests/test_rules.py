@@ -500,6 +500,7 @@ def test_ci_jobs_name_their_release(whole: Project) -> None:
 # --- two releases in one folder ---
 
 
+@pytest.mark.slow
 @needs_nix
 def test_two_releases_in_one_folder_verify(tmp_path: Path) -> None:
     """Counts, retired pins and clean-up lists belong to a release, not to a folder."""

@@ -164,6 +164,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield it
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(programs() is not None, reason=programs() or "")
 def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_path: Path) -> None:
     """The link lies at the root, wherever the release has its recipes."""
@@ -209,6 +210,7 @@ def test_its_results_are_found_by_every_command(two: Project, site: Site, tmp_pa
     assert published["reason"].startswith("its inspection failed: files: libtorch_cpu.so")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(programs() is not None, reason=programs() or "")
 def test_packages_of_one_name_in_two_catalogs_have_results_of_their_own(
     project: Project, site: Site, tmp_path: Path
