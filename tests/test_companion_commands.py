@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Project, error_line
 from sample_fleet import LAST, Checkout, SampleFleet
-from test_publish import Hub, built, hub  # noqa: F401 - fixtures
+from test_publish import Hub, hub  # noqa: F401 - a fixture
 from world import programs
 
 from build_pytorch.matrix import matrix_reader

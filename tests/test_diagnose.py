@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from conftest import PROJECT, Project, error_line
 
+from build_pytorch.base import files
 from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.diagnose import _chunks
@@ -38,13 +39,13 @@ def variant_of(fleet: Matrix, entry: dict[str, Any]) -> Variant:
 
 def judge(found: LogDiagnosis, entry: dict[str, Any]) -> None:
     """Compare a diagnosis with the truth about a log."""
-    assert (found.stop.rule.id if found.stop else None) == entry["stop"]
+    assert (found.stop.rule.id if found.stop else None) == entry["stop"], entry["file"]
     if not entry["stop"]:
-        assert (found.failure.rule.id if found.failure else "") in entry["names"]
+        assert (found.failure.rule.id if found.failure else "") in entry["names"], entry["file"]
     if entry["ninja"]:
         assert found.progress == tuple(entry["ninja"])
     if entry["phase"]:
-        assert found.phase == entry["phase"]
+        assert found.phase == entry["phase"], entry["file"]
 
 
 def plain(lines: Iterable[bytes]) -> list[bytes]:
@@ -138,24 +139,22 @@ ORIGINS = (
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
-def test_the_logs_of_real_builds_are_judged_right(
-    fleet: Matrix, entry: dict[str, Any], origin: Any
-) -> None:
-    lines = (LOGS / entry["file"]).read_bytes().splitlines()
-    variant = variant_of(fleet, entry)
-    package = variant.package.encode()
-    found = origin(lines)  # built by nixpkgs as torch, and by a recipe under the variant's name
-    judge(diagnose(found, variant), entry)
-    own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in found]
-    judge(diagnose(own, variant), entry)
+def test_the_logs_of_real_builds_are_judged_right(fleet: Matrix, origin: Any) -> None:
+    for entry in INDEX:
+        lines = (LOGS / entry["file"]).read_bytes().splitlines()
+        variant = variant_of(fleet, entry)
+        package = variant.package.encode()
+        found = origin(lines)  # built by nixpkgs as torch, and by a recipe under its own name
+        judge(diagnose(found, variant), entry)
+        own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in found]
+        judge(diagnose(own, variant), entry)
 
 
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
 def test_parts_of_a_log_name_no_other_failure(fleet: Matrix, entry: dict[str, Any]) -> None:
     variant = variant_of(fleet, entry)
     lines = (LOGS / entry["file"]).read_bytes().splitlines()
-    for part in range(1, 20):
+    for part in (1, 5, 10, 15, 19):
         at = len(lines) * part // 20
         for cut in (lines[at:], lines[:at], lines[at : at + 200]):
             found = diagnose(cut, variant)
@@ -164,12 +163,12 @@ def test_parts_of_a_log_name_no_other_failure(fleet: Matrix, entry: dict[str, An
                 assert not found.failure or found.failure.rule.id in entry["names"]
 
 
-@pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
-def test_without_a_variant_no_rule_that_depends_on_it_stops(entry: dict[str, Any]) -> None:
-    found = diagnose((LOGS / entry["file"]).read_bytes().splitlines(), None)
-    assert (found.stop.rule.id if found.stop else None) in {None, "unknown-architecture"}
-    if not entry["stop"]:
-        judge(found, {**entry, "phase": None})
+def test_without_a_variant_no_rule_that_depends_on_it_stops() -> None:
+    for entry in INDEX:
+        found = diagnose((LOGS / entry["file"]).read_bytes().splitlines(), None)
+        assert (found.stop.rule.id if found.stop else None) in {None, "unknown-architecture"}
+        if not entry["stop"]:
+            judge(found, {**entry, "phase": None})
 
 
 def test_a_good_log_stops_for_no_variant_of_its_kind(fleet: Matrix) -> None:
@@ -446,24 +445,22 @@ def test_diagnose_reads_standard_input(project: Project) -> None:
     assert json.loads(done.stdout)["failure"] == "out-of-memory"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name one log"),
-        (("a", "b"), "name one log"),
-        (("missing.log",), "missing.log: cannot be read: No such file"),
-        (("/dev/zero",), "/dev/zero: cannot be read: not a regular file"),
-        (("fifo",), "fifo: cannot be read: not a regular file"),
-        ((".",), ".: cannot be read: Is a directory"),
-        (("matrix.toml", "--variant", "sm9"), 'no variant matches "sm9"'),
-        (("matrix.toml", "--variant", "sm90-*"), "names several"),
-    ],
-)
-def test_what_is_no_log_is_refused(
-    project: Project, arguments: tuple[str, ...], message: str
-) -> None:
+REFUSED = {
+    (): "name one log",
+    ("a", "b"): "name one log",
+    ("missing.log",): "missing.log: cannot be read: No such file",
+    ("/dev/zero",): "/dev/zero: cannot be read: not a regular file",
+    ("fifo",): "fifo: cannot be read: not a regular file",
+    (".",): ".: cannot be read: Is a directory",
+    ("matrix.toml", "--variant", "sm9"): 'no variant matches "sm9"',
+    ("matrix.toml", "--variant", "sm90-*"): "names several",
+}
+
+
+def test_what_is_no_log_is_refused(project: Project) -> None:
     os.mkfifo(project.root / "fifo")
-    assert message in error_line(project.invoke("diagnose", *arguments))
+    for arguments, message in REFUSED.items():
+        assert message in error_line(project.invoke("diagnose", *arguments))
 
 
 FORMS: dict[str, Callable[[str], bytes]] = {
@@ -495,19 +492,22 @@ def test_logs_are_read_in_every_form(project: Project, gpu: Variant) -> None:
     assert "a build is stopped here" in project.invoke("diagnose", "x.log.bz2").stdout
 
 
-def test_a_log_has_a_limit_also_when_it_is_expanded(project: Project) -> None:
+def test_a_log_has_a_limit_also_when_it_is_expanded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGEST_LOG", 2 << 20)
     root = project.root
     with (root / "sparse.log").open("wb") as log:
         log.truncate(10 << 30)
-    bomb = gzip.compress(b"\0" * (1 << 24))
-    (root / "bomb.gz").write_bytes(bomb * 33)
+    bomb = gzip.compress(b"\0" * (1 << 20))
+    (root / "bomb.gz").write_bytes(bomb * 3)
     (root / "torn.gz").write_bytes(bomb[:-99])
     (root / "torn.bz2").write_bytes(b"BZh9" + b"x" * 99)
     (root / "torn.xz").write_bytes(lzma.compress(b"x" * 99)[:-9])
     (root / "x.zst").write_bytes(b"\x28\xb5\x2f\xfdxxxx")
     for name, message in {
-        "sparse.log": "sparse.log: cannot be read: larger than 512 MiB",
-        "bomb.gz": "bomb.gz: cannot be read: larger than 512 MiB",
+        "sparse.log": "sparse.log: cannot be read: larger than 2 MiB",
+        "bomb.gz": "bomb.gz: cannot be read: larger than 2 MiB",
         "torn.gz": "torn.gz: cannot be read: the compressed data is damaged",
         "torn.bz2": "torn.bz2: cannot be read: damaged",
         "torn.xz": "torn.xz: cannot be read: the compressed data is damaged",

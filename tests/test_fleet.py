@@ -142,35 +142,36 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
 def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
     world: World, remote: Remote, tmp_path: Path
 ) -> None:
+    """A build that can only end badly is stopped there, and the others go on."""
     machines = tmp_path / "machines"
     machines.write_text(remote.machines())
-    done = world.built("sm121-armv9", "sm110-armv8_2", "cpu-avx2", "--builders", str(machines))
-    assert done["returncode"] == 0, done["stderr"]
+    world.scenario("sm110-armv9", "cuda=OFF; summary; sleep 600")
+    names = ("sm121-armv9", "sm110-armv9", "cpu-avx2")
+    done = world.built(*names, "--builders", str(machines))
+    assert done["returncode"] == 1, done["stderr"]
     arm = done["by_id"]["sm121-armv9"]
-    assert arm["where"] == "ssh://root@127.0.0.1"
-    assert arm["outcome"] == "built"
+    assert (arm["where"], arm["outcome"]) == ("ssh://root@127.0.0.1", "built")
+    assert done["by_id"]["sm110-armv9"]["cause"] == "cuda-off"
     assert done["by_id"]["cpu-avx2"]["where"] == ""
-    # One Nix for all, and the result is here, linked; the builder has it as well.
-    commands = [line for line in done["stderr"].splitlines() if line.startswith("$ ")]
-    assert len(commands) == 1
+    # The result is here, linked; the builder has it as well.
     target = world.link("cuda13_0-sm121-armv9").resolve()
     assert target.exists()
     assert (remote.store / target.name).exists()
     here = world.link("cpu-avx2").resolve()
     assert not (remote.store / here.name).exists()
-    ended = [event for event in world.ledger() if event["event"] == "ended"]
-    assert {e["variant"]: e.get("where", "") for e in ended} == {
+    built = [event for event in world.ledger() if event.get("outcome") == "built"]
+    assert {e["variant"]: e.get("where", "") for e in built} == {
         "sm121-armv9": "ssh://root@127.0.0.1",
-        "sm110-armv8_2": "ssh://root@127.0.0.1",
         "cpu-avx2": "",
     }
-    (log,) = world.logs("cuda13_0-sm121-armv9")
+    log = world.logs("cuda13_0-sm121-armv9")[-1]
     assert "[60/60]" in log
     assert log.count("Summary ***") == 1  # the other variants have logs of their own
     again = world.built("sm121-armv9", "--builders", str(machines))
     assert again["by_id"]["sm121-armv9"]["action"] == "up to date"
 
 
+@pytest.mark.slow
 def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote: Remote) -> None:
     with (world.root / "matrix.toml").open("a") as file:
         file.write(
@@ -179,25 +180,12 @@ def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote
         )
     done = world.built("sm110-armv9", "--builders", "matrix")
     assert done["returncode"] == 0, done["stderr"]
-    machines = (world.root / ".build-pytorch/machines").read_text()
-    assert (
-        machines
-        == f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 big-parallel,gccarch-armv9-a -\n"
-    )
+    features = "big-parallel,gccarch-armv9-a"
+    machines = f"ssh://root@127.0.0.1 aarch64-linux {remote.key} 2 1 {features} -\n"
+    assert (world.root / ".build-pytorch/machines").read_text() == machines
 
 
-def test_a_remote_build_that_can_only_end_badly_is_stopped_and_the_others_go_on(
-    world: World, remote: Remote, tmp_path: Path
-) -> None:
-    machines = tmp_path / "machines"
-    machines.write_text(remote.machines())
-    world.scenario("sm121-armv9", "cuda=OFF; summary; sleep 600")
-    done = world.built("sm121-armv9", "sm110-armv9", "--builders", str(machines))
-    assert done["by_id"]["sm121-armv9"]["cause"] == "cuda-off"
-    assert done["by_id"]["sm110-armv9"]["outcome"] == "built"
-    assert done["returncode"] == 1
-
-
+@pytest.mark.slow
 def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
     machines.write_text(f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}\n")
@@ -225,11 +213,11 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
     ],
 )
 def test_builders_that_do_not_fit_are_reported_before_anything_begins(
-    world: World, tmp_path: Path, text: str, says: str
+    reader: World, tmp_path: Path, text: str, says: str
 ) -> None:
     machines = tmp_path / "machines"
     machines.write_text(text)
-    done = world.build("sm121-armv9", "--builders", str(machines))
+    done = reader.build("sm121-armv9", "--builders", str(machines))
     assert done.returncode == 2
     assert says in done.stderr
 
@@ -317,18 +305,17 @@ def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path)
 
 
 def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
-    world: World, tmp_path: Path
+    changed: World, tmp_path: Path
 ) -> None:
-    assert world.build("cpu-avx2").returncode == 0
-    built = world.ledger()[-1]
-    stopped = {**built, "outcome": "stopped", "cause": "cuda-on", "outputs": []}
-    with (world.root / ".build-pytorch/ledger.jsonl").open("a") as file:
+    ended = [e for e in changed.ledger() if e["event"] == "ended" and e["variant"] == "cpu-avx2"]
+    stopped = {**ended[-1], "outcome": "stopped", "cause": "cuda-on", "outputs": []}
+    with (changed.root / ".build-pytorch/ledger.jsonl").open("a") as file:
         file.write(json.dumps(stopped) + "\n")
     cache = tmp_path / "cache"
-    again = world.build("cpu-avx2", "--copy-to", f"file://{cache}")
+    again = changed.build("cpu-avx2", "--copy-to", f"file://{cache}")
     assert again.returncode == 2
     assert "its build was stopped (cuda-on), but the store has the result" in unfolded(again.stderr)
-    assert f"nix-store --delete {built['outputs'][0]}" in unfolded(again.stderr)
+    assert f"nix-store --delete {ended[-1]['outputs'][0]}" in unfolded(again.stderr)
     assert not cache.exists()
 
 
@@ -375,25 +362,25 @@ def test_results_are_pushed_signed_and_another_store_substitutes_them(
 
 
 def test_what_cannot_be_pushed_counts_as_a_failure_and_stays_built(
-    world: World, tmp_path: Path
+    reader: World, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file, no folder")
-    done = world.build("cpu-avx2", "--copy-to", f"file://{blocked}")
+    done = reader.build("cpu-avx2", "--copy-to", f"file://{blocked}")
     assert done.returncode == 1
     assert "cpu-avx2: built, but not pushed" in done.stdout
-    assert world.link("cpu-avx2").exists()
+    assert reader.link("cpu-avx2").exists()
 
 
 def test_a_file_that_is_no_signing_key_is_refused_before_the_build(
-    world: World, tmp_path: Path
+    reader: World, tmp_path: Path
 ) -> None:
-    key = tmp_path / "key"
+    key, before = tmp_path / "key", reader.ledger()
     key.write_text("hello")
-    done = world.build("cpu-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
+    done = reader.build("sm90-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
     assert done.returncode == 2
     assert "not a signing key; make one with" in done.stderr
-    assert not (world.root / ".build-pytorch/ledger.jsonl").exists()
+    assert reader.ledger() == before
 
 
 # --- CI ---
@@ -407,8 +394,8 @@ def ci(world: World, *argv: str) -> list[dict[str, str]]:
     return jobs
 
 
-def test_the_ci_matrix_has_every_variant_that_can_run_once(world: World) -> None:
-    jobs = ci(world, "--size", "4")
+def test_the_ci_matrix_has_every_variant_that_can_run_once(built: World) -> None:
+    jobs = ci(built, "--size", "4")
     packages = [package for job in jobs for package in job["variants"].split()]
     assert len(packages) == len(set(packages)) == 36
     assert [job["name"] for job in jobs][-2:] == ["GPU ARM 1/1", "CPU-only 1/1"]
@@ -416,10 +403,11 @@ def test_the_ci_matrix_has_every_variant_that_can_run_once(world: World) -> None
         "x86_64-linux": "ubuntu-latest",
         "aarch64-linux": "ubuntu-24.04-arm",
     }
-    named = ci(world, "cpu-*", "--runner", "x86_64-linux=big")
+    named = ci(built, "cpu-*", "--runner", "x86_64-linux=big")
     assert {job["runner"] for job in named} == {"big"}
 
 
+@pytest.mark.slow
 def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Path) -> None:
     cache = f"file://{tmp_path}/cache"
     both = ("--with", "torchvision,torchaudio")
@@ -443,9 +431,9 @@ def test_the_ci_matrix_leaves_out_what_the_cache_has(world: World, tmp_path: Pat
     ],
 )
 def test_a_ci_matrix_that_cannot_be_meant_is_one_line(
-    world: World, argv: list[str], says: str
+    built: World, argv: list[str], says: str
 ) -> None:
-    done = world.project.run("invoke", "ci-matrix", *argv, env=world.env)
+    done = built.project.run("invoke", "ci-matrix", *argv, env=built.env)
     assert done.returncode == 2
     assert says in done.stderr
 
@@ -453,11 +441,11 @@ def test_a_ci_matrix_that_cannot_be_meant_is_one_line(
 # --- release.nix ---
 
 
-def test_release_nix_has_the_derivations_of_the_recipes(world: World) -> None:
+def test_release_nix_has_the_derivations_of_the_recipes(built: World) -> None:
     shown = "builtins.mapAttrs (_: d: d.drvPath)"
-    expression = f"{shown} (import {world.root}/release.nix {{ }})"
+    expression = f"{shown} (import {built.root}/release.nix {{ }})"
     together = json.loads(
-        world.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
+        built.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
     )
     assert len(together) == 3 * 44, "each variant with TorchVision and TorchAudio"
     for package in (
@@ -465,18 +453,18 @@ def test_release_nix_has_the_derivations_of_the_recipes(world: World) -> None:
         "pytorch-python313-cuda13_0-sm121-armv9",
         "pytorch-python313-cpu-avx2",
     ):
-        recipe = world.root / f".flox/pkgs/{package}.nix"
-        assert world.site.nix("nix-instantiate", str(recipe)).split()[-1] == together[package]
-    real = f"builtins.attrNames (import {world.root}/release.nix {{ impossibleHosts = false; }})"
+        recipe = built.root / f".flox/pkgs/{package}.nix"
+        assert built.site.nix("nix-instantiate", str(recipe)).split()[-1] == together[package]
+    real = f"builtins.attrNames (import {built.root}/release.nix {{ impossibleHosts = false; }})"
     names = json.loads(
-        world.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", real)
+        built.site.nix("nix-instantiate", "--eval", "--strict", "--json", "-E", real)
     )
     assert len(names) == 3 * 36
 
 
-def test_release_nix_has_each_import_of_nixpkgs_once(world: World) -> None:
-    recipes = [path.read_text() for path in world.project.pkgs.glob("*.nix")]
+def test_release_nix_has_each_import_of_nixpkgs_once(built: World) -> None:
+    recipes = [path.read_text() for path in built.project.pkgs.glob("*.nix")]
     imports = {shared_import(recipe) for recipe in recipes}
     assert len(imports) == 5, "GPU x86, GPU ARM, SM110 on both, CPU-only"
-    text = (world.root / "release.nix").read_text()
+    text = (built.root / "release.nix").read_text()
     assert text.count(" = import ./nix/nixpkgs/") == len(imports)

@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import pytest
-from conftest import PROJECT, Project, copied_project, error_line, unfolded
-from world import Site, World, programs, served
+from conftest import PROJECT, Project, error_line, unfolded
+from world import World, programs
 
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import select
@@ -85,23 +85,6 @@ class Hub:
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.startswith("publish")]
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A committed and pushed checkout with two built variants, on a site of its own."""
-    folder = tmp_path_factory.mktemp("hub")
-    (folder / "site").mkdir()
-    with served(Site(folder / "site")) as site:
-        world = World(copied_project(folder / "project"), site, folder)
-        git = world.project.git
-        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
-        world.project.commit()
-        git("init", "-q", "--bare", str(folder / "remote.git"))
-        git("remote", "add", "origin", str(folder / "remote.git"))
-        git("push", "-q", "-u", "origin", "HEAD")
-        assert world.build("cpu-avx2", "cpu-avx512", "--backend", "nix").returncode == 0
-        yield world
 
 
 @pytest.fixture

@@ -37,6 +37,9 @@ def test_seeds_are_built_first_and_once(world: World) -> None:
     assert {seed["name"]: seed["outcome"] for seed in done["seeds"]} == dict.fromkeys(
         (AVX2, AVX512, SM90), "built"
     )
+    output = str(world.link("cuda13_0-sm90-avx2").resolve())
+    kept = world.site.nix("nix-store", "--query", "--requisites", output)
+    assert "seed" not in kept, "a result does not need its seeds"
     event = ended(world)["sm90-avx2"]
     assert (event["shared"], event["cache_hits"], event["cache_misses"]) == (True, 39, 1)
     assert "shared" not in ended(world)[AVX2]
@@ -50,6 +53,7 @@ def test_seeds_are_built_first_and_once(world: World) -> None:
     }
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_seed_and_resume(world: World) -> None:
     """No variant begins; the next run builds the seed again, and only what is missing."""
     world.scenario(AVX2, 'touch "$control/runs"; await go')
@@ -113,7 +117,7 @@ def test_other_commands_know_what_was_built_with_seeds(
     assert plain["by_id"]["sm90-avx2"]["action"] == "up to date"
     assert plain["by_id"]["sm90-avx2"]["reason"].endswith("built with --share")
     assert any("built with --share; a release is built in one" in w for w in plain["warnings"])
-    fleet = matrix_reader.load(world.root / "matrix.toml")
+    fleet = matrix_reader.load(world.root)
     variant = next(v for v in fleet.variants if v.id == "sm90-avx2")
     result = package_states(world.root, [variant])[variant.id]
     assert result.reads_seeds
@@ -152,7 +156,7 @@ def test_builders_get_seeds_before_any_variant(world: World, tmp_path: Path) -> 
     assert ended(world)["sm90-avx2"]["shared"]
 
 
-def test_seeds_and_variants_get_what_the_recipe_gets(world: World) -> None:
+def test_seeds_and_variants_get_what_the_recipe_gets(built: World) -> None:
     """Everything that reaches a compiler is the same; only the store of the cache differs."""
     expression = """
       let
@@ -172,7 +176,7 @@ def test_seeds_and_variants_get_what_the_recipe_gets(world: World) -> None:
       }
     """
     argv = ("nix-instantiate", "--eval", "--strict", "--json", "-E", expression)
-    found = json.loads(world.site.nix(*argv, env={"PWD": str(world.root)}, cwd=world.root))
+    found = json.loads(built.site.nix(*argv, env={"PWD": str(built.root)}, cwd=built.root))
     assert len(found["variants"]) == 44
     assert len(found["seeds"]) == 4 + 9 + 2 + 2
     random = "NIX_OUTPATH_USED_AS_RANDOM_SEED"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Project
+from conftest import PROJECT, Project, copied_project
 
 from build_pytorch.matrix import matrix_reader
 
@@ -117,6 +117,7 @@ class World:
         self.root = project.root
         self.in_process = True
         """False for tests that edit the program of the copy."""
+        self.first_build: subprocess.CompletedProcess[str] | None = None
         self.site = site
         self.folder = folder
         if not is_built:
@@ -136,7 +137,7 @@ class World:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         here = next(line for line in lines if line.startswith(("flags", "Features"))).split()[2:]
         path = self.root / "matrix.toml"
-        for cpu in matrix_reader.load(path).cpus.values():
+        for cpu in matrix_reader.load(self.root).cpus.values():
             missing = [flag for flag in cpu.cpuinfo if flag not in here]
             if missing and cpu.platform.startswith(platform.machine()):
                 old, new = (json.dumps(list(flags)) for flags in (cpu.cpuinfo, here[:1]))
@@ -335,3 +336,39 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def world(project: Project, site: Site, tmp_path: Path) -> World:
     return World(project, site, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A committed and pushed checkout with two built variants, on a site of its own.
+
+    Tests only read it. What they need to change is in `reader` and in `changed`.
+    """
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "site").mkdir()
+    with served(Site(folder / "site")) as site:
+        world = World(copied_project(folder / "project"), site, folder)
+        git = world.project.git
+        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
+        world.project.commit()
+        git("init", "-q", "--bare", str(folder / "remote.git"))
+        git("remote", "add", "origin", str(folder / "remote.git"))
+        git("push", "-q", "-u", "origin", "HEAD")
+        world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
+        argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
+        world.first_build = world.build(*argv)
+        assert world.first_build.returncode == 0, world.first_build.stderr
+        yield world
+
+
+@pytest.fixture
+def reader(built: World, tmp_path: Path) -> World:
+    """The built checkout with an environment and a folder for programs that a test may change."""
+    return World(built.project, built.site, tmp_path, is_built=True)
+
+
+@pytest.fixture
+def changed(built: World, tmp_path: Path) -> World:
+    """A copy of the built checkout whose files a test may change; it builds nothing new."""
+    shutil.copytree(built.root, tmp_path / "project", symlinks=True)
+    return World(Project(tmp_path / "project"), built.site, tmp_path, is_built=True)

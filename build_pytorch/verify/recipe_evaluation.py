@@ -23,7 +23,7 @@ from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
 from build_pytorch.verify.check import Context
 
-MODEL: Final = Path(__file__).with_name("nixpkgs_model")
+MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
 
 _SECONDS: Final = 120.0
 """Limit for a recipe that computes forever; offline, all recipes take less than a second."""
