@@ -34,8 +34,6 @@ from build_pytorch.inspect import cpu_features, fatbin, instructions, libraries
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Matrix
 
-X86 = [key for key in VARIANTS if key.startswith("avx")]
-
 
 def platform_of(key: str) -> str:
     return "aarch64-linux" if key.startswith("arm") else "x86_64-linux"
@@ -271,14 +269,20 @@ def floats(count: int) -> str:
     return 'extern "C" {\n' + "".join(map(FLOATS.format, range(count))) + "}\n"
 
 
-@pytest.mark.parametrize("strip", ["", "-S", "-s"])
-@pytest.mark.parametrize("wrong", ["libtorch_cpu.so", "libc10.so", "libtorch_python.so"])
-@pytest.mark.parametrize("key", ["avx2", "avx512", "armv8_2", "armv9"])
+GENERIC = [
+    (key, wrong, "")
+    for key in ("avx2", "avx512", "armv8_2", "armv9")
+    for wrong in ("libtorch_cpu.so", "libc10.so")
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "strip"),
+    [*GENERIC, ("avx2", "libtorch_cpu.so", "-S"), ("avx2", "libc10.so", "-s")],
+)
 def test_a_generic_library_is_found_beside_right_ones(
     fleet: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
 ) -> None:
-    if strip and key.startswith("arm"):
-        pytest.skip("strip of this machine is for x86-64")
     for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so"):
         flags = () if name == wrong else tuple(fleet.cpus[key].flags)
         compile_library(tmp_path, flags, platform=platform_of(key), name=name, strip=strip)
@@ -295,8 +299,9 @@ def test_atomic_operations_as_loops_are_not_of_armv8_2(fleet: Matrix, tmp_path: 
     assert "instructions that these flags replace in 1 function of 2" in texts(part)
 
 
-@pytest.mark.parametrize("code", ["", INTEGERS, STANDARD], ids=["none", "integers", "standard"])
-@pytest.mark.parametrize("key", ["avx2", "avx512", "avx512bf16"])
+@pytest.mark.parametrize(
+    ("key", "code"), [("avx2", ""), ("avx512", INTEGERS), ("avx512bf16", STANDARD)]
+)
 def test_a_library_with_little_to_compile_for_an_isa_passes(
     fleet: Matrix, tmp_path: Path, key: str, code: str
 ) -> None:
@@ -396,26 +401,6 @@ def labelled(label: str) -> str:
     )
 
 
-@pytest.mark.parametrize("strip", ["", "-S", "-s"])
-def test_a_kernel_that_names_its_capability_may_be_above_the_isa(
-    tmp_path: Path, strip: str
-) -> None:
-    sources = {COMMON: COMMON_CODE, "kernel.cpp": labelled("AVX512")}
-    compile_library(tmp_path / "lib", AVX2, sources=sources, strip=strip)
-    part = scanned("avx2", tmp_path / "lib")
-    assert part["state"] == "passed"
-    code = part["figures"]["libtorch_cpu.so"]["code"]["ATen kernels"]
-    assert code["functions_above"] == 1
-
-
-def test_the_default_capability_has_the_variants_flags_alone(tmp_path: Path) -> None:
-    sources = {COMMON: COMMON_CODE, "kernel.cpp": labelled("DEFAULT")}
-    compile_library(tmp_path / "lib", AVX2, sources=sources)
-    part = scanned("avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "at::native::DEFAULT::kernel" in texts(part)
-
-
 HIGH = "-mavx512f -mavx512vl -mprefer-vector-width=512"
 THREE = {
     COMMON: COMMON_CODE,
@@ -425,36 +410,47 @@ THREE = {
 }
 
 
-def test_a_kernel_is_known_by_the_file_it_was_compiled_from(tmp_path: Path) -> None:
-    compile_library(tmp_path / "lib", AVX2, sources=THREE)
+OTHER = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
+AVX512 = {COMMON: COMMON_CODE, "kernel.cpp": labelled("AVX512")}
+DEFAULT = {COMMON: COMMON_CODE, "kernel.cpp": labelled("DEFAULT")}
+THEIRS = LABELLED.replace("namespace at::native::LABEL {", 'extern "C" {')
+IN_C = {COMMON: COMMON_CODE, "theirs.cpp": THEIRS.replace("-mavx512f", HIGH)}
+
+
+@pytest.mark.parametrize(
+    ("sources", "strip", "state", "symbols", "says"),
+    [
+        # Names of ATen's kernels have their capability; DEFAULT has the variant's flags alone.
+        (AVX512, "", "passed", "files", ""),
+        (AVX512, "-S", "passed", "names", ""),
+        (AVX512, "-s", "passed", "exported", ""),
+        (DEFAULT, "", "failed", "files", "at::native::DEFAULT::kernel"),
+        # A kernel without it is known by its file, or by its copies.
+        (THREE, "", "passed", "files", ""),
+        (THREE, "-S", "passed", "names", ""),
+        (OTHER, "", "failed", "files", "(anonymous namespace)::kernel"),
+        (OTHER, "-S", "skipped", "names", "1 function of unattributed code with"),
+        (
+            OTHER,
+            "-s",
+            "skipped",
+            "exported",
+            "of unattributed code with instructions above it: (no",
+        ),
+        (IN_C, "", "skipped", "files", "1 function of other C code"),
+    ],
+)
+def test_code_above_the_isa_is_judged_by_its_owner(
+    tmp_path: Path, sources: dict[str, str], strip: str, state: str, symbols: str, says: str
+) -> None:
+    compile_library(tmp_path / "lib", AVX2, sources=sources, strip=strip)
     part = scanned("avx2", tmp_path / "lib")
-    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "files"
-    assert part["state"] == "passed"
-
-
-def test_the_same_kernel_from_any_other_file_is_found(tmp_path: Path) -> None:
-    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
-    compile_library(tmp_path / "lib", AVX2, sources=sources)
-    part = scanned("avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "(anonymous namespace)::kernel" in texts(part)
-
-
-def test_without_file_symbols_a_kernel_is_known_by_its_copies(tmp_path: Path) -> None:
-    compile_library(tmp_path / "lib", AVX2, sources=THREE, strip="-S")
-    part = scanned("avx2", tmp_path / "lib")
-    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "names"
-    assert part["state"] == "passed"
-
-
-def test_without_file_symbols_a_single_kernel_is_undecided(tmp_path: Path) -> None:
-    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
-    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
-    part = scanned("avx2", tmp_path / "lib")
-    assert not texts(part)
-    assert "of unattributed code" in texts(part, "warning")
-    assert part["state"] == "skipped"
-    assert re.search(r"1 function of \d+ above the ISA in unattributed code", part["reason"])
+    figures = part["figures"]["libtorch_cpu.so"]
+    assert (part["state"], figures["symbols"]) == (state, symbols)
+    assert says in texts(part, "error" if state == "failed" else "warning")
+    assert ("above the ISA in" in part["reason"]) == (state == "skipped")
+    if sources is AVX512:
+        assert figures["code"]["ATen kernels"]["functions_above"] == 1
 
 
 def many(count: int) -> str:
@@ -476,32 +472,10 @@ def test_few_functions_of_unknown_owners_are_a_warning(
     assert part["state"] == state
 
 
-def test_in_a_stripped_library_what_has_no_name_is_counted_and_said(tmp_path: Path) -> None:
-    sources = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
-    compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-s")
-    part = scanned("avx2", tmp_path / "lib")
-    assert part["figures"]["libtorch_cpu.so"]["symbols"] == "exported"
-    assert not texts(part)
-    assert "of unattributed code with instructions above it: (no name)" in texts(part, "warning")
-    assert part["state"] == "skipped"
-    assert "above the ISA in unattributed code" in part["reason"]
-
-
 def test_in_a_stripped_library_exported_functions_are_judged_all_the_same(tmp_path: Path) -> None:
     compile_library(tmp_path / "lib", ["-mavx512f"], strip="-s")
     part = scanned("avx2", tmp_path / "lib")
     assert "c10::select" in texts(part)
-
-
-def test_c_code_of_others_is_a_warning(tmp_path: Path) -> None:
-    theirs = LABELLED.replace("namespace at::native::LABEL {", 'extern "C" {')
-    theirs = theirs.replace("-mavx512f", HIGH)
-    sources = {COMMON: COMMON_CODE, "theirs.cpp": theirs}
-    compile_library(tmp_path / "lib", AVX2, sources=sources)
-    part = scanned("avx2", tmp_path / "lib")
-    assert not texts(part)
-    assert "1 function of other C code" in texts(part, "warning")
-    assert part["state"] == "skipped"  # of the six functions here; see the share below
 
 
 @pytest.mark.parametrize(
@@ -543,8 +517,9 @@ def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
     return [(int(address, 16), name, operands) for address, name, operands in lines]
 
 
-@pytest.mark.parametrize("strip", ["", "-S", "-s"])
-@pytest.mark.parametrize("key", X86)
+@pytest.mark.parametrize(
+    ("key", "strip"), [("avx2", "-S"), ("avx512bf16", ""), ("avx512vnni", "-s")]
+)
 def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
     fleet: Matrix, tmp_path: Path, key: str, strip: str
 ) -> None:
@@ -617,6 +592,7 @@ for number in range({functions}):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("functions", "lines"), [(40, 4_000), (3_200, 50)])
 def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, lines: int) -> None:
     flags = MATRIX.cpus["armv9"].flags
