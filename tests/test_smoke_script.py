@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -218,22 +219,28 @@ def test_one_failing_test_never_hides_the_others(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_test_with_an_unmet_need_is_skipped(
-    tmp_path: Path, change: str, tests: set[str], message: str
-) -> None:
-    document = with_fake(tmp_path, GOOD + change)
-    because = {name for name, text in skipped(document).items() if text == message}
+def test_a_test_with_an_unmet_need_is_skipped(change: str, tests: set[str], message: str) -> None:
+    torch = torch_of(change)
+    of_cuda = [test for test in script.tests() if test.device == "cuda" and not test.companion]
+    results = {test.name: script.run_test(torch, "cuda:0", test) for test in of_cuda}
+    skipped = {name for name, result in results.items() if result["outcome"] == "skipped"}
+    because = {name for name in skipped if results[name]["message"] == message}
     assert because == {f"cuda {test}" for test in tests}
+
+
+def torch_of(change: str, file: str = "") -> Any:
+    """A torch in this process."""
+    torch = types.ModuleType("torch")
+    exec(f"{GOOD}\n{change}", vars(torch))  # noqa: S102 - the code above
+    torch.__file__ = file
+    return torch
 
 
 @pytest.mark.parametrize(
     ("version", "required"), [("2.9.1+cu130", "3.5.1"), ("2.10.0", "3.6.0"), ("9.0", None)]
 )
-def test_the_triton_that_this_pytorch_requires_is_a_fact(
-    tmp_path: Path, version: str, required: str | None
-) -> None:
-    document = with_fake(tmp_path, f"{GOOD}\n__version__ = {version!r}")
-    assert (document["torch"]["triton"], document["torch"]["triton_required"]) == (None, required)
+def test_the_triton_that_a_pytorch_requires_is_known(version: str, required: str | None) -> None:
+    assert script.triton_versions(torch_of(f"__version__ = {version!r}")) == (None, required)
 
 
 @pytest.mark.parametrize(
@@ -247,20 +254,20 @@ def test_the_triton_that_this_pytorch_requires_is_a_fact(
     ],
 )
 def test_a_requirement_of_the_installed_pytorch_precedes_the_table(
-    tmp_path: Path, line: str, required: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, required: str
 ) -> None:
-    for name, version, requires in (
-        ("torch", "2.10.0", line),
-        ("triton", "3.5.1", ""),
-    ):
-        folder = tmp_path / f"{name}-{version}.dist-info"
-        folder.mkdir()
-        lines = [f"Name: {name}", f"Version: {version}"]
-        lines += [f"Requires-Dist: {requires}"] if requires else []
-        (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines]) + "\n")
-    document = with_fake(tmp_path, GOOD)
-    assert document["torch"]["triton"] == "3.5.1"
-    assert document["torch"]["triton_required"] == required
+    metadata(tmp_path, "torch", "2.10.0", line)
+    metadata(tmp_path, "triton", "3.5.1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert script.triton_versions(torch_of("")) == ("3.5.1", required)
+
+
+def metadata(folder: Path, name: str, version: str, requires: str = "") -> None:
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {requires}"] if requires else []
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
 
 
 # --- companions ---
@@ -269,11 +276,7 @@ def test_a_requirement_of_the_installed_pytorch_precedes_the_table(
 def companion(folder: Path, name: str, version: str, code: str = "", requires: str = "") -> None:
     (folder / name).mkdir()
     (folder / name / "__init__.py").write_text(code)
-    info = folder / f"{name}-{version}.dist-info"
-    info.mkdir()
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-    lines += [f"Requires-Dist: {requires}"] if requires else []
-    (info / "METADATA").write_text("\n".join(lines) + "\n")
+    metadata(folder, name, version, requires)
 
 
 def of_companion(document: Raw, name: str) -> list[Raw]:
@@ -319,43 +322,58 @@ def test_a_companion_that_crashes_when_it_is_imported_hides_no_other_test(tmp_pa
     ("version", "asked", "requires", "outcome", "says"),
     [
         ("0.25.0", "", "torch==2.10.0", "passed", "torchvision 0.25.0: requires PyTorch 2.10.0"),
-        ("0.25.0a0+cu130", "=0.25.0", "torch (==2.10.0)", "passed", "torchvision 0.25.0a0+cu130"),
-        ("0.24.1", "=0.25.0", "", "failed", "this is torchvision 0.24.1, not 0.25.0"),
+        ("0.25.0a0+cu130", "0.25.0", "torch (==2.10.0)", "passed", "torchvision 0.25.0a0+cu130"),
+        ("0.24.1", "0.25.0", "", "failed", "this is torchvision 0.24.1, not 0.25.0"),
         ("0.24.1", "", "torch==2.9.1", "failed", "it requires PyTorch 2.9.1, and this is 2.10.0"),
         ("0.25.0", "", "torchaudio==2.9.1", "skipped", "nothing in it names the PyTorch"),
     ],
 )
 def test_a_companion_belongs_to_the_pytorch_of_the_process(
-    tmp_path: Path, version: str, asked: str, requires: str, outcome: str, says: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    asked: str,
+    requires: str,
+    outcome: str,
+    says: str,
 ) -> None:
     companion(tmp_path, "torchvision", version, requires=requires)
-    document = with_fake(tmp_path, GOOD, f"--companion=torchvision{asked}")
-    assert outcomes(document)["cpu torchvision pairing"] == outcome
-    assert says in messages(document)["cpu torchvision pairing"]
+    result = paired(tmp_path, monkeypatch, "torchvision", asked)
+    assert result["outcome"] == outcome
+    assert says in result["message"]
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def paired(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> Raw:
+    """The result of the pairing test of a companion in a folder, in this process."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(script.companions, name, version)
+    (test,) = [test for test in script.tests() if test.name == f"cpu {name} pairing"]
+    try:
+        return script.run_test(torch_of("", str(folder / "torch/__init__.py")), "cpu", test)
+    finally:
+        sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize("is_other", [True, False])
 def test_the_run_path_of_a_library_names_the_pytorch_it_was_compiled_with(
-    tmp_path: Path, *, is_other: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_other: bool
 ) -> None:
-    fake_torch(tmp_path, GOOD)
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc")
     companion(tmp_path, "torchaudio", "2.10.0")
     other, here = tmp_path / "other", tmp_path / "torch/lib"
     for folder in (other, here):
-        folder.mkdir()
+        folder.mkdir(parents=True)
         (folder / "libc10.so").touch()
     library = tmp_path / "torchaudio/lib/libtorchaudio.so"
     library.parent.mkdir()
     named = other if is_other else here
-    argv = ["gcc", "-shared", "-nostdlib", f"-Wl,-rpath,{named}", "-o", str(library)]
+    argv = ["gcc", "-shared", "-nostdlib", f"-Wl,-rpath,/nowhere:{named}", "-o", str(library)]
     subprocess.run([*argv, "-x", "c", "/dev/null"], check=True)
-    # What LD_LIBRARY_PATH names says nothing of the library.
-    env = {"PYTHONPATH": str(tmp_path), "LD_LIBRARY_PATH": str(other)}
-    said = messages(reported(run(sys.executable, "--companion=torchaudio", **env)))
     wrong = f"RuntimeError: {library.name} was compiled with {other}, and this is {here}"
     right = f"torchaudio 2.10.0: {library.name} names {here}"
-    assert said["cpu torchaudio pairing"] == (wrong if is_other else right)
+    result = paired(tmp_path, monkeypatch, "torchaudio", "")
+    assert result["message"] == (wrong if is_other else right)
 
 
 def test_a_crash_is_recorded_with_its_signal_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -471,8 +489,8 @@ def randn(*shape):
     global broken
     if broken:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    broken = True
-    raise RuntimeError("the first in this process")
+    broken = shape == (8, 32, 48, 48)  # the images of `convolution`
+    raise RuntimeError("only broken")
 def synchronize(device):
     if broken:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -481,8 +499,8 @@ cuda.synchronize = synchronize
     )
     document = with_fake(tmp_path, sticky)
     said = messages(document)
-    assert said["cuda convolution"] == "RuntimeError: the first in this process"
-    assert said["cuda training"] == "RuntimeError: the first in this process"
+    assert said["cuda convolution"] == "RuntimeError: only broken"
+    assert said["cuda training"] == "RuntimeError: only broken"
 
 
 @pytest.mark.parametrize(
