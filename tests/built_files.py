@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import ONE, Project
+from conftest import ONE, PROJECT, Project
 
 from build_pytorch.inspect import fatbin, inspection
 from build_pytorch.matrix import matrix_reader
@@ -200,6 +200,16 @@ def with_config(
     (folder.parent / "version.py").write_text(
         f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
     )
+
+
+def small_project(root: Path, *recipes: str) -> Project:
+    """What `inspect` and `smoke` read of a project: the matrix, and these recipes."""
+    project = Project(root)
+    project.pkgs.mkdir(parents=True)
+    (root / "matrix.toml").write_text(ONE)
+    for name in recipes:
+        project.recipe(name).write_bytes(Project(PROJECT).recipe(name).read_bytes())
+    return project
 
 
 def inspect(

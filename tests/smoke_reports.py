@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.base.console import Screen
+from build_pytorch.cli.smoke import show_case
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.smoke import script
-from build_pytorch.smoke.smoke_report import SmokeReport
+from build_pytorch.smoke.smoke_case import case_of, judge_run
+from build_pytorch.smoke.smoke_report import SmokeReport, SmokeRun
 
 FIXTURES = Path(__file__).parent / "fixtures" / "smoke"
 
@@ -80,3 +84,11 @@ def change(document: Raw, name: str, **values: object) -> Raw:
 def variant(fleet: Matrix, id_: str) -> Variant:
     (found,) = [v for v in fleet.variants if v.id == id_]
     return found
+
+
+def shown(document: Raw, package: Package) -> list[str]:
+    """The lines that the command prints for a report."""
+    out = io.StringIO()
+    ran = SmokeRun(report=report(document), raw=document)
+    show_case(Screen(out), package, case_of(package, judge_run(ran, package, None)), ran.report)
+    return out.getvalue().splitlines()

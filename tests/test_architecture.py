@@ -274,6 +274,7 @@ OPENS_FILES: Final = {
     "build_pytorch.cli.entry": "/dev/null",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
+    "build_pytorch.inspect.config": "results in the Nix store",
     "build_pytorch.inspect.cpu_features": "a table of the package",
     "build_pytorch.inspect.device_code": "a table of the package",
     "build_pytorch.inspect.elf_file": "results in the Nix store",

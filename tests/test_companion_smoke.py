@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 from conftest import Project
-from smoke_reports import Raw, change, raw, report, right, variant
+from smoke_reports import Raw, change, raw, report, right, shown, variant
 from test_smoke_command import needs_avx2, printing, result, smoke
 
-from build_pytorch.base.console import Screen
-from build_pytorch.cli.smoke import SmokeCase, _judged, show
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
+from build_pytorch.smoke.smoke_case import judge_run
 from build_pytorch.smoke.smoke_report import SmokeRun
 
 ID = "cpu-avx2+torchvision"
@@ -71,24 +69,19 @@ def test_the_companion_of_a_result_is_imported_from_it(fleet: Matrix, tmp_path: 
         (tmp_path / "elsewhere/torchvision/__init__.py", "failed"),
     ):
         document = reported(fleet, file=str(file))
-        judgement = _judged(SmokeRun(report=report(document)), package, built)
+        judgement = judge_run(SmokeRun(report=report(document)), package, built)
         assert judgement.outcome == outcome
     assert judgement.reasons[0].startswith("imports another torchvision, ")
 
 
 def test_tests_of_companions_are_shown_only_where_they_were_asked_for(fleet: Matrix) -> None:
-    def shown(document: Raw) -> str:
-        screen = Screen(io.StringIO())
-        ran = SmokeRun(report=report(document))
+    def text(document: Raw) -> str:
         package = companion(fleet) if document.get("companions") else variant(fleet, "cpu-avx2")
-        case = SmokeCase(package=package, judgement=_judged(ran, package, None), ran=ran)
-        show(screen, case)
-        assert isinstance(screen.stream, io.StringIO)
-        return screen.stream.getvalue()
+        return "\n".join(shown(document, package))
 
-    assert "cpu torchvision nms" in shown(reported(fleet))
-    assert "torchaudio" not in shown(reported(fleet))
-    assert "torchvision" not in shown(right(variant(fleet, "cpu-avx2")))
+    assert "cpu torchvision nms" in text(reported(fleet))
+    assert "torchaudio" not in text(reported(fleet))
+    assert "torchvision" not in text(right(variant(fleet, "cpu-avx2")))
 
 
 @pytest.mark.parametrize("id_", ["sm90-avx512+torchvision", "sm90-avx512+torchaudio"])
@@ -102,7 +95,7 @@ def test_no_kernel_image_in_a_companion_fails_it_on_its_gpu(fleet: Matrix, id_: 
         if test.companion == package.name and test.device == "cuda"
     ]
     change(document, name, outcome="failed", error=None, tolerance=None, message=text)
-    judgement = _judged(SmokeRun(report=report(document)), package, None)
+    judgement = judge_run(SmokeRun(report=report(document)), package, None)
     assert (judgement.outcome, judgement.gpu, judgement.cpu) == ("failed", "failed", "passed")
     assert judgement.reasons[0].startswith(f"{name}: {text}")
 

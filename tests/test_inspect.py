@@ -20,60 +20,62 @@ from built_files import (
     compile_library,
     inspect,
     looked,
-    part_of,
+    small_project,
     texts,
     variant_of,
     with_config,
 )
 from conftest import Project, error_line, needs_nix
-from packaging.version import Version
 
+from build_pytorch.base import digest
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.inspection import Inspection
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.ledger import Ended, Ledger, now
+from build_pytorch.results.ledger import Tested as Evidence
 
-# --- programs that are missing ---
+LEDGER = ".build-pytorch/ledger.jsonl"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return small_project(tmp_path / "project", "cpu-avx2")
+
+
+# --- folders ---
 
 
 def test_without_objdump_arm_code_is_not_inspected(
-    project: Project, fleet: Matrix, tmp_path: Path
-) -> None:
-    flags = fleet.cpus["armv8_2"].flags
-    compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
-    argv = ["sm110-armv8_2", "--path", str(tmp_path / "lib"), "--json"]
-    done = inspect(project, *argv, env={"PATH": str(tmp_path)})
-    part = part_of(done, "instructions")
-    assert part["state"] == "skipped"
-    assert "install GNU binutils" in part["reason"]
-
-
-def test_x86_code_is_inspected_without_other_programs(
     fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_library(tmp_path / "lib", fleet.cpus["avx2"].flags)
+    compile_library(tmp_path / "lib", fleet.cpus["armv8_2"].flags, platform="aarch64-linux")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert looked("instructions", "cpu-avx2", tmp_path / "lib")["state"] == "passed"
-
-
-# --- configuration ---
+    part = looked("instructions", "sm110-armv8_2", tmp_path / "lib")
+    assert part["state"] == "skipped"
+    assert "install GNU binutils" in part["reason"]
 
 
 def test_everything_passes_where_the_files_are_those_of_the_variant(
     project: Project, tmp_path: Path
 ) -> None:
+    """x86-64 code is inspected without other programs."""
     with_config(tmp_path / "lib", AVX2)
-    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"))
+    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"), env={"PATH": "/nowhere"})
     assert done.returncode == 0, done.stdout
-    assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
+    assert not (project.root / LEDGER).exists()
 
 
-def test_one_progress_line_is_ended_before_the_next(project: Project, tmp_path: Path) -> None:
+def test_one_progress_line_is_ended_before_the_next(tmp_path: Path) -> None:
     with_config(tmp_path / "lib", AVX2)
     reader, terminal = pty.openpty()
-    argv = [sys.executable, "-m", "invoke", "inspect", "cpu-avx2", "--path", str(tmp_path / "lib")]
-    env = {**os.environ, "TERM": "xterm"}
+    argv = [sys.executable, "-m", "invoke", "inspect", "cuda13_0/cpu-avx2"]
     subprocess.run(
-        argv, cwd=project.root, env=env, stdout=subprocess.PIPE, stderr=terminal, check=True
+        [*argv, "--path", str(tmp_path / "lib")],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        check=True,
     )
     os.close(terminal)
     shown = b""
@@ -87,139 +89,173 @@ def test_one_progress_line_is_ended_before_the_next(project: Project, tmp_path: 
     assert len(cursor) > 2
 
 
+# --- configuration ---
+
+
+def configured(folder: Path, id_: str, flags: str, version: str, cuda: str) -> dict[str, Any]:
+    """What is found in files that state a configuration, and hold nothing else."""
+    (folder / "lib").mkdir(exist_ok=True)
+    text = f"x\0 -Wall {flags} -fvisibility-inlines-hidden -O2\0y"
+    (folder / "lib/libtorch_cpu.so").write_bytes(b"\0" * (1 << 24) + text.encode())
+    said = f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
+    (folder / "version.py").write_text(said)
+    return looked("config", id_, folder / "lib")
+
+
+RIGHT = "-mavx2 -mfma -mf16c"
+NO_CUPTI = "-DLIBKINETO_NOCUPTI"
+
+
 @pytest.mark.parametrize(
-    ("flags", "version", "cuda", "found"),
+    ("id_", "flags", "version", "cuda", "found"),
     [
-        (AVX2, "2.9.1", "None", "PyTorch 2.9.1"),
-        (AVX2, "2.10.0", "'13.0'", "CUDA 13.0"),
-        (["-mavx2", "-mfma"], "2.10.0+x", "None", "CXX_FLAGS without -mf16c"),
+        ("cpu-avx2", RIGHT, "2.10.0", "None", ""),
+        ("cpu-avx2", RIGHT, "2.10.0+cpu", "None", ""),
+        ("cpu-avx2", RIGHT, "2.9.1", "None", "PyTorch 2.9.1"),
+        ("cpu-avx2", RIGHT, "2.10.0", "'13.0'", "CUDA 13.0"),
+        ("cpu-avx2", "-mavx2 -mfma", "2.10.0+x", "None", "CXX_FLAGS without -mf16c"),
+        ("cpu-avx2", f"{RIGHT} -mavx512f", "2.10.0", "None", "CXX_FLAGS with -mavx512f"),
+        ("cpu-avx2", f"{RIGHT} -march=native", "2.10.0", "None", "CXX_FLAGS with -march=native"),
+        ("cpu-avx2", f"{RIGHT} -march=x86-64-v4", "2.10.0", "None", "with -march=x86-64-v4"),
+        ("cpu-avx2", f"{RIGHT} -mnosuchthing", "2.10.0", "None", "with -mnosuchthing"),
+        ("cpu-avx2", f"{RIGHT} -mavx -mtune=generic -mno-avx512f", "2.10.0", "None", ""),
+        ("cpu-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "None", ""),
+        ("sm90-avx2", RIGHT, "2.10.0", "'13.0'", ""),
+        ("sm90-avx2", RIGHT, "2.10.0", "None", "CUDA none"),
+        ("sm90-avx2", f"{RIGHT} -DLIBKINETO_NOROCTRACER", "2.10.0", "'13.0'", ""),
+        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}", "2.10.0", "'13.0'", f"CXX_FLAGS with {NO_CUPTI}"),
+        ("sm90-avx2", f"{RIGHT} {NO_CUPTI}=ON", "2.10.0", "'13.0'", f"with {NO_CUPTI}=ON"),
     ],
 )
 def test_the_configuration_in_the_files_is_compared(
-    tmp_path: Path, flags: list[str], version: str, cuda: str, found: str
+    tmp_path: Path, id_: str, flags: str, version: str, cuda: str, found: str
 ) -> None:
-    with_config(tmp_path / "lib", flags, version, cuda)
-    part = looked("config", "cpu-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
+    part = configured(tmp_path, id_, flags, version, cuda)
+    assert part["state"] == ("failed" if found else "passed")
     assert found in texts(part)
+    assert ("records no CUDA activity" in str(part["findings"])) == found.count(NO_CUPTI)
 
 
 @pytest.mark.parametrize(
-    ("variant", "flag", "severity"),
-    [
-        ("sm90-avx2", "-DLIBKINETO_NOCUPTI", "error"),
-        ("sm90-avx2", "-DLIBKINETO_NOCUPTI=ON", "error"),
-        ("sm90-avx2", "-DLIBKINETO_NOROCTRACER", ""),
-        ("cpu-avx2", "-DLIBKINETO_NOCUPTI", ""),
-    ],
+    ("flags", "version", "unknown"),
+    [("", "2.10.0", "CXX_FLAGS not found"), (RIGHT, "", "the version not found")],
 )
-def test_a_kineto_without_cupti_is_wrong_in_a_gpu_variant(
-    tmp_path: Path, variant: str, flag: str, severity: str
+def test_an_unknown_setting_leaves_the_part_undecided(
+    tmp_path: Path, flags: str, version: str, unknown: str
 ) -> None:
-    cuda = "None" if variant.startswith("cpu") else "'13.0'"
-    with_config(tmp_path / "lib", AVX2, cuda=cuda, more=[flag])
-    part = looked("config", variant, tmp_path / "lib")
-    assert [f["severity"] for f in part["findings"]] == ([severity] if severity else [])
-    assert ("torch.profiler records no CUDA activity" in str(part["findings"])) == bool(severity)
+    configured(tmp_path, "cpu-avx2", flags, version, "None")
+    if not flags:
+        (tmp_path / "lib/libtorch_cpu.so").write_bytes(b"")
+    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    assert part["state"] == "skipped"
+    assert unknown in part["reason"]
 
 
-def test_from_2_14_on_cupti_shows_in_the_flags() -> None:
-    from build_pytorch.inspect import config
-
-    for flags, count in (("-mavx2 -DHAS_CUPTI", 0), ("-mavx2", 1)):
-        found = config._without_cupti("x", flags.split(), Version("2.14.0"))  # noqa: SLF001
-        assert [finding.severity for finding in found] == ["warning"] * count
+@pytest.mark.parametrize(("flags", "count"), [("-mavx2 -DHAS_CUPTI", 0), ("-mavx2", 1)])
+def test_from_2_14_on_cupti_shows_in_the_flags(tmp_path: Path, flags: str, count: int) -> None:
+    replace, variant = msgspec.structs.replace, variant_of("sm90-avx2")
+    torch = replace(variant.release.torch, version="2.14.0")
+    newer = replace(variant, release=replace(variant.release, torch=torch))
+    configured(tmp_path, "sm90-avx2", flags, "2.14.0", "'13.0'")
+    (config,) = [part for part in inspection.PARTS if part.id == "config"]
+    target = inspection.folder_target(newer, tmp_path / "lib")
+    found = config.inspect(target, lambda *_: None).findings
+    assert [f.severity for f in found if "HAS_CUPTI" in f.found] == ["warning"] * count
 
 
 def test_a_long_string_around_the_flags_is_cut(tmp_path: Path) -> None:
-    with_config(tmp_path / "lib", AVX2, more=["x" * 200_000])
-    part = looked("config", "cpu-avx2", tmp_path / "lib")
+    part = configured(tmp_path, "cpu-avx2", RIGHT + "x" * 200_000, "2.10.0", "None")
     assert len(part["figures"]["cxx_flags"]) < 200_000
 
 
 # --- results of Nix ---
 
-
-def empty_store(folder: Path) -> dict[str, str]:
-    return {
-        "NIX_REMOTE": "local",
-        "NIX_STORE_DIR": f"{folder}/nix/store",
-        "NIX_STATE_DIR": f"{folder}/nix/state",
-        "NIX_LOG_DIR": f"{folder}/nix/log",
-        "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
-        "XDG_CACHE_HOME": f"{folder}/cache",
-    }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> dict[str, str]:
-    """An empty Nix store of its own."""
-    return empty_store(tmp_path)
-
-
-PRINTED = """TORCH
-2.10.0
-PyTorch built with:
-  - GCC 14.3
-  - CPU capability usage: AVX2
-  - Build settings: BLAS_INFO=open, CXX_FLAGS= -mavx2 -mfma -mf16c -O2, USE_CUDA=0, \
-
+PYTHON = """#!/bin/sh
+[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9
+eval "$SAYS"
+echo "${PYTHONPATH%%:*}/torch/__init__.py"
 """
+"""What stands in for a variant's Python that imports torch. SAYS: what it does instead."""
 
-
-def say(folder: Path, printed: str, fails: str = "") -> Path:
-    """The program that stands in for a variant's Python: what it prints, or how it fails."""
-    (folder / "said").write_text(printed)
-    stand_in = folder / "stand-in.sh"
-    stand_in.write_text(
-        '[ "$PYTHONNOUSERSITE$PYTHONSAFEPATH$PYTHONHOME" = 11 ] || exit 9\n'
-        f"{fails or ':'}\nsed s,TORCH,${{PYTHONPATH%%:*}}/torch/__init__.py, {folder}/said\n"
-    )
-    return stand_in
-
-
-def build(
-    root: Path,
-    store: dict[str, str],
-    folder: Path,
-    needs: list[str],
-    variant: str = "cpu-avx2",
-    python: str = "",
-) -> None:
-    """Build a result that holds a folder's libraries and refers to store paths of some names."""
-    if python:
-        needs = [*needs, "python3-3.13.9"]
-    stand_in = say(folder.parent, python)
-    expression = f"""
+EXPRESSION = """
+{ files, python, path, elsewhere }:
 let
-  make = name: script: derivation {{
+  make = name: script: derivation {
     inherit name; system = builtins.currentSystem;
-    builder = "/bin/sh"; args = [ "-c" script ]; PATH = "{os.environ["PATH"]}";
-  }};
-  needs = map (name: make name "mkdir -p $out/bin; echo ${{name}} > $out/name; \\
-    case ${{name}} in python3-*) printf '#!/bin/sh\\n. %s' {stand_in} > $out/bin/python3.13; \\
-    chmod +x $out/bin/python3.13;; esac") [ {" ".join(f'"{name}"' for name in needs)} ];
-in make "result" ''
-  mkdir -p $out/lib/python3.13/site-packages/torch
-  cp -rP {folder} $out/lib/python3.13/site-packages/torch/lib
-  echo ${{toString needs}} > $out/needs
-''
+    builder = "/bin/sh"; args = [ "-ec" script ]; PATH = path;
+  };
+  named = name: make name "mkdir $out; echo ${name} > $out/name";
+  interpreter = make "python3-3.13.9" ''
+    mkdir -p $out/bin; cp ${python} $out/bin/python3.13; chmod +x $out/bin/python3.13
+  '';
+  site = "lib/python3.13/site-packages/torch";
+  result = needs: more: make "result" ''
+    mkdir -p $out/${site}; cp ${files}/version.py $out/${site}
+    ${more}
+    echo ${toString needs} > $out/needs
+  '';
+  whole = "cp -r ${files}/lib $out/${site}/lib";
+  torch = names: result (map named names) whole;
+  libraries = make "python3.13-torch-lib" "mkdir $out; cp -r ${files}/lib $out/lib";
+in {
+  right = result [ interpreter ] whole;
+  split = result [ interpreter ] "ln -s ${libraries}/lib $out/${site}/lib";
+  empty = result [ interpreter ] "";
+  without_python = torch [ ];
+  leading_out = result [ ] "${whole}; ln -s ${elsewhere} $out/${site}/lib/libc10.so";
+  cuda = torch [ "cuda13.0-cuda_cudart-13.0.96" "cuda13.0-libcublas-13.1.0.3" ];
+  prefix = torch [ "cuda_cudart-13.0.96" "cuda12.8-libcublas-12.8.4.1" ];
+  second = torch [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ];
+  cublas = torch [ "libcublas-13.1.0.3" ];
+}
 """
-    link = root / f"result-{variant_of(variant).package}"
-    subprocess.run(
-        ["nix-build", "-E", expression, "-o", str(link)],
-        check=True,
-        capture_output=True,
-        env={**os.environ, **store},
-    )
+NAMES = re.findall(r"(?m)^  (\w+) = (?:torch|result) \[", EXPRESSION)
 
 
-def result_of(root: Path, store: dict[str, str], variant: str = "cpu-avx2") -> Inspection:
-    """The inspection of a built result, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in store.items():
-            patch.setenv(name, value)
-        return inspection.inspect_result(root, variant_of(variant), lambda *_: None)
+class Results:
+    """Results in a Nix store of its own, by name, and the environment of that store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {
+            "NIX_REMOTE": "local",
+            "NIX_STORE_DIR": f"{folder}/nix/store",
+            "NIX_STATE_DIR": f"{folder}/nix/state",
+            "NIX_LOG_DIR": f"{folder}/nix/log",
+            "NIX_CONFIG": "substituters =\nbuild-users-group =\nsandbox = false",
+            "XDG_CACHE_HOME": f"{folder}/cache",
+        }
+        with_config(folder / "files/lib", AVX2)
+        compile_library(folder, AVX2, name="libc10.so")
+        (folder / "python").write_text(PYTHON)
+        (folder / "all.nix").write_text(EXPRESSION)
+        argv = ["nix-build", "all.nix", "--no-out-link", "--arg", "files", "./files"]
+        argv += ["--arg", "python", "./python", "--argstr", "path", os.environ["PATH"]]
+        argv += ["--argstr", "elsewhere", f"{folder}/libc10.so"]
+        for name in NAMES:
+            argv += ["-A", name]
+        env = {**os.environ, **self.env}
+        done = subprocess.run(
+            argv, cwd=folder, env=env, check=True, stdout=subprocess.PIPE, text=True
+        )
+        self.outputs = dict(zip(NAMES, done.stdout.split(), strict=True))
+
+    def link(self, root: Path, name: str, id_: str = "cpu-avx2") -> None:
+        """Let a checkout have this result of a variant."""
+        (root / f"result-{variant_of(id_).package}").symlink_to(self.outputs[name])
+
+    def inspected(self, root: Path, name: str, id_: str = "cpu-avx2", **env: str) -> Inspection:
+        """The inspection of a result, in this process."""
+        self.link(root, name, id_)
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in {**self.env, **env}.items():
+                patch.setenv(key, value)
+            return inspection.inspect_result(root, variant_of(id_), lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(tmp_path_factory.mktemp("results"))
 
 
 def named(result: Inspection, part_id: str) -> dict[str, Any]:
@@ -227,45 +263,35 @@ def named(result: Inspection, part_id: str) -> dict[str, Any]:
     return dict(msgspec.to_builtins(part))
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder with a result of cpu-avx2, and its store. `say` sets what its Python prints."""
-    folder = tmp_path_factory.mktemp("built")
-    store = empty_store(folder)
-    compile_library(folder / "lib", AVX2)
-    build(folder, store, folder / "lib", [], python=PRINTED)
-    return folder, store
-
-
-def printing(
-    built: tuple[Path, dict[str, str]], printed: str, fails: str = ""
-) -> tuple[Inspection, dict[str, Any]]:
-    """The inspection of the result, and its part for the configuration."""
-    folder, store = built
-    say(folder, printed, fails)
-    result = result_of(folder, store)
-    return result, named(result, "config")
+def remember(project: Project, recipe: str) -> None:
+    """A line of the ledger: the result was built from a recipe with this digest."""
+    output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
+    Ledger(project.root).append(
+        Ended(
+            at=now(), release="cuda13_0", variant="cpu-avx2", digest=recipe, attempt="1",
+            outcome="built", seconds=1.0, outputs=(output,),
+        )
+    )  # fmt: skip
 
 
 @needs_nix
+@pytest.mark.parametrize("is_current", [True, False])
 def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
-    project: Project, store: dict[str, str], tmp_path: Path
+    project: Project, results: Results, *, is_current: bool
 ) -> None:
-    from build_pytorch.base import digest
-    from build_pytorch.results.ledger import Ledger, Tested
-
-    compile_library(tmp_path / "lib", AVX2)
-    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
+    results.link(project.root, "right")
     recipe = project.recipe("cpu-avx2")
-    remember(project, digest.of_bytes(recipe.read_bytes()))
+    remember(project, digest.of_bytes(recipe.read_bytes()) if is_current else "sha256:older")
     remember(project, "sha256:of-a-recipe-that-differs-in-a-comment")
-    done = inspect(project, "cpu-avx2", env=store)
+    done = inspect(project, "cpu-avx2", env=results.env)
     assert done.returncode == 0, done.stdout + done.stderr
     *_, event = Ledger(project.root).events()
-    assert isinstance(event, Tested)
+    assert isinstance(event, Evidence)
     assert (event.by, event.outcome, event.variant) == ("inspect", "passed", "cpu-avx2")
-    assert event.digest == digest.of_bytes(recipe.read_bytes())
-    assert Path(event.output) == (project.root / f"result-{recipe.stem}").resolve()
+    current = digest.of_bytes(recipe.read_bytes())
+    last = "sha256:of-a-recipe-that-differs-in-a-comment"
+    assert event.digest == (current if is_current else last)
+    assert event.output == results.outputs["right"]
     report = json.loads((project.root / event.report).read_text())
     assert report["outcome"] == "passed"
     assert [p["id"] for p in report["parts"]] == [
@@ -273,126 +299,29 @@ def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     ]  # fmt: skip
 
 
-def remember(project: Project, digest: str) -> None:
-    """A line of the ledger: the result was built from a recipe with this digest."""
-    from build_pytorch.results.ledger import Ended, Ledger, now
-
-    output = str((project.root / f"result-{project.recipe('cpu-avx2').stem}").resolve())
-    Ledger(project.root).append(
-        Ended(
-            at=now(), release="cuda13_0", variant="cpu-avx2", digest=digest, attempt="1",
-            outcome="built", seconds=1.0, outputs=(output,),
-        )
-    )  # fmt: skip
-
-
-@needs_nix
-def test_a_link_out_of_the_result_is_a_finding(store: dict[str, str], tmp_path: Path) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    compile_library(tmp_path / "elsewhere", AVX2, name="libc10.so")
-    (tmp_path / "lib/libc10.so").symlink_to(tmp_path / "elsewhere/libc10.so")
-    (tmp_path / "lib/libtorch.so").symlink_to("libtorch_cpu.so")
-    build(tmp_path, store, tmp_path / "lib", [])
-    part = named(result_of(tmp_path, store), "files")
-    assert part["state"] == "failed"
-    assert list(part["failed"]) == ["libc10.so"]
-    assert texts(part) == f"a link that leads out of the Nix store: {tmp_path}/elsewhere/libc10.so"
-
-
 @needs_nix
 def test_a_result_of_an_unknown_recipe_is_inspected_and_not_recorded(
-    project: Project, store: dict[str, str], tmp_path: Path
+    project: Project, results: Results
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
-    done = inspect(project, "cpu-avx2", env=store)
+    results.link(project.root, "right")
+    done = inspect(project, "cpu-avx2", env=results.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
     assert "run `invoke build cpu-avx2`, which records" in done.stdout
-    assert not (project.root / ".build-pytorch/ledger.jsonl").exists()
-    status = project.run("invoke", "status", "cpu-avx2", "--json", env=store)
-    assert json.loads(status.stdout)["variants"][0]["built"] == "unknown"
-
-
-@needs_nix
-@pytest.mark.parametrize(
-    ("said", "fails", "found"),
-    [
-        (PRINTED, "echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so"),
-        (PRINTED.replace("TORCH", "/usr/lib/torch/__init__.py"), "", "another torch: /usr/lib"),
-        (PRINTED, "kill -ILL $$", "its Python cannot import torch: exit code -4"),
-    ],
-)
-def test_a_torch_that_cannot_be_imported_fails(
-    built: tuple[Path, dict[str, str]], said: str, fails: str, found: str
-) -> None:
-    result, part = printing(built, said, fails)
-    assert result.outcome == "failed"
-    assert found in texts(part)
-
-
-@needs_nix
-def test_a_result_without_a_python_is_skipped(store: dict[str, str], tmp_path: Path) -> None:
-    with_config(tmp_path / "lib", AVX2)
-    build(tmp_path, store, tmp_path / "lib", [])
-    result = result_of(tmp_path, store)
-    assert result.outcome == "skipped"
-    assert named(result, "config")["state"] == "skipped"
-    assert "no Python 3.13" in named(result, "config")["reason"]
-
-
-@needs_nix
-@pytest.mark.parametrize(
-    ("old", "new", "unknown"),
-    [
-        ("CXX_FLAGS=", "OTHER_FLAGS=", "CXX_FLAGS not found"),
-        ("2.10.0\n", "\n", "the version not found"),
-    ],
-)
-def test_an_unknown_setting_leaves_the_part_undecided(
-    built: tuple[Path, dict[str, str]], old: str, new: str, unknown: str
-) -> None:
-    result, part = printing(built, PRINTED.replace(old, new, 1))
-    assert result.outcome == "skipped"
-    assert part["state"] == "skipped"
-    assert unknown in part["reason"]
-
-
-@needs_nix
-@pytest.mark.parametrize(
-    ("flag", "fits"),
-    [
-        ("-mavx512f", False),
-        ("-march=native", False),
-        ("-march=x86-64-v4", False),
-        ("-mnosuchthing", False),
-        ("-mavx", True),
-        ("-mtune=generic", True),
-        ("-mno-avx512f", True),
-    ],
-)
-def test_flags_above_the_isa_are_found(
-    built: tuple[Path, dict[str, str]], flag: str, fits: bool
-) -> None:
-    _, part = printing(built, PRINTED.replace("-mfma", f"-mfma {flag}"))
-    assert part["state"] == ("passed" if fits else "failed")
-    assert texts(part) == ("" if fits else f"CXX_FLAGS with {flag}")
+    assert not (project.root / LEDGER).exists()
 
 
 @needs_nix
 def test_one_bad_result_is_a_row_and_the_others_are_inspected(
-    project: Project, store: dict[str, str], tmp_path: Path
+    project: Project, results: Results
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(project.root, store, tmp_path / "lib", [], python=PRINTED)
-    (tmp_path / "other/lib").mkdir(parents=True)
-    build(project.root, store, tmp_path / "other/lib", [], "cpu-avx512")
+    results.link(project.root, "right")
+    results.link(project.root, "empty", "cpu-avx512")
     (project.root / "result-pytorch-python313-cpu-avx512vnni").symlink_to("result-pytorch")
     loop = project.root / "result-pytorch-python313-cpu-avx512bf16"
     loop.symlink_to(loop.name)
-    done = inspect(project, "cpu-*", "--json", env=store)
+    done = inspect(project, "cpu-*", "--json", env=results.env)
     assert done.returncode == 1
-    assert "Traceback" not in done.stderr
     rows = {row["variant"]: row for row in json.loads(done.stdout)["variants"]}
     assert {name: row["outcome"] for name, row in rows.items()} == {
         "cpu-avx2": "passed",
@@ -405,61 +334,70 @@ def test_one_bad_result_is_a_row_and_the_others_are_inspected(
 
 
 @needs_nix
-def test_the_variants_own_python_is_run(
-    project: Project, store: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [
+        ("echo 'ImportError: libc10.so: cannot open' >&2; exit 1", "libc10.so: cannot open"),
+        ("echo /usr/lib/torch/__init__.py; exit 0", "another torch: /usr/lib"),
+        ("exit 0", "another torch: none"),
+        ("kill -ILL $$", "its Python cannot import torch: exit code -4"),
+    ],
+)
+def test_a_torch_that_cannot_be_imported_fails(
+    results: Results, tmp_path: Path, says: str, found: str
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(project.root, store, tmp_path / "lib", [], python=PRINTED.replace("2.10.0", "2.9.1"))
-    done = inspect(project, "cpu-avx2", "--json", env=store)
-    part = part_of(done, "config")
-    assert done.returncode == 1
-    assert part["figures"]["from"] == "torch.__config__.show()"
-    assert texts(part) == "PyTorch 2.9.1"
+    result = results.inspected(tmp_path, "right", SAYS=says)
+    assert result.outcome == "failed"
+    assert found in texts(named(result, "config"))
 
 
 @needs_nix
-def test_a_result_of_an_older_recipe_is_recorded_for_that_recipe(
-    project: Project, store: dict[str, str], tmp_path: Path
-) -> None:
-    from build_pytorch.results.ledger import Ledger, Tested
+def test_a_result_without_a_python_is_skipped(results: Results, tmp_path: Path) -> None:
+    result = results.inspected(tmp_path, "without_python")
+    assert result.outcome == "skipped"
+    assert "no Python 3.13" in named(result, "config")["reason"]
 
-    compile_library(tmp_path / "lib", AVX2)
-    build(project.root, store, tmp_path / "lib", [])
-    remember(project, "sha256:older")
-    remember(project, "sha256:old")
-    inspect(project, "cpu-avx2", env=store)
-    *_, event = Ledger(project.root).events()
-    assert isinstance(event, Tested)
-    assert event.digest == "sha256:old"
+
+@needs_nix
+def test_libraries_may_be_in_another_output(results: Results, tmp_path: Path) -> None:
+    result = results.inspected(tmp_path, "split")
+    assert result.outcome == "passed"
+    assert result.folder.endswith("-python3.13-torch-lib/lib")
+    assert named(result, "config")["figures"]["version"] == "2.10.0"
+
+
+@needs_nix
+def test_a_link_out_of_the_result_is_a_finding(results: Results, tmp_path: Path) -> None:
+    part = named(results.inspected(tmp_path, "leading_out"), "files")
+    assert part["state"] == "failed"
+    assert list(part["failed"]) == ["libc10.so"]
+    found = f"a link that leads out of the Nix store: {results.folder}/libc10.so"
+    assert texts(part) == found
 
 
 @needs_nix
 @pytest.mark.parametrize(
-    ("variant", "needs", "found"),
+    ("name", "id_", "found"),
     [
-        ("sm90-avx2", ["cuda13.0-cuda_cudart-13.0.96", "cuda13.0-libcublas-13.1.0.3"], ""),
-        ("sm90-avx2", ["cuda_cudart-13.0.96", "cuda12.8-libcublas-12.8.4.1"], "CUDA 12.8"),
-        ("sm90-avx2", ["cuda_cudart-13.0.96", "cuda_nvrtc-12.9.86"], "CUDA 12.9"),
-        ("sm90-avx2", ["zlib-1.3"], "no CUDA at all"),
-        ("cpu-avx2", ["zlib-1.3"], ""),
-        ("cpu-avx2", ["libcublas-13.1.0.3"], "CUDA in a CPU-only variant: libcublas-13.1.0.3"),
+        ("cuda", "sm90-avx2", ""),
+        ("prefix", "sm90-avx2", "CUDA 12.8"),
+        ("second", "sm90-avx2", "CUDA 12.9"),
+        ("right", "sm90-avx2", "no CUDA at all"),
+        ("right", "cpu-avx2", ""),
+        ("cublas", "cpu-avx2", "CUDA in a CPU-only variant: libcublas-13.1.0.3"),
     ],
 )
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
-    store: dict[str, str], tmp_path: Path, variant: str, needs: list[str], found: str
+    results: Results, tmp_path: Path, name: str, id_: str, found: str
 ) -> None:
-    compile_library(tmp_path / "lib", AVX2)
-    build(tmp_path, store, tmp_path / "lib", needs, variant)
-    part = named(result_of(tmp_path, store, variant), "closure")
+    part = named(results.inspected(tmp_path, name, id_), "closure")
     assert part["state"] == ("failed" if found else "passed")
     assert found in texts(part)
 
 
 @needs_nix
-def test_a_closure_above_its_budget_is_found(store: dict[str, str], tmp_path: Path) -> None:
+def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -> None:
     """nix-store adds 3 GiB to each size: files of that size take 15 s to build."""
-    compile_library(tmp_path / "lib", AVX2)
-    build(tmp_path, store, tmp_path / "lib", [])
     (tmp_path / "tools").mkdir()
     program = tmp_path / "tools/nix-store"
     program.write_text(
@@ -470,11 +408,11 @@ def test_a_closure_above_its_budget_is_found(store: dict[str, str], tmp_path: Pa
     )
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
-    part = named(result_of(tmp_path, {**store, "PATH": path}), "closure")
+    part = named(results.inspected(tmp_path, "without_python", PATH=path), "closure")
     assert part["state"] == "failed"
     assert "3.0 GiB; the largest: result 3.0" in texts(part)
-    own = sum(file.stat().st_size for file in (tmp_path / "lib").iterdir())
-    assert own < part["figures"]["bytes"] - (3 << 30) < 2 * own
+    own = sum(file.stat().st_size for file in (results.folder / "files/lib").iterdir())
+    assert own < part["figures"]["bytes"] - (3 << 30) < 2 * own + 10_000
 
 
 @pytest.mark.parametrize(
@@ -484,6 +422,7 @@ def test_a_closure_above_its_budget_is_found(store: dict[str, str], tmp_path: Pa
         ("cuda_cudart-13.0.96-lib", "13.0"),
         ("cuda-merged-12.8", "12.8"),
         ("libnvjitlink-13.0.88", "13.0"),
+        ("cuda13.0-libcublas-13.1.0.3", "13.0"),
         ("libcublas-13.1.0.3", None),  # of CUDA 13.0 Update 2
         ("libcufft-12.0.0.61", None),  # of CUDA 13.0
         ("cuda_compat-13.0.1", None),  # a driver's
@@ -510,8 +449,8 @@ def test_a_variant_that_was_not_built_is_one_line_with_the_command(project: Proj
     ("argv", "says"),
     [
         (["cpu-avx2", "--path", "nowhere"], "no such folder"),
-        (["cpu-avx2", "--path", "docs"], "no libtorch_cpu.so in it"),
-        (["cpu-*", "--path", "docs"], "the files of one variant"),
+        (["cpu-avx2", "--path", ".flox"], "no libtorch_cpu.so in it"),
+        (["cpu-*", "--path", ".flox"], "the files of one variant"),
         (["cpu-avx3"], 'did you mean "cpu-avx2"?'),
         ([], "no variant given"),
     ],

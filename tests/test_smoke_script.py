@@ -21,8 +21,8 @@ from smoke_reports import Raw, report, variant
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.smoke import script
 from build_pytorch.smoke.judge import judge
-from build_pytorch.smoke.smoke_report import SCRIPT
 
+SCRIPT = Path(script.__file__)
 REAL = os.environ.get("BUILD_PYTORCH_TEST_TORCH", "")
 needs_torch = pytest.mark.skipif(
     not REAL, reason="BUILD_PYTORCH_TEST_TORCH names no Python that has torch"

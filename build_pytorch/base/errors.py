@@ -38,6 +38,14 @@ EXIT_CODES: Final = {
 """The meaning of each exit code, as the reference page lists them."""
 
 
+def exit_code_of(outcomes: Iterable[str]) -> int:
+    """Return the exit code of tests: 0 if all passed, 1 if one failed, else 3."""
+    found = set(outcomes)
+    if "failed" in found:
+        return EXIT_FINDINGS
+    return EXIT_OK if found == {"passed"} else EXIT_UNDECIDED
+
+
 class BuildPytorchError(Exception):
     """Root of expected errors: the text is what is wrong, where, and what to do."""
 

@@ -40,9 +40,7 @@ def run(options: InspectOptions) -> int:
     for package in chosen:
         results.append(_inspected(package, options.path, options.root))
         _show(screen, package, results[-1])
-    outcomes = {result.outcome for result in results}
-    code = errors.EXIT_OK if outcomes == {"passed"} else errors.EXIT_UNDECIDED
-    code = errors.EXIT_FINDINGS if "failed" in outcomes else code
+    code = errors.exit_code_of(result.outcome for result in results)
     if options.json:
         print_json({"variants": msgspec.to_builtins(results), "exit_code": code}, sys.stdout)
     return code

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.tables import CpuIsa
@@ -26,6 +26,14 @@ except ImportError:  # no wheel for ARM on macOS
 
 Features = frozenset[str]
 _NONE: Final[Features] = frozenset()
+
+
+_ENABLES_NOTHING: Final = re.compile(
+    r"(?!-m).*|-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+"
+    r"|tls-dialect=.+|branch-protection=.+|outline-atomics|omit-leaf-frame-pointer|stackrealign"
+    r"|indirect-branch.*|function-return=.+|fentry|harden-sls=.+)"
+)
+"""Compiler flags that enable no instructions (GCC manual, x86 options and AArch64 options)."""
 
 
 class InstructionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,16 +48,35 @@ class InstructionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mnemonics: dict[str, tuple[str, ...]] = {}
     vector_mnemonics: dict[str, tuple[str, ...]] = {}
 
-    def named_by(self, flag: str) -> tuple[str, ...] | None:
+    def features_of(self, flag: str) -> tuple[str, ...] | None:
         """Return the features that a compiler flag names, None for an unknown flag."""
-        if not self.mnemonics:  # x86-64, where -mavx512bf16, -msse4.1, -mamx-tile name a feature
-            feature = _X86_FEATURES.get(re.sub("(?!^)[-._]", "", flag))
-            return self.flags.get(flag, (feature,) if feature else None)
+        if _ENABLES_NOTHING.fullmatch(flag):
+            return ()
         base, *extensions = flag.split("+")
-        known = {*self.mnemonics, *self.implied, "fp16"}
-        if base not in self.flags or not known.issuperset(extensions):
-            return None
-        return (*self.flags[base], *extensions)
+        if base in self.flags and {*self.mnemonics, *self.implied, "fp16"}.issuperset(extensions):
+            return (*self.flags[base], *extensions)
+        # -mavx512bf16, -msse4.1, -mamx-tile name a feature.
+        feature = _X86_FEATURES.get(re.sub("(?!^)[-._]", "", flag))
+        return (feature,) if feature else None
+
+
+class IsaFeatures(Struct, frozen=True, kw_only=True):
+    """What the flags of a CPU ISA mean for the code that is compiled with them."""
+
+    machine: int
+    """e_machine of its ELF files."""
+    named: tuple[str, ...]
+    """The features that the flags name."""
+    allowed: Features
+    """Every feature that the compiler may use."""
+    replacing: re.Pattern[str]
+    """Features whose instructions replace older ones."""
+    tier: str = ""
+    """The highest family of features that is allowed, such as AVX-512; empty: none."""
+    family: Features = _NONE
+    """The allowed features of that family."""
+    is_tier_in_each: bool = False
+    """Whether every library with enough code shows that family."""
 
 
 INSTRUCTION_SETS: Final = msgspec.toml.decode(
@@ -127,70 +154,67 @@ _HALF_BASELINE: Final = re.compile(r"fcvt[nl]?2?")
 """Conversions of half precision that ARMv8.0 has."""
 
 
+@functools.cache
+def _matching_arm_features(mnemonic: str) -> Features:
+    return frozenset(name for name, pattern in _BY_NAME.items() if pattern.fullmatch(mnemonic))
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def arm_features(mnemonic: bytes, text: bytes) -> Features:
     """Return the features beyond baseline ARMv8-A that an instruction needs.
 
     Takes mnemonic and operands as objdump prints them.
     """
-    operands = text.decode("ascii", "replace")
-    is_vector = re.search(r"\b(?:z[0-9]+\.|z[0-9]+[,}]|p[0-9]+[./,])", operands) is not None
-    is_half = re.search(r"\bh[0-9]|\.[48]h", operands) is not None
-    is_unpredicated = re.search(r"\bp[0-9]+/", operands) is None
-    return _arm_features(mnemonic.decode(), is_vector, is_half, is_unpredicated)
-
-
-@functools.cache
-def _arm_features(name: str, is_vector: bool, is_half: bool, is_unpredicated: bool) -> Features:
-    matching = {feature for feature, pattern in _BY_NAME.items() if pattern.fullmatch(name)}
-    found = frozenset(matching & _ARM.mnemonics.keys())
-    if is_vector:
+    name, operands = mnemonic.decode(), text.decode("ascii", "replace")
+    matching = _matching_arm_features(name)
+    found = matching.intersection(_ARM.mnemonics)
+    if re.search(r"\b(?:z[0-9]+\.|z[0-9]+[,}]|p[0-9]+[./,])", operands):
+        is_unpredicated = re.search(r"\bp[0-9]+/", operands) is None
         is_new = "sve2" in matching or (is_unpredicated and "sve2_without_predicate" in matching)
         return found & {"bf16", "i8mm", "sme"} | {"sve2" if is_new else "sve"}
     if found == {"sve"} and "sve2" in matching:  # whilegt
         return frozenset({"sve2"})
     is_float = name.startswith("f") or name in {"scvtf", "ucvtf"}
-    if is_half and is_float and not found & {"bf16", "fp16fml"}:
-        return found if _HALF_BASELINE.fullmatch(name) else found | {"fp16"}
+    is_half = is_float and re.search(r"\bh[0-9]|\.[48]h", operands)
+    if is_half and not found & {"bf16", "fp16fml"} and not _HALF_BASELINE.fullmatch(name):
+        return found | {"fp16"}
     return found
 
 
 # --- both ---
 
 
-def named_features(cpu: CpuIsa) -> tuple[str, ...]:
-    """Return the features that the flags of a CPU ISA name, in their order.
-
-    Raises BuildPytorchError for an unknown flag.
-    """
-    features: list[str] = []
+@functools.cache
+def isa_features(cpu: CpuIsa) -> IsaFeatures:
+    """Return what the flags of a CPU ISA mean. Raises BuildPytorchError for an unknown flag."""
+    table = INSTRUCTION_SETS[cpu.platform]
+    named: list[str] = []
     for flag in cpu.flags:
-        names = INSTRUCTION_SETS[cpu.platform].named_by(flag)
-        if names is None:
+        features = table.features_of(flag)
+        if features is None:
             raise BuildPytorchError(
                 f"matrix.toml: {cpu.title}: what {flag} allows is not known to the inspection; "
                 "add it to build_pytorch/inspect/cpu_features.toml"
             )
-        features += names
-    return tuple(features)
+        named += features
+    allowed = list(dict.fromkeys(named))
+    for feature in allowed:  # grows in the loop
+        allowed += [new for new in table.implied.get(feature, ()) if new not in allowed]
+    isa = IsaFeatures(
+        machine=table.machine,
+        named=tuple(dict.fromkeys(named)),
+        allowed=frozenset(allowed),
+        replacing=re.compile(table.replacing),
+    )
+    for tier, pattern in table.tiers.items():
+        if family := frozenset(name for name in allowed if re.fullmatch(pattern, name)):
+            in_each = tier in table.tiers_of_each
+            return structs.replace(isa, tier=tier, family=family, is_tier_in_each=in_each)
+    return isa
 
 
-def allowed_features(cpu: CpuIsa) -> Features:
-    """Return every feature that the flags allow the compiler to use. Raises BuildPytorchError."""
-    found: set[str] = set()
-    waiting = list(named_features(cpu))
-    while waiting:
-        feature = waiting.pop()
-        if feature not in found:
-            found.add(feature)
-            waiting += INSTRUCTION_SETS[cpu.platform].implied.get(feature, ())
-    return frozenset(found)
-
-
-def highest_tier(cpu: CpuIsa) -> tuple[str, Features]:
-    """Return the highest family of features that a CPU ISA has, and its name."""
-    features = allowed_features(cpu)
-    for name, pattern in INSTRUCTION_SETS[cpu.platform].tiers.items():
-        if family := frozenset(f for f in features if re.fullmatch(pattern, f)):
-            return name, family
-    return "", _NONE
+def enables_more(flag: str, cpu: CpuIsa) -> bool:
+    """Whether a compiler flag enables instructions above a CPU ISA, or is unknown."""
+    names = INSTRUCTION_SETS[cpu.platform].features_of(flag)
+    is_above = names is None or not isa_features(cpu).allowed.issuperset(names)
+    return flag not in cpu.flags and (is_above or flag.startswith("-march="))

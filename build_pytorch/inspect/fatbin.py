@@ -44,15 +44,14 @@ _SYMBOL: Final = re.compile(rb"(?:STT_)?[A-Z]+ .* (?!\$|\.|__nv|__cuda_)(\S\S+)\
 """A line of `cuobjdump --dump-elf-symbols`, except for symbols that nvcc adds: of sections, of
 reserved memory, of its own library. The types begin with STT_ up to CUDA 13.4."""
 
-NO_SYMBOLS: Final = 1 << 16
-"""The owner of an object without functions, which never runs."""
-
 
 class DeviceObject(Struct, frozen=True):
     """The device code of one .cu file: its architectures as machine code and as PTX."""
 
     cubins: tuple[str, ...]
     ptx: tuple[str, ...]
+    owner: str = ""
+    """Whose code it is; empty: an object without functions, which never runs."""
 
 
 def device_objects(elf: ElfFile) -> list[DeviceObject]:
@@ -103,17 +102,16 @@ def installed_with_pip() -> str:
     return str(max(site_packages.glob("nvidia/*/bin/cuobjdump"), default=""))
 
 
-def owners(
-    library: Path, objects: Sequence[DeviceObject], owner_of: Callable[[str], int]
-) -> list[int]:
-    """Return the owner of each object: the smallest that a symbol has, and NO_SYMBOLS without any.
+def symbol_owners(
+    library: Path, objects: Sequence[DeviceObject], owner_of: Callable[[str], str]
+) -> list[set[str]]:
+    """Return what `owner_of` says of the symbols of each object; an empty set without functions.
 
-    `owner_of` returns the number of a symbol's owner. Raises ToolError if cuobjdump is not
-    installed, fails, or shows other objects or no function at all.
+    Raises ToolError if cuobjdump is not installed, fails, or shows other objects or no function.
     """
     program = "cuobjdump" if process.which("cuobjdump") else installed_with_pip()
-    cubins = [(number, code) for number, each in enumerate(objects) for code in each.cubins]
-    found = [NO_SYMBOLS] * len(objects)
+    found: list[set[str]] = [set() for _ in objects]
+    cubins = [(found[n], code) for n, each in enumerate(objects) for code in each.cubins]
     different = ToolError(f"cuobjdump finds other device code in {library.name}")
     argv = [program or "cuobjdump", "--dump-elf-symbols", str(library)]
     shown, is_cubin = 0, False
@@ -127,11 +125,10 @@ def owners(
             elif is_cubin and line.startswith(b"arch = "):
                 if line[7:].strip() != cubins[shown - 1][1].encode():
                     raise different
-            elif is_cubin and (match := _SYMBOL.match(line)) and found[cubins[shown - 1][0]]:
-                number = cubins[shown - 1][0]
-                found[number] = min(found[number], owner_of(match[1].decode(errors="replace")))
+            elif is_cubin and (match := _SYMBOL.match(line)):
+                cubins[shown - 1][0].add(owner_of(match[1].decode(errors="replace")))
     if shown != len(cubins):
         raise different
-    if cubins and set(found) == {NO_SYMBOLS}:
+    if cubins and not any(found):
         raise ToolError(f"cuobjdump names no function in {library.name}")
     return found

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.inspect import closure, config, device_code, instructions, libraries
-from build_pytorch.inspect.part import Part, PartResult, Progress, Target, product_of
-from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.inspect.part import Part, PartResult, Progress, Target
+from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix.store import requisites
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
@@ -38,7 +38,7 @@ PARTS: Final = (
     ),
     Part(
         "config",
-        "{config} agrees with the matrix",
+        "{product}'s build configuration agrees with the matrix",
         "build the variant again from its recipe",
         config.look,
     ),
@@ -77,27 +77,28 @@ def built_target(package: Package, artefact: Artefact) -> Target:
     Raises ToolError if the store cannot be queried.
     """
     output = artefact.output
-    product = product_of(package)
-    places = sorted(output.glob(f"lib/python3*/site-packages/{product.place}"))
-    folder = next(filter(product.main_of, [*places, output / "lib"]), None)
-    if folder is None and not isinstance(package, CompanionPackage):
+    target = Target(package=package, folder=output, artefact=artefact)
+    has_main = target.product.main_of
+    places = sorted(output.glob(f"lib/python3*/site-packages/{target.product.place}"))
+    folder = next(filter(has_main, [*places, output / "lib"]), None)
+    if folder is None and isinstance(package, Variant):
         # The libraries of PyTorch may be in another output of its derivation.
-        others = (Path(path) / "lib" for path in requisites(str(output)))
-        folder = next(filter(product.main_of, others), None)
-    return Target(package=package, folder=(folder or output).resolve(), artefact=artefact)
+        folder = next(filter(has_main, (Path(p) / "lib" for p in requisites(str(output)))), None)
+    return msgspec.structs.replace(target, folder=(folder or output).resolve())
 
 
 def folder_target(package: Package, folder: Path) -> Target:
     """Return the files of a folder given by the user. Raises BuildPytorchError."""
     if not folder.is_dir():
         raise BuildPytorchError(f"--path {folder}: no such folder")
-    product = product_of(package)
+    target = Target(package=package, folder=folder.resolve())
+    product = target.product
     if not product.main_of(folder):
         raise BuildPytorchError(
             f"--path {folder}: no {product.main[0]} in it; give the folder of {product.title}'s "
             f"libraries, such as .../site-packages/{product.place}"
         )
-    return Target(package=package, folder=folder.resolve())
+    return target
 
 
 def inspect_result(root: Path, package: Package, progress: Progress) -> Inspection:
@@ -108,7 +109,7 @@ def inspect_result(root: Path, package: Package, progress: Progress) -> Inspecti
     try:
         target = built_target(package, artefact)
     except (ToolError, OSError) as error:
-        reason = str(error).split("\n", maxsplit=1)[0]
+        reason = str(error).partition("\n")[0]
         return _not_run(package, f"{artefact.link.name}: {reason}")
     result = inspect_target(target, progress)
     report, recorded = evidence.record_evidence(
@@ -134,13 +135,12 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
         else:
             results.append(part.inspect(target, progress))
     states = {part.state for part in results}
-    undecided: Literal["skipped", "passed"] = "skipped" if "skipped" in states else "passed"
     return msgspec.structs.replace(
         _not_run(target.package),
-        outcome="failed" if "failed" in states else undecided,
+        outcome=next((state for state in ("failed", "skipped") if state in states), "passed"),
         reasons=tuple(part.problem for part in results if part.state in {"failed", "skipped"}),
         folder=str(target.folder),
-        output=target.output,
+        output=str(target.artefact.output) if target.artefact else "",
         parts=tuple(results),
     )
 

@@ -23,7 +23,7 @@ from build_pytorch.base import process
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import cpu_features, fatbin, libraries
-from build_pytorch.inspect.cpu_features import INSTRUCTION_SETS, Features
+from build_pytorch.inspect.cpu_features import Features, isa_features
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
 from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
 from build_pytorch.inspect.part import Findings, PartRun, Product, Progress, error, warning
@@ -34,7 +34,7 @@ _ONE_IN: Final = 10_000
 wheel of 2.13.0, compiled without, has AVX in one common function of 232,365: a template that was
 compiled in a kernel too, and the linker kept that copy."""
 
-_UNDECIDED_ONE_IN: Final = {UNKNOWN: 10_000, FOREIGN: 1_000}
+_UNDECIDED_ONE_IN: Final = {COMMON: 0, UNKNOWN: 10_000, FOREIGN: 1_000}
 """Up to one of so many functions may be above the ISA although nothing shows a check of the CPU.
 The official x86-64 wheel of 2.13.0, which is good, has 14 functions of unattributed code and 156
 of C above AVX2 after `strip -S`, of 347,768: one in 24,800 and one in 2,200."""
@@ -71,50 +71,43 @@ class Scan:
 
     def __init__(self, elf: ElfFile, cpu: CpuIsa) -> None:
         self.name = elf.path.name
-        self.allowed = cpu_features.allowed_features(cpu)
+        self.isa = isa_features(cpu)
+        self.has_device_code = elf.named(fatbin.SECTION) is not None
         self.code_bytes = sum(section.size for section in elf.code())
         self.depth, self.ranges = libraries.code_ranges(elf)
-        names = [code.owner for code in self.ranges if code.name != NO_NAME]
-        self.functions, self.common_functions = len(names), names.count(COMMON)
-        self.instructions = 0
-        self.seconds = 0.0
+        owners = [code.owner for code in self.ranges if code.name != NO_NAME]
+        self.functions, self.common_functions = len(owners), owners.count(COMMON)
+        self.instructions, self.seconds = 0, 0.0
         self.found: dict[str, Counter[Features]] = {}
         self.above: list[tuple[int, CodeRange, tuple[str, ...]]] = []
         """Instructions above the ISA, the function that contains them, and their features."""
         self.functions_above: Counter[str] = Counter()
-        self.holders: Counter[tuple[str, str]] = Counter()
-        """How many functions of an owner contain a feature."""
-        self.replacing = re.compile(INSTRUCTION_SETS[cpu.platform].replacing)
+        self.holders: Counter[str] = Counter()
+        """How many common functions contain a feature."""
         self.newer = self.older = 0
         """Common functions with instructions that replace older ones, and with the older ones."""
-        self.has_device_code = elf.named(fatbin.SECTION) is not None
 
     def add(self, code: CodeRange, counts: Counter[Features], has_older: bool) -> None:
         """Count the instructions of one function that need more than the baseline."""
         features = frozenset[str]().union(*counts)
-        if code.owner == COMMON and not _STANDARD_LIBRARY.match(code.name):
-            is_newer = any(map(self.replacing.fullmatch, features))
-            self.newer += is_newer
-            self.older += has_older and not is_newer
-        if not counts:
-            return
-        self.found.setdefault(code.owner, Counter()).update(counts)
-        self.holders.update((code.owner, feature) for feature in features)
-        high = [features for features in counts if not features <= self.allowed]
+        if code.owner == COMMON:
+            self.holders.update(features)
+            if not _STANDARD_LIBRARY.match(code.name):
+                is_newer = any(map(self.isa.replacing.fullmatch, features))
+                self.newer += is_newer
+                self.older += has_older and not is_newer
+        if counts:
+            self.found.setdefault(code.owner, Counter()).update(counts)
+        high = [features for features in counts if not features <= self.isa.allowed]
         if high:
             self.functions_above[code.owner] += 1
             if len(self.above) < _KEPT:
                 names = tuple(sorted(frozenset().union(*high)))
                 self.above.append((sum(counts[features] for features in high), code, names))
 
-    def has_spans(self, owner: str) -> bool:
-        """Whether spans of any size, and not functions, are counted: code without a name."""
-        return owner == UNKNOWN and self.depth == "exported"
-
-    def number_above(self, owner: str) -> str:
-        """Return how many functions of an owner are above the ISA: `2 functions`."""
-        noun = "span" if self.has_spans(owner) else "function"
-        return counted(self.functions_above[owner], noun)
+    def noun(self, owner: str) -> str:
+        """Return what is counted of an owner: code without a name is in spans of any size."""
+        return "span" if owner == UNKNOWN and self.depth == "exported" else "function"
 
     def figures(self) -> dict[str, Any]:
         """Return the counts for the report."""
@@ -224,7 +217,7 @@ def look(run: PartRun) -> Findings:
     cpu = run.target.variant.cpu
     files = [read_elf(library) for library in run.target.libraries()]
     run.subjects += [elf.path.name for elf in files]
-    machine = INSTRUCTION_SETS[cpu.platform].machine
+    machine = isa_features(cpu).machine
     wrong = [elf for elf in files if elf.machine != machine]
     for elf in wrong:
         found = f"an ELF file for machine {elf.machine}"
@@ -233,14 +226,22 @@ def look(run: PartRun) -> Findings:
         return
     scans = [scan(elf, cpu, run.progress) for elf in files]
     run.figures = {each.name: each.figures() for each in scans}
-    run.undecided = "; ".join(_undecided(scans))
     expected = f"nothing above {cpu.title} except in code that checks the CPU first"
+    undecided = []
     for each in scans:
         for owner in filter(each.functions_above.get, _FIXES):
+            above, noun = each.functions_above[owner], each.noun(owner)
+            number = counted(above, noun)
             listing = _listing([row for row in each.above if row[1].owner == owner])
-            found = f"{each.number_above(owner)} of {owner} with instructions above it: {listing}"
+            found = f"{number} of {owner} with instructions above it: {listing}"
             report = error if owner == COMMON else warning
             yield report(each.name, found, expected, _FIXES[owner])
+            if noun == "span":
+                undecided.append(f"{each.name}: {number} above the ISA in {owner}")
+            elif above * _UNDECIDED_ONE_IN[owner] > each.functions:
+                share = f"{number} of {each.functions}"
+                undecided.append(f"{each.name}: {share} above the ISA in {owner}")
+    run.undecided = "; ".join(undecided)
     yield from _missing(cpu, scans, run.target.product)
 
 
@@ -259,44 +260,31 @@ def _listing(above: list[tuple[int, CodeRange, tuple[str, ...]]]) -> str:
     return "; ".join(shown + ([f"and {len(above) - _SHOWN} more"] if len(above) > _SHOWN else []))
 
 
-def _undecided(scans: Sequence[Scan]) -> Iterator[str]:
-    """Yield what is above the ISA in too much code of unknown owners to decide."""
-    for each in scans:
-        for owner, one_in in _UNDECIDED_ONE_IN.items():
-            number, is_span = each.functions_above[owner], each.has_spans(owner)
-            if number and (is_span or number * one_in > each.functions):
-                of = "" if is_span else f" of {each.functions}"
-                yield f"{each.name}: {each.number_above(owner)}{of} above the ISA in {owner}"
-
-
 def _missing(cpu: CpuIsa, scans: Sequence[Scan], product: Product) -> Findings:
     """Yield instructions that the flags allow and the compiled code lacks, for each library."""
-    expected = f"code that was compiled with {' '.join(cpu.flags)}"
+    isa, expected = isa_features(cpu), f"code that was compiled with {' '.join(cpu.flags)}"
     for each in scans:
-        if found := _not_compiled_for(cpu, each, product):
+        if found := _not_compiled_for(each, product):
             fix = "the flags did not reach the compiler: look at CXXFLAGS in the build log"
             yield error(each.name, found, expected, fix)
-    tier, family = cpu_features.highest_tier(cpu)
-    holders = sum((each.holders for each in scans), Counter[tuple[str, str]]())
-    named = dict.fromkeys(cpu_features.named_features(cpu))
-    absent = [feature for feature in named if not holders[COMMON, feature]]
     fix = "no action, if another variant with the same flags has the same result"
-    is_torch = _MAIN in product.main
-    if is_torch and absent and any(holders[COMMON, feature] for feature in family):
+    present = set[str]().union(*(each.holders for each in scans))
+    absent = [feature for feature in isa.named if feature not in present]
+    if _MAIN in product.main and absent and present & isa.family:
         yield warning(
             _MAIN,
             f"no {', '.join(absent)} in the code compiled with the variant's flags",
             "some; compilers rarely emit them without intrinsics, so this is only a warning",
             fix,
         )
-    for each in scans if tier in INSTRUCTION_SETS[cpu.platform].tiers_of_each else ():
-        is_main, has = each.name == _MAIN, any(each.holders[COMMON, name] for name in family)
-        if each.newer >= _VECTOR_FUNCTIONS and not (is_main or has or each.has_device_code):
-            found = f"no {tier} instructions in {each.newer} functions with vector registers"
+    for each in scans if isa.is_tier_in_each else ():
+        is_compiled = each.name != _MAIN and not each.has_device_code
+        if is_compiled and each.newer >= _VECTOR_FUNCTIONS and not isa.family & each.holders.keys():
+            found = f"no {isa.tier} instructions in {each.newer} functions with vector registers"
             yield warning(each.name, found, expected, fix)
 
 
-def _not_compiled_for(cpu: CpuIsa, scanned: Scan, product: Product) -> str:
+def _not_compiled_for(scanned: Scan, product: Product) -> str:
     """Return what shows that the flags did not reach the code of a library, or "".
 
     A library may have little or no code that the flags change (libshm.so, libtorch.so). Host code
@@ -304,19 +292,18 @@ def _not_compiled_for(cpu: CpuIsa, scanned: Scan, product: Product) -> str:
     own; so of a library with device code only the total absence counts: in PyTorch, whose libraries
     are large, of one in 10,000 functions.
     """
-    functions = scanned.common_functions
+    isa, functions = scanned.isa, scanned.common_functions
     of = f"of {functions} of {product.title}'s common code"
-    tier, family = cpu_features.highest_tier(cpu)
-    most = max((scanned.holders[COMMON, feature] for feature in family), default=0)
-    if scanned.name == _MAIN and family and most * _ONE_IN < max(functions, 1):
-        return f"{tier} instructions in {counted(most, 'function')} {of}"
-    if not any(map(scanned.replacing.fullmatch, cpu_features.allowed_features(cpu))):
+    most = max((scanned.holders[feature] for feature in isa.family), default=0)
+    if scanned.name == _MAIN and isa.family and most * _ONE_IN < max(functions, 1):
+        return f"{isa.tier} instructions in {counted(most, 'function')} {of}"
+    if not any(map(isa.replacing.fullmatch, isa.allowed)):
         return ""
-    if scanned.has_device_code and _MAIN not in product.main:
-        is_wrong = scanned.older > 0 and not scanned.newer
-    elif scanned.has_device_code:
+    if not scanned.has_device_code:
+        is_wrong = scanned.older > scanned.newer
+    elif _MAIN in product.main:
         is_wrong = functions >= _ONE_IN and scanned.newer * _ONE_IN < functions
     else:
-        is_wrong = scanned.older > scanned.newer
+        is_wrong = scanned.older > 0 and not scanned.newer
     found = f"instructions that these flags replace in {counted(scanned.older, 'function')} {of}"
     return f"{found}, new ones in {scanned.newer}" if is_wrong else ""

@@ -27,8 +27,6 @@ class Product(Struct, frozen=True, kw_only=True):
     """Where the libraries of PyTorch or of a companion are, and what they are called."""
 
     title: str
-    config: str
-    """What the part `config` compares."""
     place: str
     """The folder of the libraries, below site-packages."""
     libraries: str
@@ -46,7 +44,6 @@ class Product(Struct, frozen=True, kw_only=True):
 PRODUCTS: Final = {
     "torch": Product(
         title="PyTorch",
-        config="torch.__config__",
         place="torch/lib",
         libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
         main=("libtorch_cpu.so",),
@@ -55,7 +52,6 @@ PRODUCTS: Final = {
 } | {
     name: Product(
         title=companion.title,
-        config="the version",
         place=companion.folder,
         libraries=companion.libraries,
         main=companion.main,
@@ -66,17 +62,12 @@ PRODUCTS: Final = {
 """By name of the companion; `torch` for a variant."""
 
 
-def product_of(package: Package) -> Product:
-    """Return what is inspected in the files of a package."""
-    return PRODUCTS[package.name if isinstance(package, CompanionPackage) else "torch"]
-
-
 class Target(Struct, frozen=True, kw_only=True):
     """The built files of a package. Without an artefact: a folder given by the user."""
 
     package: Package
     folder: Path
-    """The folder of the main library."""
+    """The folder of the main library, or where it should be."""
     artefact: Artefact | None = None
 
     @property
@@ -87,12 +78,8 @@ class Target(Struct, frozen=True, kw_only=True):
     @property
     def product(self) -> Product:
         """What is inspected."""
-        return product_of(self.package)
-
-    @property
-    def output(self) -> str:
-        """The store path behind the result link; empty for a folder."""
-        return str(self.artefact.output) if self.artefact else ""
+        package = self.package
+        return PRODUCTS[package.name if isinstance(package, CompanionPackage) else "torch"]
 
     def libraries(self) -> list[Path]:
         """Return the product's own libraries."""
@@ -162,9 +149,9 @@ class PartResult(Struct, frozen=True, kw_only=True):
 class Part(Struct, frozen=True):
     """One part of an inspection: a stable id, a title, how to fix a violation, what looks.
 
-    In the title, {product} and {config} are those of the product. `look` yields findings and raises
-    ToolError if it cannot look. `needs_result`: it looks at a store path, so a folder has nothing
-    for it. `needs_files`: it reads the libraries.
+    In the title, {product} is PyTorch or the companion. `look` yields findings and raises ToolError
+    if it cannot look. `needs_result`: it looks at a store path, so a folder has nothing for it.
+    `needs_files`: it reads the libraries.
     """
 
     id: str
@@ -180,20 +167,19 @@ class Part(Struct, frozen=True):
         try:
             findings = tuple(structs.replace(f, fix=f.fix or self.fix) for f in self.look(run))
         except (ToolError, OSError) as reason:
-            return self.skipped(target, str(reason).split("\n", maxsplit=1)[0])
+            return self.skipped(target, str(reason).partition("\n")[0])
         except _UNREADABLE as reason:
             why = f"the files cannot be read: {type(reason).__name__}: {reason}"
             return self.skipped(target, why)
         bad = {finding.path for finding in findings}
-        severities = {finding.severity for finding in findings}
         state: PartState = "warning" if findings else "passed"
         if run.undecided or not run.subjects:
             state = "skipped"
-        return PartResult(
-            id=self.id,
-            title=self.title_of(target),
-            state="failed" if "error" in severities else state,
-            reason=run.undecided,
+        if any(finding.severity == "error" for finding in findings):
+            state = "failed"
+        return structs.replace(
+            self.skipped(target, run.undecided),
+            state=state,
             passed=() if run.undecided else tuple(n for n in run.subjects if n not in bad),
             failed=tuple(name for name in run.subjects if name in bad),
             findings=findings,
@@ -203,9 +189,5 @@ class Part(Struct, frozen=True):
 
     def skipped(self, target: Target, reason: str) -> PartResult:
         """Return the result of a part that could not look."""
-        return PartResult(id=self.id, title=self.title_of(target), reason=reason)
-
-    def title_of(self, target: Target) -> str:
-        """Return the title for what is inspected."""
-        product = target.product
-        return self.title.format(product=product.title, config=product.config)
+        title = self.title.format(product=target.product.title)
+        return PartResult(id=self.id, title=title, reason=reason)

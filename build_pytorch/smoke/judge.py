@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
@@ -13,8 +12,7 @@ from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke import script
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, SmokeResult, TorchFacts
+from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, TorchFacts
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
 
@@ -41,54 +39,46 @@ def judge(
 ) -> Judgement:
     """Compare a report with what the matrix states of a variant, or of companions for it.
 
-    Every test that the report's own script declared for the CPU, and for the GPU where the
-    variant's code runs on it, must have passed. Tests of companions count for those that
-    `companions` names, with the version of each.
+    The CPU must have the variant's ISA (`cpu_mismatch`). Every test that the report's own script
+    declared for the CPU, and for the GPU where the variant's code runs on it, must have passed.
+    Tests of companions count for those that `companions` names, with the version of each.
     """
-    mismatch = cpu_mismatch(variant, report.python.machine, report.cpu.flags)
     if error := report.torch.import_error:
-        if mismatch:  # it may be the reason, so the failure does not show a fault of the variant
-            return Judgement(outcome="skipped", reasons=(mismatch,), notes=(error,))
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
     gpu = report.gpu if variant.gpu else None
     fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
     tests = [test for test in report.declared if test.companion in {"", *companions}]
     bad_cpu = [*_wrong_kernels(report, variant), *_bad_tests(report, tests, "cpu")]
-    if mismatch:  # the CPU here runs none of it
-        bad_cpu = []
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
-    outcome: Outcome = "failed"
     wrong = [*_wrong_facts(report, variant), *_wrong_companions(report, companions)]
+    outcome: Outcome = "failed"
     reasons = [*wrong, *bad_cpu, *bad_gpu]
     if not reasons:
-        outcome, *reasons = ("skipped", mismatch) if mismatch else _by_gpu(report, variant)
+        outcome, *reasons = _by_gpu(report, variant, fit)
     return Judgement(
         outcome=outcome,
         reasons=tuple(reasons),
         notes=tuple(_notes(report, variant, tests)),
         fit=fit,
-        cpu="not run" if mismatch else "failed" if bad_cpu else "passed",
+        cpu="failed" if bad_cpu else "passed",
         gpu="failed" if bad_gpu else "passed" if fit else "not run",
     )
 
 
-def _by_gpu(report: SmokeReport, variant: Variant) -> tuple[Outcome, *tuple[str, ...]]:
+def _by_gpu(
+    report: SmokeReport, variant: Variant, fit: Literal["exact", "compatible"] | None
+) -> tuple[Outcome, *tuple[str, ...]]:
     """Return outcome and reasons of a report without faults: they depend on the GPU alone."""
-    if variant.gpu is None:
+    if variant.gpu is None or fit == "exact":
         return ("passed",)
     if report.gpu is None:
         return "skipped", _no_gpu(report, variant)
-    wanted = variant.gpu.arch_list
-    here = f"{report.gpu.name} ({report.gpu.capability})"
-    match compatibility.fit(variant.gpu, report.gpu.capability):
-        case "exact":
-            return ("passed",)
-        case "compatible":
-            return "compatible", f"ran on {here}; it is for {wanted}"
-        case None:
-            return "skipped", f"is for {wanted} and does not run on {here}"
+    wanted, here = variant.gpu.arch_list, f"{report.gpu.name} ({report.gpu.capability})"
+    if fit == "compatible":
+        return "compatible", f"ran on {here}; it is for {wanted}"
+    return "skipped", f"is for {wanted} and does not run on {here}"
 
 
 def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
@@ -164,8 +154,10 @@ def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) 
         if result is None or result.outcome == "not run":
             missing.append(test.name)
         elif result.outcome == "passed":
-            if wrong := _not_shown(result):
-                yield f"{test.name}: {wrong}"
+            # A report may be edited, so its numbers count.
+            allowed = result.tolerance if test.tolerance is None else test.tolerance
+            if result.error is None or allowed is None or result.error > allowed:
+                yield f"{test.name}: passed with error {result.error}, allowed is {allowed}"
         elif result.outcome == "failed" or (
             result.outcome == "skipped" and not _may_skip(report, test)
         ):
@@ -176,22 +168,6 @@ def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) 
             yield f"{test.name}: {why}" + (f"; {test.meaning}" if test.meaning else "")
     if missing:
         yield f"not run: {', '.join(missing)}"
-
-
-def _not_shown(result: SmokeResult) -> str:
-    """Return why the numbers of a passed test do not show that it passed, or an empty text.
-
-    A report may be edited, or come from a script with wider tolerances than those of today.
-    """
-    error, tolerance = result.error, result.tolerance
-    if error is None or tolerance is None:
-        return "passed without an error and a tolerance"
-    if not 0 <= error <= tolerance:
-        return f"passed with error {error:.2g}, tolerance {tolerance:g}"
-    today = {test.name: test.tolerance for test in script.tests()}.get(result.name, math.inf)
-    if tolerance > today:
-        return f"passed with tolerance {tolerance:g}, allowed is {today:g}"
-    return ""
 
 
 def _may_skip(report: SmokeReport, test: DeclaredTest) -> bool:

@@ -519,7 +519,7 @@ def pairing(torch: Any, _device: str, package: str, libraries: str) -> Measured:
             raise RuntimeError(f"it {signs[-1]}, and this is {torch.__version__}")
     here = (Path(torch.__file__).parent / "lib").resolve()
     for library in sorted(place.glob(libraries)):
-        named = [folder for folder in search_path(library) if (folder / "libc10.so").exists()]
+        named = [name for name in search_path(library) if os.path.lexists(name / "libc10.so")]
         if named and named[0].resolve() != here:
             raise RuntimeError(f"{library.name} was compiled with {named[0]}, and this is {here}")
         signs += [f"{library.name} names {here}"] if named else []
@@ -546,39 +546,10 @@ def required_torch(companion: str) -> str:
     return ""
 
 
-class _SearchFolder(ctypes.Structure):
-    """Dl_serpath of glibc's <dlfcn.h>."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("flags", ctypes.c_uint))
-
-
-class _SearchPath(ctypes.Structure):
-    """Dl_serinfo of glibc's <dlfcn.h>, without its array of folders, which follows."""
-
-    _fields_ = (("size", ctypes.c_size_t), ("count", ctypes.c_uint))
-
-
 def search_path(library: Path) -> list[Path]:
-    """Return the folders in which the loader looks for what a library needs; [] without glibc.
-
-    Folders that LD_LIBRARY_PATH names are left out: they tell nothing of the library.
-    """
-    loader, loaded = ctypes.CDLL(None), ctypes.CDLL(str(library))
-    size, content = 5, 4  # RTLD_DI_SERINFOSIZE, RTLD_DI_SERINFO
-    head = _SearchPath()
-    handle = ctypes.c_void_p(loaded._handle)
-    if not hasattr(loader, "dlinfo") or loader.dlinfo(handle, size, ctypes.byref(head)):
-        return []
-    buffer = ctypes.create_string_buffer(head.size)
-    ctypes.memmove(buffer, ctypes.byref(head), ctypes.sizeof(head))
-    if loader.dlinfo(handle, content, buffer):
-        return []
-    listed = (_SearchFolder * head.count).from_buffer(buffer, ctypes.sizeof(head))
-    names = [os.fsdecode(folder.name or b"") for folder in listed]
-    for foreign in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if foreign in names:
-            names.remove(foreign)
-    return [Path(name) for name in names if name]
+    """Return the folders that a library names; those of its run path are among them."""
+    strings = re.findall(rb"(?<=\0)/[^\0\n]+(?=\0)", library.read_bytes())
+    return [Path(os.fsdecode(name)) for text in strings for name in text.split(b":")]
 
 
 @smoke_test("torchvision nms", 0.0, companion="torchvision", meaning=NO_KERNEL)

@@ -1,4 +1,4 @@
-"""Run the smoke script, and read its report as frozen types. The script cannot import them.
+"""The report of the smoke script as frozen types, which the script cannot import.
 
 They have the fields that are read here; `SmokeRun.raw` has the whole report.
 """
@@ -6,24 +6,13 @@ They have the fields that are read here; `SmokeRun.raw` has the whole report.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import process
+from build_pytorch.base import foreign_json
 from build_pytorch.matrix.field_types import Capability
-from build_pytorch.smoke import script
-
-SCRIPT: Final = Path(script.__file__)
-
-_DEEPEST: Final = 20
-"""Maximum nesting of a report; the script's have four levels. What writes JSON recurses."""
-_GRACE: Final = 5.0
-"""Maximum seconds between the script's own limit and the kill; a short limit has a short one."""
-
 
 _MOST_SECONDS: Final = 1e7
 """Maximum seconds of one test; --timeout allows 100,000 minutes for all."""
@@ -40,6 +29,7 @@ class DeclaredTest(Struct, frozen=True, kw_only=True):
     """The device and a title: `cpu matmul fp32`, `cuda convolution`."""
     device: Literal["cpu", "cuda"]
     tolerance: Measure | None = None
+    """None for skipped tests in reports of the first format."""
     capability: Capability | None = None
     """The oldest compute capability that can run it; None: any."""
     magma: bool = False
@@ -172,57 +162,10 @@ class SmokeRun(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def run(  # noqa: PLR0913 - one run, all by name
-    python: Path,
-    env: Mapping[str, str | None],
-    *,
-    device: int,
-    seconds: float,
-    on_wait: Callable[[int], None],
-    companions: Mapping[str, str],
-) -> SmokeRun:
-    """Run the script on one GPU for at most `seconds`; call `on_wait` while it runs.
-
-    `companions` are those that must be there, with the version of each. Raises ToolError where the
-    Python cannot be started.
-    """
-    maximum = seconds + min(seconds, _GRACE)
-    argv = [str(python), str(SCRIPT), "--device", str(device), "--limit", str(seconds)]
-    argv += [f"--companion={name}={version}" for name, version in companions.items()]
-    # The user's own setting would make torch slower, as if the build were the reason.
-    started = process.start(argv, env={**env, "ATEN_CPU_CAPABILITY": None})
-    result = started.finish(maximum, on_wait)
-    if result.expired:
-        return SmokeRun(problem=f"no answer after {maximum:g} s; it was killed")
-    if result.code:
-        last = f": {result.last_line}" if result.code > 0 else ""
-        return SmokeRun(problem=f"Python {script.ending(result.code)}{last}")
-    found = parse(result.stdout)
-    if found.report and found.raw["declared"] != script.declarations():
-        return SmokeRun(problem="its report does not declare the tests of this script")
-    return found
-
-
 def parse(text: str) -> SmokeRun:
     """Parse a report of any version of the script, or anything else. Never raises."""
     try:
-        raw = msgspec.json.decode(text)
-        report = msgspec.convert(raw, SmokeReport)
-    except (ValueError, RecursionError) as error:  # msgspec's errors, and lone surrogates
+        raw = foreign_json.decode(text)
+        return SmokeRun(report=msgspec.convert(raw, SmokeReport), raw=raw)
+    except ValueError as error:
         return SmokeRun(problem=f"its output is not a report: {error}")
-    if _is_deeper(raw, _DEEPEST):
-        return SmokeRun(problem="its output is not a report: nested too deeply")
-    return SmokeRun(report=report, raw=raw)
-
-
-def _is_deeper(value: object, depth: int) -> bool:
-    """Whether lists and dicts are nested more than `depth` times."""
-    level = [value]
-    for _ in range(depth):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return any(isinstance(each, dict | list) for each in level)

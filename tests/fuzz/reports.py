@@ -16,18 +16,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs, to_builtins
+
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli import recommend
-from build_pytorch.cli.smoke import SmokeCase, show
+from build_pytorch.cli.smoke import show_case
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import evidence, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
-from build_pytorch.smoke.judge import judge
+from build_pytorch.smoke.smoke_case import case_of, judge_run
 
 TESTS = Path(__file__).resolve().parents[1]
 FLEET = matrix_reader.load(TESTS.parent / "matrix.toml")
@@ -74,18 +76,18 @@ def read_report(draw: random.Random, text: str) -> bool:
     if found.report is None:
         return not visible_only(found.problem)
     variant = draw.choice(FLEET.variants)
-    case = SmokeCase(package=variant, judgement=judge(found.report, variant), ran=found)
+    case = structs.replace(case_of(variant, judge_run(found, variant, None)), script=found.raw)
     out = io.StringIO()
-    show(Screen(out), case)
-    print_json(case.as_dict(), io.StringIO())
+    show_case(Screen(out), variant, case, found.report)
+    print_json(to_builtins(case), io.StringIO())
     evidence.record_evidence(
         STATE,
         variant,
         None,
         test="smoke",
-        outcome=case.judgement.outcome,
-        reasons=case.judgement.reasons,
-        document=case.as_dict(),
+        outcome=case.outcome,
+        reasons=case.reasons,
+        document=to_builtins(case),
     )
     assert visible_only(out.getvalue()), text
     return True
