@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.cli import commands, recommend
+from build_pytorch.cli import recommend
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.choose import Answer, Choice, choose
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
@@ -87,16 +87,6 @@ REAL = {
             "sm110, sm103, sm100, sm90, sm89, sm86, sm80  built for another major version",
         ],
     ),
-    "h100-sapphire-rapids": Expected(
-        "sm90-avx512bf16",
-        [*with_isas("sm90", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
-        ["gpu 0, 1, 2, 3, 4, 5, 6, 7 NVIDIA H100 80GB HBM3, capability 9.0"],
-    ),
-    "h200-recorded": Expected(
-        "sm90-avx512bf16",
-        [*with_isas("sm90", *AVX512_TO_AVX2), *with_isas("cpu", *ALL_X86)],
-        ["driver   580.159.04, supports CUDA 13.0"],
-    ),
     "a100-zen3": Expected(
         "sm80-avx2",
         ["cpu-avx2"],
@@ -125,9 +115,6 @@ REAL = {
             "x86_64-linux  this machine is aarch64-linux",
         ],
     ),
-    "graviton2": Expected(None, [], ["Ideal: cpu-armv8_2", "invoke add cpu-armv8_2"]),
-    "graviton3": Expected(None, [], ["Ideal: cpu-armv8_2", "invoke add cpu-armv8_2"]),
-    "graviton4": Expected(None, [], ["Ideal: cpu-armv9", "invoke add cpu-armv9"]),
     "a64fx": Expected(
         None,
         [],
@@ -145,11 +132,6 @@ REAL = {
             "Ideal: cpu-avx (not in matrix.toml)",
             "avx2           the CPU lacks avx2, fma",
         ],
-    ),
-    "laptop-without-gpu": Expected(
-        "cpu-avx2",
-        [],
-        ["GPU variants  no GPU with a working driver", "avx512        the CPU lacks avx512f"],
     ),
     "jetson-thor": Expected(
         "sm110-armv9",
@@ -178,15 +160,12 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_real_machine_gets_its_variant(fleet: Matrix, name: str) -> None:
-    found, expected = answer(fleet, name), REAL[name]
+def test_a_machine_gets_its_variant_with_the_reasons(
+    name: str, project: Project, fleet: Matrix
+) -> None:
+    expected, found = REAL[name], answer(fleet, name)
     assert best_of(found) == expected.best
     assert [fit.variant.id for fit in found.accepted[1:]] == expected.fallbacks
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_the_command_prints_the_variant_and_the_reasons(name: str, project: Project) -> None:
-    expected = REAL[name]
     done = project.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"))
     shown = done.stdout
     assert done.returncode == (0 if expected.best else 1)
@@ -196,6 +175,8 @@ def test_the_command_prints_the_variant_and_the_reasons(name: str, project: Proj
     text_shown = " ".join(shown.split())  # columns are as wide as their rows need
     for text in expected.shows:
         assert " ".join(text.split()) in text_shown
+    assert "good for" not in shown  # no advantage is claimed that nobody measured
+    assert not re.search("(?<!difference, )in (training|inference)", shown)
 
 
 @pytest.mark.parametrize("name", sorted(ALL_MACHINES - NOT_IN_ARCHSPEC))
@@ -214,14 +195,6 @@ def test_a_saved_machine_is_as_describe_machine_writes_it() -> None:
 
 
 # --- the CPU ---
-
-
-def test_no_advantage_is_claimed_that_nobody_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in REAL:
-        recommend.run(commands.RecommendOptions(machine=MACHINES / f"{name}.json"))
-    shown = capsys.readouterr().out + (PROJECT / "docs/reference/choosing.md").read_text()
-    assert "good for" not in shown
-    assert not re.search("(?<!difference, )in (training|inference)", shown.replace("or in inf", ""))
 
 
 def test_the_cpu_is_shown_by_its_name_and_the_flags_that_decide(fleet: Matrix) -> None:
@@ -274,10 +247,6 @@ def test_gpus_of_two_majors_share_no_variant(fleet: Matrix) -> None:
     result = choose(fleet, both)
     assert [best_of(a) for a in result.answers] == ["sm120-avx512bf16", "sm90-avx512bf16"]
     assert result.for_all is None
-
-
-def test_eight_gpus_of_one_kind_are_one_answer(fleet: Matrix) -> None:
-    assert len(answer(fleet, "h100-sapphire-rapids").gpus) == 8
 
 
 def test_a_gpu_that_is_not_there_is_refused(fleet: Matrix) -> None:
@@ -612,54 +581,27 @@ def may_run(variant: Variant, here: Machine, gpu: MachineGpu | None) -> bool:
     return new_enough or (here.driver is None and here.cuda is None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(here=machines())
-def test_what_is_recommended_runs_and_nothing_that_runs_is_kept_back(
-    here: Machine,
-) -> None:
-    result = choose(FLEET, here)
-    assert [gpu for found in result.answers for gpu in found.gpus] != [] or not here.gpus
-    for found in result.answers:
+def test_what_runs_is_accepted_in_order_and_what_does_not_has_a_reason(here: Machine) -> None:
+    choice = choose(FLEET, here)
+    assert [gpu for found in choice.answers for gpu in found.gpus] != [] or not here.gpus
+    for found in choice.answers:
+        named = [candidate.variant for candidate in found.accepted]
         for gpu in found.gpus or (None,):
-            allowed = {v.id for v in FLEET.variants if may_run(v, here, gpu)}
-            named = [fit.variant.id for fit in found.accepted]
-            assert set(named) == allowed
-            assert len(named) == len(set(named))
-        assert (found.best is None) is (not allowed)
-
-
-@settings(max_examples=300, deadline=None)
-@given(here=machines())
-def test_fallbacks_only_get_worse(here: Machine) -> None:
-    for found in choose(FLEET, here).answers:
-        named = [fit.variant for fit in found.accepted]
+            assert {v.id for v in named} == {v.id for v in FLEET.variants if may_run(v, here, gpu)}
+        assert all(candidate.obstacles for candidate in found.rejected)
+        assert len(named) + len(found.rejected) == len(FLEET.variants)
         for better, worse in itertools.pairwise(named):
             assert (better.gpu is None) <= (worse.gpu is None)
             if better.gpu and worse.gpu:
                 assert float(better.gpu.capability) >= float(worse.gpu.capability)
             if better.gpu_key == worse.gpu_key:
                 assert better.cpu.level > worse.cpu.level
-
-
-@settings(max_examples=300, deadline=None)
-@given(here=machines())
-def test_where_nothing_runs_there_is_a_reason(here: Machine) -> None:
-    for found in choose(FLEET, here).answers:
-        if found.best is None:
-            assert found.reasons
-
-
-@settings(max_examples=300, deadline=None)
-@given(here=machines())
-def test_the_one_for_all_runs_on_every_gpu(here: Machine) -> None:
-    result = choose(FLEET, here)
-    shared = [
-        v for v in FLEET.variants if v.gpu and all(may_run(v, here, gpu) for gpu in here.gpus)
-    ]
-    if len(result.answers) > 1:
-        assert (result.for_all is None) is (not shared)
-    if result.for_all:
-        assert result.for_all in shared
+    shared = {v.id for v in FLEET.variants if v.gpu and all(may_run(v, here, g) for g in here.gpus)}
+    if len(choice.answers) > 1:
+        assert (choice.for_all is None) is (not shared)
+        assert choice.for_all is None or choice.for_all.id in shared
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,8 +23,10 @@ from build_pytorch.matrix.tables import CpuIsa
 from build_pytorch.results import package_state
 from build_pytorch.results.package_state import PackageState
 
+_COLUMN: Final = 28
+"""Maximum width of a table's first column, in characters."""
 _WIDTH: Final = 36
-"""Maximum width of a table's first column, and of a quoted value, in characters."""
+"""Maximum width of a quoted value, in characters."""
 _LONGEST: Final = 200
 """Maximum length of a GPU's name."""
 _LAST_GPU: Final = 1023
@@ -434,7 +436,7 @@ def _print_ideal(screen: Screen, choice: Choice) -> None:
 
 def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
     if rows:
-        width = min(max(len(first) for first, _ in rows), _WIDTH)
+        width = max((len(first) for first, _ in rows if len(first) <= _COLUMN), default=_COLUMN)
         screen.line(title)
         for first, second in rows:
             screen.fold(f"  {first:<{width}}  ", second, indent=width + 4)
