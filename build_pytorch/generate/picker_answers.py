@@ -118,7 +118,8 @@ class _DriverState:
 
     def with_slots(self, text: str) -> str:
         """Return a text with the slot `{limit 0}` in place of what is said about the first need."""
-        for number, limit in enumerate(self._limits):
+        limits = self._limits if "driver" in text else []  # each of them has the word
+        for number, limit in enumerate(limits):
             if limit:
                 text = text.replace(limit, f"{{limit {number}}}")
         return text.replace(_CONSUMER_NAME, _NAME)

@@ -15,7 +15,14 @@ from build_pytorch.base.versions import digits, numbers, order
 from build_pytorch.hardware import explain
 from build_pytorch.hardware.possible import PossibleVariants, newest_release
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import Candidate, Obstacle, driver_limit, without_driver
+from build_pytorch.hardware.verdicts import (
+    Candidate,
+    Obstacle,
+    cpu_obstacles,
+    driver_limit,
+    gpu_verdict,
+    without_driver,
+)
 from build_pytorch.matrix import known_hardware, rules
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix, Variant
@@ -116,6 +123,7 @@ class Chooser:
         self.possible = PossibleVariants(matrix, release)
         self._ranked = sorted(variants, key=preference, reverse=True)
         self._verdicts: dict[object, tuple[list[Candidate], list[Candidate]]] = {}
+        self._gpu_verdicts: dict[object, Candidate] = {}
         self._runnable: dict[object, list[Candidate]] = {}
         self._limits: dict[object, Obstacle | str | None] = {}
 
@@ -170,12 +178,16 @@ class Chooser:
 
     def _without_driver(self, machine: Machine, gpu: MachineGpu | None) -> Iterator[Candidate]:
         """Judge the variants of the matrix by everything but the driver, the best first."""
-        judged: dict[object, Candidate] = {}  # all releases agree
+        of_cpu: dict[str, tuple[Obstacle, ...]] = {}
         for variant in self._ranked:
-            key = (variant.gpu_key, variant.cpu_key)
-            if key not in judged:
-                judged[key] = without_driver(variant, machine, gpu)
-            yield msgspec.structs.replace(judged[key], variant=variant)
+            if variant.cpu_key not in of_cpu:
+                of_cpu[variant.cpu_key] = cpu_obstacles(variant, machine)
+            key = (gpu, variant.gpu_key, variant.platform)
+            if key not in self._gpu_verdicts:
+                self._gpu_verdicts[key] = gpu_verdict(variant, gpu)
+            verdict = self._gpu_verdicts[key]
+            obstacles = (*of_cpu[variant.cpu_key], *verdict.obstacles)
+            yield msgspec.structs.replace(verdict, variant=variant, obstacles=obstacles)
 
     def _with_driver(self, candidate: Candidate, machine: Machine) -> Candidate:
         """Return a candidate that nothing else rejects, with the verdict about the driver."""

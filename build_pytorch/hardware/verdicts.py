@@ -5,7 +5,6 @@ The driver is judged only where nothing else is in the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -54,37 +53,36 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 def without_driver(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Candidate:
     """Judge a variant, which need not be in the matrix, by everything but the driver."""
-    runs = None
-    if variant.gpu and gpu and gpu.capability:
-        runs = fit(variant.gpu, gpu.capability)
-    return Candidate(
-        variant=variant,
-        gpu=gpu,
-        grade=(runs or "exact") if variant.gpu else "cpu-only",
-        obstacles=tuple(_obstacles(variant, machine, gpu, runs)),
-    )
+    of_gpu = gpu_verdict(variant, gpu)
+    obstacles = (*cpu_obstacles(variant, machine), *of_gpu.obstacles)
+    return Candidate(variant=variant, gpu=gpu, grade=of_gpu.grade, obstacles=obstacles)
 
 
-def _obstacles(
-    variant: Variant, machine: Machine, gpu: MachineGpu | None, runs: str | None
-) -> Iterator[Obstacle]:
-    is_here = variant.cpu.platform == machine.platform
-    if not is_here:
-        yield Obstacle("platform", variant.cpu.platform, f"this machine is {machine.platform}")
+def cpu_obstacles(variant: Variant, machine: Machine) -> tuple[Obstacle, ...]:
+    """Return why the CPU of a machine does not run a variant, by platform and flags alone."""
+    if variant.platform != machine.platform:
+        return (Obstacle("platform", variant.platform, f"this machine is {machine.platform}"),)
     flags = machine.cpu.flags.split()
-    if is_here and (missing := missing_cpu_flags(variant.cpu, flags)):
-        text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
-        yield Obstacle("flags", variant.cpu_key, text)
-    if variant.gpu and variant.gpu_key:
-        if gpu is None:
-            yield Obstacle("gpu", "GPU variants", "no GPU with a working driver")
-        elif gpu.capability is None:
-            text = f"the capability of {gpu.name} is unknown; add it to a description"
-            yield Obstacle("gpu", "GPU variants", text)
-        elif runs is None:
-            yield Obstacle("capability", variant.gpu_key, _why_not(variant, gpu.capability))
-        if variant.impossible:
-            yield Obstacle("host", variant.gpu_key, variant.impossible)
+    missing = missing_cpu_flags(variant.cpu, flags)
+    text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+    return (Obstacle("flags", variant.cpu_key, text),) if missing else ()
+
+
+def gpu_verdict(variant: Variant, gpu: MachineGpu | None) -> Candidate:
+    """Judge a variant by the GPU alone, and by whether a machine can have both its GPU and CPU."""
+    if not (variant.gpu and variant.gpu_key):
+        return Candidate(variant=variant, gpu=gpu, grade="cpu-only")
+    found, runs = [], None
+    if gpu is None:
+        found.append(Obstacle("gpu", "GPU variants", "no GPU with a working driver"))
+    elif gpu.capability is None:
+        text = f"the capability of {gpu.name} is unknown; add it to a description"
+        found.append(Obstacle("gpu", "GPU variants", text))
+    elif (runs := fit(variant.gpu, gpu.capability)) is None:
+        found.append(Obstacle("capability", variant.gpu_key, _why_not(variant, gpu.capability)))
+    if variant.impossible:
+        found.append(Obstacle("host", variant.gpu_key, variant.impossible))
+    return Candidate(variant=variant, gpu=gpu, grade=runs or "exact", obstacles=tuple(found))
 
 
 def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
