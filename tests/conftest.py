@@ -84,7 +84,7 @@ class Project:
         return self.pkgs / f"pytorch-python313-{name}.nix"
 
     def own_program(self) -> Path:
-        """Give the copy a package of its own, to be edited. Returns its folder."""
+        """Give the copy a package of its own, to be edited or run. Returns its folder."""
         package = self.root / "build_pytorch"
         if package.is_symlink():
             program = package.resolve()
@@ -114,6 +114,7 @@ class Project:
         self, *argv: str, env: Mapping[str, str] | None = None, seconds: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run invoke or nox of this copy in a process of its own."""
+        self.own_program()  # Nix may not read files of the program through a link
         return subprocess.run(
             [sys.executable, "-m", *argv],
             cwd=self.root,

@@ -279,6 +279,7 @@ def test_watch_rewrites_the_page_while_builds_run_until_ctrl_c(
     variant = next(variant for variant in fleet.variants if variant.id == "cpu-avx2")
     path = project.root / ".build-pytorch/board.json"
     start = sample.started(variant, datetime.now(UTC), pid=os.getpid())
+    project.own_program()
     argv = [sys.executable, "-m", "invoke", "board", "cpu-avx2", "--watch"]
     with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.PIPE, text=True) as watch:
 
@@ -294,4 +295,6 @@ def test_watch_rewrites_the_page_while_builds_run_until_ctrl_c(
         assert watch.wait(30) == 0
         assert watch.stderr
         assert "no longer kept up to date" in watch.stderr.read()
-    assert not json.loads(path.read_text())["is_live"]
+    document = json.loads(path.read_text())
+    assert not document["is_live"]
+    assert document["variants"][0]["failure"]["line"] == "exit code 1"

@@ -79,6 +79,7 @@ class Reader:
         self.root = world.root
         self.home = world.folder / "home"
         self.home.mkdir()
+        world.project.own_program()
         world.project.edit(".gitignore", "/result\n", "/result\n/.tools/\n")
         (self.root / ".flox/env/manifest.lock").write_text("{}\n")
         world.project.commit()

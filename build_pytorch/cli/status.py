@@ -212,8 +212,9 @@ def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
         cells = [f"{row.variant:<{widths['variant']}}"]
         for name in _COLUMNS:
             text, step = getattr(row, name), getattr(state, name, None)
-            is_done = isinstance(step, StepState) and step.is_done
-            colour = "green" if is_done else _COLOURS.get(text, "yellow")
+            colour = ""
+            if isinstance(step, StepState):
+                colour = "green" if step.is_done else _COLOURS.get(text, "yellow")
             cells.append(screen.paint(text, colour) + " " * (widths[name] - len(text)))
         note = f" [{reasons.index(row.reason) + 1}]" if row.reason else ""
         screen.line(f"{gap.join(cells)}{note}".rstrip())
