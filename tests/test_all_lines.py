@@ -38,7 +38,7 @@ DEVIATIONS = {
 @pytest.fixture(scope="module")
 def lines() -> Matrix:
     """The matrix of all lines."""
-    return matrix_reader.load(EXAMPLE)
+    return matrix_reader.load(EXAMPLE.parent)
 
 
 @pytest.fixture(scope="module")

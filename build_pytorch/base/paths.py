@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,11 @@ def is_checkout(root: Path) -> bool:
 
 
 def in_use(root: Path, name: str) -> Path:
-    """Return a file or folder of a checkout, or that of this package if it has none."""
+    """Return a file or folder of a checkout, or that of this package if it has none.
+
+    Raises NotADirectoryError if the root is no folder.
+    """
+    if not root.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
     own = root / name
     return own if os.path.lexists(own) else PROJECT / name

@@ -82,7 +82,7 @@ def run(seed: int, count: int) -> Counter[str]:
     """Try so many answers, a third of each kind. Raises what the readers must not raise."""
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
-    wanted = sources(matrix_reader.load(MATRIX))
+    wanted = sources(matrix_reader.load(MATRIX.parent))
     with tempfile.TemporaryDirectory() as folder, served() as server:
         log = Path(folder) / "build.log"
         for _ in range(count // 3):

@@ -26,7 +26,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.log_format import NixLogReader
 
 TESTS = Path(__file__).resolve().parents[1]
-FLEET = matrix_reader.load(TESTS.parent / "matrix.toml")
+FLEET = matrix_reader.load(TESTS.parent)
 LINES = [
     line for p in sorted((TESTS / "logs").glob("*.log")) for line in p.read_bytes().split(b"\n")
 ]

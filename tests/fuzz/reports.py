@@ -32,7 +32,7 @@ from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 
 TESTS = Path(__file__).resolve().parents[1]
-FLEET = matrix_reader.load(TESTS.parent / "matrix.toml")
+FLEET = matrix_reader.load(TESTS.parent)
 REPORTS = [path.read_text() for path in sorted((TESTS / "fixtures/smoke").glob("*.json"))]
 MACHINES = [path.read_text() for path in sorted((TESTS / "machines").glob("*.json"))]
 EVENT = {"at": "2026-11-20T10:00:00.000+00:00", "release": "cuda13_0", "variant": "sm90-avx2"}

@@ -33,7 +33,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("board")
     project = copied_project(folder / "project")
     fleet = SampleFleet(project.root)
-    variants = {v.id: v for v in matrix_reader.load(project.root / "matrix.toml").variants}
+    variants = {v.id: v for v in matrix_reader.load(project.root).variants}
     names = [name for name, v in variants.items() if not v.impossible]
     store = folder / "store"
     for number, name in enumerate(names[:9]):
@@ -159,7 +159,7 @@ def test_without_scripts_the_table_is_there(browser: Browser, board: Path) -> No
 def test_a_live_board_is_loaded_again_and_what_was_closed_stays_closed(
     browser: Browser, project: Project
 ) -> None:
-    variant = matrix_reader.load(project.root / "matrix.toml").variants[0]
+    variant = matrix_reader.load(project.root).variants[0]
     SampleFleet(project.root).failed(variant, "$ nix-build x\nerror: no\n", message="no")
     assert project.invoke("board").returncode == 0
     path = project.root / ".build-pytorch/board.html"
