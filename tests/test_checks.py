@@ -93,10 +93,6 @@ MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
     ("two-stage-override", replace(CPU, "cudaSupport = false;", "cudaSupport = true;")),
     ("generated-recipes", replace(GPU, "MAX_JOBS=32", "MAX_JOBS=16")),
     ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
-    (
-        "docs-listing",
-        lambda p: p.edit(PAGE, "sm90-avx512vnni` |", "sm91-avx512vnni` |"),
-    ),
     ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
     (
         "docs-numbers",

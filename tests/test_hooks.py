@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 import subprocess
@@ -238,14 +239,19 @@ def test_the_builder_feature_is_that_of_the_isa() -> None:
 # --- the changed source, with real programs ---
 
 
-def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
-    """Run the hooks of a recipe and return what is left."""
+@functools.cache
+def hooks_of(variant: str) -> dict[str, str]:
+    """Evaluate the recipe of a variant and return its hooks by name."""
     matrix = matrix_reader.parse(ONE)
     (chosen,) = (v for v in matrix.variants if v.id == variant)
-    context = Context(matrix, PROJECT, [chosen])
-    result = recipe_evaluation.evaluated(context).results[chosen.path]
+    result = recipe_evaluation.evaluated(Context(matrix, PROJECT, [chosen])).results[chosen.path]
     assert result.facts
-    texts = {name: result.facts[name] for name in hook_runs.NAMES}
+    return {name: result.facts[name] for name in hook_runs.NAMES}
+
+
+def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
+    """Run the hooks of a recipe and return what is left."""
+    texts = dict(hooks_of(variant))
     return run(texts.pop("preConfigure"), source, **texts)
 
 

@@ -563,6 +563,7 @@ def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
 # --- for others' pipelines ---
 
 
+@pytest.mark.slow
 def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None:
     text = (PROJECT / "examples/github-actions.yml").read_text()
     commands = re.findall(r"(?m)^\s+run: ((?:invoke|nox) .*)$", text)
@@ -575,6 +576,7 @@ def test_the_example_workflow_runs_commands_that_exist(project: Project) -> None
     assert (project.root / "verify.sarif").exists()
 
 
+@pytest.mark.slow
 def test_the_hooks_run_commands_that_exist(project: Project) -> None:
     text = (PROJECT / ".pre-commit-hooks.yaml").read_text()
     entries = re.findall(r"(?m)^  entry: (.*)$", text)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+import msgspec
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import EXIT_OK
@@ -22,9 +25,8 @@ def run(options: VerifyOptions) -> int:
     if options.list or options.explain:
         _describe(Screen(sys.stdout), options.explain)
         return EXIT_OK
-    named = {
-        name: path for name in ("sarif", "junit") if (path := getattr(options, name)) is not None
-    }
+    given = msgspec.structs.asdict(options)
+    named = {n: value for n, value in given.items() if isinstance(value, Path) and n != "root"}
     if named:
         from build_pytorch.verify import reports
 
@@ -42,15 +44,15 @@ def run(options: VerifyOptions) -> int:
     # Not at the top: every import ahead of the verification delays the start of Nix.
     from build_pytorch.verify import reports
 
-    printed = ["json"] if options.json else []
+    printed = {"json"} if options.json else {name for name in given if given[name] is True}
     if not options.json:
         reports.show(result, Screen(sys.stdout), verbose=options.verbose)
-        if options.github or os.environ.get("GITHUB_ACTIONS") == "true":
-            printed.append("github")
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            printed.add("github")
     for name, write in reports.FORMATS.items():
         if name in named:
             reports.write_file(name, result, named[name])
-        if name in printed:
+        elif name in printed:
             write(result, sys.stdout)
     return result.exit_code
 

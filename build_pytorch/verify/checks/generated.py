@@ -110,25 +110,6 @@ def _reference(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="docs-listing",
-    title="The page of each release lists each of its packages once",
-    why="People copy package names from it.",
-    fix="run `invoke phase5`",
-)
-def _listing(context: Context) -> Iterator[Finding]:
-    matrix = context.matrix
-    pages = {name: f"{paths.RELEASE_PAGES}/{name}.md" for name in matrix.releases}
-    texts = _read(context, list(pages.values()))
-    for name, page in pages.items():
-        listed = Counter(re.findall(r"`([a-z0-9][a-z0-9_-]*)` \|", texts.get(page, "")))
-        expected = Counter(variant.package for variant in matrix.of_release(name))
-        for package in sorted(expected.keys() | listed.keys()):
-            if listed[package] != expected[package]:
-                found = f"{package} listed {listed[package]} times"
-                yield Finding(found, f"{expected[package]} times", path=page)
-
-
-@CHECKS.add(
     id="docs-numbers",
     title="Numbers of variants in prose are numbers of the matrix",
     why="A number outside the generated regions is not updated.",
