@@ -131,6 +131,7 @@ def test_other_commands_know_what_was_built_with_seeds(
     assert not result.reads_seeds
 
 
+@pytest.mark.slow
 def test_a_seed_of_another_recipe_is_stale(world: World) -> None:
     assert world.build("--share", "sm90-avx2").returncode == 0
     world.project.edit("matrix.toml", '"-mavx2", "-mfma"', '"-mavx2", "-mbmi", "-mfma"')
