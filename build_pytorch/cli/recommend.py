@@ -165,11 +165,11 @@ def _require_host(name: str, platform: str, cpu: str) -> None:
     processor = known.arm_processor(*found) if found else None
     if processor is None or platform.startswith("aarch64-"):
         return
-    isa = known.processor[processor].isa if processor else "with the CPU of that machine"
+    isa = f": --cpu {known.processor[processor].isa}" if processor else " with --cpu"
     what = f"--cpu {cpu}" if cpu else "the machine"
     raise BuildPytorchError(
         f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {what} is {platform}; "
-        f"give the CPU of its machine: --cpu {isa}"
+        f"give the CPU of its machine{isa}"
     )
 
 
