@@ -82,13 +82,13 @@ def test_a_broken_matrix_breaks_no_listing_and_the_command_that_needs_it_says_wh
 
 
 def test_verify_is_the_same_by_both_names(project: Project) -> None:
-    by_nox = project.nox("-s", "verify", "--", "--json")
-    by_invoke = project.invoke("verify", "--json")
+    by_nox = project.nox("-s", "verify", "--", "--json", "--only", "text")
+    by_invoke = project.invoke("verify", "--json", "--only", "text")
     assert by_nox.returncode == by_invoke.returncode == 0
     assert json.loads(by_nox.stdout) == json.loads(by_invoke.stdout)
 
 
-@pytest.mark.parametrize("name", ["verify", "prefetch", "smoke", "build(cpu-avx2)", "build"])
+@pytest.mark.parametrize("name", ["verify", "build(cpu-avx2)"])
 def test_invoke_and_nox_print_the_same_help(project: Project, name: str) -> None:
     by_nox = project.nox("-s", name, "--", "--help")
     by_invoke = project.invoke("--help", name.partition("(")[0])
@@ -228,10 +228,9 @@ def test_nox_works_from_a_subfolder(project: Project) -> None:
     assert "44 of 44 recipes" in done.stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_commands_and_options(project: Project, shell: str) -> None:
-    script = project.invoke("--print-completion-script", shell).stdout
-    assert "--complete" in script
+def test_shells_complete_commands_and_options(project: Project) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "--complete" in project.invoke("--print-completion-script", shell).stdout
     done = project.invoke("--complete", "--", "invoke", "bu")
     assert "build" in done.stdout.split()
     done = project.invoke("--complete", "--", "invoke", "build", "--")
@@ -326,7 +325,7 @@ def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
         done = piped(command)
         assert "Traceback" not in done.stderr, command
         assert "Broken" not in done.stderr, command
-    for command in ("invoke verify", "invoke all", "nox -s verify"):
+    for command in ("invoke verify --only text", "invoke all", "nox -s verify -- --only text"):
         done = piped(command)
         assert done.stdout.endswith("code 1\n"), command
         assert "Traceback" not in done.stderr

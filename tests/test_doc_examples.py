@@ -39,6 +39,15 @@ PAGES: Final = [
     )
     if "```console\n" in path.read_text()
 ]
+QUICK: Final = {
+    "README.md",
+    *(f"docs/how-to/{name}.md" for name in ("add-companions", "build-a-nightly")),
+    *(
+        f"docs/how-to/{name}.md"
+        for name in ("find-the-right-variant", "see-the-state-of-the-fleet")
+    ),
+}
+"""The pages that only read, or generate once; the others build, verify and generate again."""
 BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff)\n(?P<body>.*?)^```$")
 ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
@@ -150,7 +159,10 @@ def comparable(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in PAGES],
+)
 def test_commands_of_a_page_print_what_it_shows(
     page: str, whole: Project, site: Site, tmp_path: Path, api: Api
 ) -> None:
@@ -163,8 +175,9 @@ def test_commands_of_a_page_print_what_it_shows(
             text = text.replace("{" + name + "}", str(tmp_path / name))
         world.program("flox", text)
     text = (PROJECT / page).read_text()
-    if "$ aarch64-linux-gnu-gcc " in text and not shutil.which("aarch64-linux-gnu-gcc"):
-        pytest.skip("no aarch64-linux-gnu-gcc")
+    for compiler in re.findall(r"(?m)^\$ (aarch64-linux-gnu-gcc|g\+\+) ", text):
+        if not shutil.which(compiler):
+            pytest.skip(f"no {compiler}")
 
     def run(block: re.Match[str]) -> str:
         if block["kind"] == "diff":

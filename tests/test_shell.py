@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import PROJECT, needs_nix
+from conftest import ONE, PROJECT, needs_nix
 
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.verify import recipe_evaluation
 from build_pytorch.verify.check import Context
 
@@ -24,9 +25,11 @@ class Scripts(NamedTuple):
     post_patch: str
 
 
-def scripts(fleet: Matrix, variant_id: str) -> Scripts:
-    variant = next(variant for variant in fleet.variants if variant.id == variant_id)
-    context = Context(fleet, PROJECT, [variant])
+@functools.cache
+def scripts(variant_id: str) -> Scripts:
+    matrix = matrix_reader.parse(ONE)
+    variant = next(variant for variant in matrix.variants if variant.id == variant_id)
+    context = Context(matrix, PROJECT, [variant])
     facts = recipe_evaluation.evaluated(context).results[variant.path].facts
     assert facts
     pre_configure = facts["preConfigure"][facts["preConfigure"].index("# CPU instruction set") :]
@@ -54,8 +57,8 @@ PROBE = (
 )
 
 
-def test_a_gpu_recipe_sets_flags_version_and_headers(fleet: Matrix, tmp_path: Path) -> None:
-    script = scripts(fleet, "sm90-avx512").pre_configure
+def test_a_gpu_recipe_sets_flags_version_and_headers(tmp_path: Path) -> None:
+    script = scripts("sm90-avx512").pre_configure
     done = run(tmp_path, script, PROBE, CXXFLAGS="-O1", CFLAGS="-O2", CUDAFLAGS="-lineinfo")
     build = f"-I{tmp_path}/build/cccl-compat"
     isa = "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma"
@@ -70,8 +73,8 @@ def test_a_gpu_recipe_sets_flags_version_and_headers(fleet: Matrix, tmp_path: Pa
     assert "GPU:       SM90 (9.0)" in done.stdout
 
 
-def test_a_hook_may_run_twice(fleet: Matrix, tmp_path: Path) -> None:
-    script = scripts(fleet, "sm90-avx512").pre_configure
+def test_a_hook_may_run_twice(tmp_path: Path) -> None:
+    script = scripts("sm90-avx512").pre_configure
     run(tmp_path, script, "true")
     run(tmp_path, script, "true")
     assert len(list((tmp_path / "build/cccl-compat/cccl").iterdir())) == 4
@@ -82,16 +85,16 @@ def test_a_hook_may_run_twice(fleet: Matrix, tmp_path: Path) -> None:
     [("64", "32"), ("32", "32"), ("8", "8"), ("1", "1"), ("0", None), (None, None)],
 )
 def test_the_limit_of_jobs_is_effective(
-    fleet: Matrix, tmp_path: Path, given: str | None, effective: str | None
+    tmp_path: Path, given: str | None, effective: str | None
 ) -> None:
-    script = scripts(fleet, "cpu-avx2").pre_configure
+    script = scripts("cpu-avx2").pre_configure
     env = {} if given is None else {"NIX_BUILD_CORES": given}
     done = run(tmp_path, script, PROBE, **env)
     all_cores = str(min(32, len(os.sched_getaffinity(0))))
     assert f"|cores={effective or all_cores}|" in done.stdout
 
 
-def test_a_cpu_only_recipe_switches_cuda_off(fleet: Matrix, tmp_path: Path) -> None:
-    done = run(tmp_path, scripts(fleet, "cpu-avx2").pre_configure, PROBE, USE_CUDA="1")
+def test_a_cpu_only_recipe_switches_cuda_off(tmp_path: Path) -> None:
+    done = run(tmp_path, scripts("cpu-avx2").pre_configure, PROBE, USE_CUDA="1")
     assert done.stdout.endswith("|uc=0\n")
     assert not (tmp_path / "build").exists()
