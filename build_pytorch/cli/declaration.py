@@ -101,8 +101,8 @@ class OptionSpec(Struct, frozen=True):
         if self.kind == "flag":
             return common | {"action": "store_true"}
         common |= {"action": "append"} if self.kind == "values" else {}
-        if self.metavar.startswith("["):  # its value may be left out
-            common |= {"nargs": "?", "const": NEWEST}
+        if self.metavar.startswith("["):  # its value may be left out; argparse adds the brackets
+            return common | {"nargs": "?", "const": NEWEST, "metavar": self.metavar[1:-1]}
         return common | {"metavar": self.metavar}
 
 
