@@ -51,19 +51,20 @@ def garbage(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("name", "kind", "says"),
     [
-        ("text", "it begins with other bytes"),
-        ("empty", "it is empty"),
-        ("folder", "not a regular file"),
-        ("pipe", "not a regular file"),
-        ("dangling", "No such file or directory"),
-        ("loop", "Too many levels of symbolic links"),
-        ("header alone", "its header is cut off"),
-        ("half", "its tables are cut off"),
+        ("libc10.so", "text", "it begins with other bytes"),
+        ("libc10.so", "empty", "it is empty"),
+        ("libc10.so", "folder", "not a regular file"),
+        ("libc10.so", "pipe", "not a regular file"),
+        ("libc10.so", "dangling", "No such file or directory"),
+        ("libc10.so", "loop", "Too many levels of symbolic links"),
+        ("libc10.so", "header alone", "its header is cut off"),
+        ("libc10.so", "half", "its tables are cut off"),
+        ("libtorch_cpu.so", "pipe", "not a regular file"),
+        ("libtorch_cuda.so", "half", "its tables are cut off"),
     ],
 )
-@pytest.mark.parametrize("name", ["libtorch_cpu.so", "libtorch_cuda.so", "libc10.so"])
 def test_what_is_no_complete_library_is_a_finding_and_no_hang(
     tmp_path: Path, name: str, kind: str, says: str
 ) -> None:
