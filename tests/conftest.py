@@ -240,9 +240,9 @@ def whole(tmp_path: Path) -> Project:
     return copied_project(tmp_path / "project", is_whole=True)
 
 
-def write_recipes(root: Path, fleet: Matrix, change: Callable[[str], str] = str) -> dict[str, str]:
+def write_recipes(root: Path, matrix: Matrix, change: Callable[[str], str] = str) -> dict[str, str]:
     """Write the recipes of a matrix and the files that they import; return the rendered texts."""
-    texts = recipes.render(fleet)
+    texts = recipes.render(matrix)
     function = (PROJECT / paths.COMPANION_FUNCTION).read_text()
     for path, text in {**texts, paths.COMPANION_FUNCTION: function}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ def legacy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fleet() -> Matrix:
+def matrix() -> Matrix:
     """The project's own matrix with its first release only."""
     return matrix_reader.parse(ONE)
 

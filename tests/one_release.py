@@ -9,16 +9,16 @@ from build_pytorch.matrix import matrix_reader
 
 def first_release(text: str) -> str:
     """A matrix with its first release only, and with what that one names."""
-    fleet = matrix_reader.parse(text)
-    first, *others = fleet.releases
-    own = fleet.of_release(first)
+    matrix = matrix_reader.parse(text)
+    first, *others = matrix.releases
+    own = matrix.of_release(first)
     kept: dict[str, set[str | None]] = {
-        "pin": {fleet.releases[first].nixpkgs.pin},
+        "pin": {matrix.releases[first].nixpkgs.pin},
         "gpu": {variant.gpu_key for variant in own},
         "cpu": {variant.cpu_key for variant in own},
     }
     used = {rule.id for variant in own for rule in variant.effects.rules}
-    kept["patch"] = {key for r in fleet.rules if r.id in used for key in r.effect.patches}
+    kept["patch"] = {key for r in matrix.rules if r.id in used for key in r.effect.patches}
     blocks = re.split(r"(?m)^(?=\[)", text)
     rest = []
     for block in blocks:

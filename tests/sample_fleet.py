@@ -140,8 +140,8 @@ class Checkout(SampleFleet):
 
 
 @pytest.fixture
-def checkout(fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
-    found = Checkout(tmp_path, fleet)
+def checkout(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    found = Checkout(tmp_path, matrix)
     monkeypatch.setenv("NIX_STORE_DIR", str(found.store))
     folders = os.environ["PATH"].split(":")
     kept = [folder for folder in folders if not (Path(folder) / "nix-store").exists()]
@@ -151,7 +151,7 @@ def checkout(fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def believable(root: Path, store: Path) -> None:
     """Give a checkout the ledger of a fleet in the middle of its work, for the pictures in docs."""
-    fleet, oom = SampleFleet(root), "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
+    matrix, oom = SampleFleet(root), "nvcc error : 'cicc' died due to signal 9 (Kill signal)"
     variants = [v for v in matrix_reader.load(root).variants if not v.impossible]
     report = ".build-pytorch/reports/smoke-sample.json"
     (root / report).parent.mkdir(parents=True)
@@ -163,20 +163,22 @@ def believable(root: Path, store: Path) -> None:
             continue
         if number in {4, 5}:
             begun = datetime.now(UTC) - timedelta(minutes=47)
-            start = fleet.started(variant, begun, pid=1)
+            start = matrix.started(variant, begun, pid=1)
             steps = (f"[{n}/7421] Building CUDA object f{n}.cu.o\n" for n in range(1, 2600))
-            fleet.log(start, "".join(steps))
+            matrix.log(start, "".join(steps))
         elif number in {2, 17}:
-            fleet.failed(variant, f"$ nix-build x\n{oom}\n", cause="out-of-memory", message=oom)
+            matrix.failed(variant, f"$ nix-build x\n{oom}\n", cause="out-of-memory", message=oom)
         else:
             seconds = 3000.0 if variant.gpu is None else 9000.0 + 410 * (number % 7)
-            output = fleet.built(variant, store, seconds=seconds)
+            output = matrix.built(variant, store, seconds=seconds)
             tests = {0: ("inspect", "smoke"), 1: ("inspect",)}.get(number % 3, ())
             for kind in tests:
-                fleet.tested(variant, output, by=kind, outcome="passed", report=report)
+                matrix.tested(variant, output, by=kind, outcome="passed", report=report)
             if number % 6 == 0:
-                event = Published(**fleet.common(variant, LAST), output=output, organization="acme")
-                fleet.append(event)
+                event = Published(
+                    **matrix.common(variant, LAST), output=output, organization="acme"
+                )
+                matrix.append(event)
 
 
 def grown(root: Path, releases: int) -> None:
@@ -205,14 +207,14 @@ def grown(root: Path, releases: int) -> None:
 def large_ledger(root: Path, lines: int) -> None:
     """Write a ledger of so many lines about all variants, as years of builds leave it."""
     variants = matrix_reader.load(root).variants
-    fleet, encoder = SampleFleet(root), msgspec.json.Encoder()
+    matrix, encoder = SampleFleet(root), msgspec.json.Encoder()
     events: list[bytes] = []
     for number in range(lines // 2):
         variant = variants[number % len(variants)]
         if number < len(variants):
-            fleet.commons[variant.package] = fleet.common(variant, LAST)
+            matrix.commons[variant.package] = matrix.common(variant, LAST)
         at = (LAST - timedelta(minutes=lines - number)).isoformat(timespec="milliseconds")
-        common = fleet.commons[variant.package] | {"at": at}
+        common = matrix.commons[variant.package] | {"at": at}
         attempt = f"20261120T120000.000-999999999-{number}"
         is_good = number % 3 > 0
         start = Started(**common, attempt=attempt, backend="nix", cores=8, log="")

@@ -81,8 +81,8 @@ def change(document: Raw, name: str, **values: object) -> Raw:
     return document
 
 
-def variant(fleet: Matrix, id_: str) -> Variant:
-    (found,) = [v for v in fleet.variants if v.id == id_]
+def variant(matrix: Matrix, id_: str) -> Variant:
+    (found,) = [v for v in matrix.variants if v.id == id_]
     return found
 
 

@@ -275,12 +275,12 @@ def test_wrong_arguments_are_one_line(argv: list[str], says: str) -> None:
 @pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("text", [ONE, WHOLE], ids=["one", "whole"])
 def test_what_recommend_proposes_can_be_added(path: Path, text: str) -> None:
-    fleet = matrix_reader.parse(text)
+    matrix = matrix_reader.parse(text)
     here = saved_machines.load(path)
-    found = choose(fleet, here).ideal
+    found = choose(matrix, here).ideal
     if found is None or found.is_in_matrix:
         return
-    draft = Draft(fleet)
+    draft = Draft(matrix)
     for command in found.command.split(" && "):
         words = command.removeprefix("invoke add ").split()
         if words[0] == "release":

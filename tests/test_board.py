@@ -253,16 +253,16 @@ def test_every_variant_is_in_one_state_and_a_broken_recipe_has_failed(project: P
 
 
 def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path) -> None:
-    page = tmp_path / "fleet.html"
+    page = tmp_path / "matrix.html"
     assert project.invoke("board", "cpu-*", "--output", str(page)).returncode == 0
     assert project.invoke("board", "cpu-*", "--output", str(page)).returncode == 0
-    assert len(json.loads((tmp_path / "fleet.json").read_text())["variants"]) == 4
-    assert 'href="fleet.json"' in page.read_text()
+    assert len(json.loads((tmp_path / "matrix.json").read_text())["variants"]) == 4
+    assert 'href="matrix.json"' in page.read_text()
     page.write_text("<p>mine")
     wrong = {
         str(page): "exists and is no board",
-        str(tmp_path / "fleet.txt"): "must end in .html",
-        str(tmp_path / "no/fleet.html"): "no such folder",
+        str(tmp_path / "matrix.txt"): "must end in .html",
+        str(tmp_path / "no/matrix.html"): "no such folder",
         str(tmp_path): "must end in .html",
     }
     for name, message in wrong.items():
@@ -273,10 +273,10 @@ def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path)
 
 
 def test_watch_rewrites_the_page_while_builds_run_until_ctrl_c(
-    project: Project, fleet: Matrix
+    project: Project, matrix: Matrix
 ) -> None:
     sample = SampleFleet(project.root)
-    variant = next(variant for variant in fleet.variants if variant.id == "cpu-avx2")
+    variant = next(variant for variant in matrix.variants if variant.id == "cpu-avx2")
     path = project.root / ".build-pytorch/board.json"
     start = sample.started(variant, datetime.now(UTC), pid=os.getpid())
     project.own_program()

@@ -111,13 +111,13 @@ def first_match(line: str, variant: Variant | None) -> LogRule | None:
 
 
 @pytest.fixture(scope="module")
-def sm90(fleet: Matrix) -> Variant:
-    return next(v for v in fleet.variants if v.id == "sm90-avx512")
+def sm90(matrix: Matrix) -> Variant:
+    return next(v for v in matrix.variants if v.id == "sm90-avx512")
 
 
 @pytest.fixture(scope="module")
-def cpu(fleet: Matrix) -> Variant:
-    return next(v for v in fleet.variants if v.id == "cpu-avx2")
+def cpu(matrix: Matrix) -> Variant:
+    return next(v for v in matrix.variants if v.id == "cpu-avx2")
 
 
 def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
@@ -362,8 +362,8 @@ def test_the_rest_is_estimated_from_ninjas_pace_and_earlier_builds(
     assert remaining(elapsed, done, total, building, before) == left
 
 
-def test_a_build_is_expected_to_take_as_long_as_the_last_one_of_its_kind(fleet: Matrix) -> None:
-    by_id = {package.id: package for package in fleet.packages}
+def test_a_build_is_expected_to_take_as_long_as_the_last_one_of_its_kind(matrix: Matrix) -> None:
+    by_id = {package.id: package for package in matrix.packages}
 
     def ended(name: str, seconds: float, *, steps: int = 1, shared: bool = False) -> Ended:
         release, variant = subject_of(by_id[name])
@@ -404,8 +404,8 @@ def test_durations_are_written_as_clocks_are() -> None:
 @pytest.mark.parametrize(
     ("memory", "jobs"), [(16, 2), (32, 6), (64, 12), (128, 25), (4, 1), (256, 32)]
 )
-def test_compile_jobs_follow_from_memory(fleet: Matrix, memory: int, jobs: int) -> None:
-    build = fleet.variants[0].release.build
+def test_compile_jobs_follow_from_memory(matrix: Matrix, memory: int, jobs: int) -> None:
+    build = matrix.variants[0].release.build
     assert build.cores(memory, cpus=64) == jobs
     assert build.cores(memory, cpus=4) == min(jobs, 4)
 
@@ -413,9 +413,9 @@ def test_compile_jobs_follow_from_memory(fleet: Matrix, memory: int, jobs: int) 
 # --- order ---
 
 
-def test_canaries_come_first_then_a_diagonal_then_the_rest(fleet: Matrix) -> None:
-    ids = [v.id for v in ordered(fleet.variants)]
-    assert sorted(ids) == sorted(v.id for v in fleet.variants)
+def test_canaries_come_first_then_a_diagonal_then_the_rest(matrix: Matrix) -> None:
+    ids = [v.id for v in ordered(matrix.variants)]
+    assert sorted(ids) == sorted(v.id for v in matrix.variants)
     assert ids[:3] == ["sm120-avx2", "sm110-armv8_2", "cpu-avx2"]
     assert ids[3:6] == ["sm121-avx512", "sm110-avx512bf16", "sm103-avx512vnni"]
     # Then what has a new architecture, each once.
@@ -423,20 +423,20 @@ def test_canaries_come_first_then_a_diagonal_then_the_rest(fleet: Matrix) -> Non
     assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
 
 
-def named(fleet: Matrix, *ids: str) -> list[Variant]:
-    return [next(v for v in fleet.variants if v.id == id_) for id_ in ids]
+def named(matrix: Matrix, *ids: str) -> list[Variant]:
+    return [next(v for v in matrix.variants if v.id == id_) for id_ in ids]
 
 
-def test_siblings_wait_for_their_canary(fleet: Matrix) -> None:
-    canary, sibling, other = named(fleet, "sm90-avx2", "sm90-avx512", "cpu-avx2")
+def test_siblings_wait_for_their_canary(matrix: Matrix) -> None:
+    canary, sibling, other = named(matrix, "sm90-avx2", "sm90-avx512", "cpu-avx2")
     assert next_of([sibling], [canary], []) is None
     assert next_of([sibling, other], [canary], []) is other
     assert next_of([sibling], [], [canary]) is sibling
 
 
-def test_two_with_the_same_new_isa_or_architecture_do_not_run_at_once(fleet: Matrix) -> None:
+def test_two_with_the_same_new_isa_or_architecture_do_not_run_at_once(matrix: Matrix) -> None:
     done, runs, same, better = named(
-        fleet, "sm120-avx2", "sm100-avx512", "sm90-avx512", "sm89-avx512vnni"
+        matrix, "sm120-avx2", "sm100-avx512", "sm90-avx512", "sm89-avx512vnni"
     )
     assert next_of([same, better], [runs], [done]) is better
     assert next_of([same], [runs], [done]) is same  # better than an idle machine

@@ -35,8 +35,8 @@ from build_pytorch.results.ledger import Ended, Ledger
 needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
 
-def steps(fleet: Matrix, *ids: str) -> list[Step]:
-    known = {variant.id: variant for variant in fleet.variants}
+def steps(matrix: Matrix, *ids: str) -> list[Step]:
+    known = {variant.id: variant for variant in matrix.variants}
     return [Step(variant=known[id_], action="build", reason="", digest="d") for id_ in ids]
 
 
@@ -55,8 +55,8 @@ def schedule(waiting: list[Step], jobs: int = 1, *, shared: bool = False) -> Sch
     return Schedule(waiting, jobs, 8, 30.0, is_shared=shared)
 
 
-def test_as_many_builds_run_as_jobs_allow(fleet: Matrix) -> None:
-    one, two, three = steps(fleet, "sm90-avx2", "cpu-avx512", "sm110-armv9")
+def test_as_many_builds_run_as_jobs_allow(matrix: Matrix) -> None:
+    one, two, three = steps(matrix, "sm90-avx2", "cpu-avx512", "sm110-armv9")
     plan = schedule([one, two, three], jobs=2)
     assert plan.take(0, [], [], 0) == [one]
     assert plan.take(0, [one], [], 1) == [two]
@@ -70,17 +70,17 @@ def test_as_many_builds_run_as_jobs_allow(fleet: Matrix) -> None:
     [(1024, 1, ""), (64, 1, "64 GiB allow 12 compile jobs of 32;"), (64, 2, "allow 6 .* of 16;")],
 )
 def test_the_plan_says_that_memory_and_no_option_limits_compile_jobs(
-    fleet: Matrix, monkeypatch: pytest.MonkeyPatch, memory: int, jobs: int, allowed: str
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, memory: int, jobs: int, allowed: str
 ) -> None:
     monkeypatch.setattr(build_machine, "_memory", lambda: float(memory))
     monkeypatch.setattr(build_machine, "_cpus", lambda: 32)
-    found = build_machine.few_cores(steps(fleet, "sm90-avx2", "sm90-avx512"), jobs)
+    found = build_machine.few_cores(steps(matrix, "sm90-avx2", "sm90-avx512"), jobs)
     text = " ".join(found)
     assert re.search(allowed, text) if allowed else not text, text
 
 
-def test_a_shared_process_takes_all_steps_at_once(fleet: Matrix) -> None:
-    waiting = steps(fleet, "sm90-avx2", "sm90-avx512")
+def test_a_shared_process_takes_all_steps_at_once(matrix: Matrix) -> None:
+    waiting = steps(matrix, "sm90-avx2", "sm90-avx512")
     plan = schedule(waiting, shared=True)
     assert plan.take(0, [], [], 0) == waiting
     plan.put_back(waiting[0])
@@ -88,8 +88,8 @@ def test_a_shared_process_takes_all_steps_at_once(fleet: Matrix) -> None:
     assert plan.take(0, [], [], 0) == waiting[:1]
 
 
-def test_a_download_is_retried_three_times_after_longer_and_longer_waits(fleet: Matrix) -> None:
-    (step,) = steps(fleet, "cpu-avx2")
+def test_a_download_is_retried_three_times_after_longer_and_longer_waits(matrix: Matrix) -> None:
+    (step,) = steps(matrix, "cpu-avx2")
     plan = schedule([])
     for start, wait in ((0.0, 30), (100.0, 60), (300.0, 120)):
         assert plan.retry(step, rule("network"), start) == f"again in {wait} s"
@@ -99,26 +99,26 @@ def test_a_download_is_retried_three_times_after_longer_and_longer_waits(fleet: 
     assert plan.waiting == []
 
 
-def test_a_shared_process_waits_until_all_its_steps_may_begin(fleet: Matrix) -> None:
-    one, two = steps(fleet, "cpu-avx2", "cpu-avx512")
+def test_a_shared_process_waits_until_all_its_steps_may_begin(matrix: Matrix) -> None:
+    one, two = steps(matrix, "cpu-avx2", "cpu-avx512")
     plan = schedule([two], shared=True)
     plan.retry(one, rule("builder-unreachable"), 0.0)
     assert plan.take(29, [], [], 0) == []
     assert plan.take(30, [], [], 0) == [one, two]
 
 
-def with_seeds(fleet: Matrix) -> tuple[list[Step], list[Step]]:
+def with_seeds(matrix: Matrix) -> tuple[list[Step], list[Step]]:
     """Two seeds, and two variants of which the first needs one of them and the second both."""
-    one, two = steps(fleet, "sm90-avx2", "sm120-avx2")
+    one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
     seeds = [msgspec.structs.replace(one, part=name) for name in ("seed-a", "seed-b")]
     one = msgspec.structs.replace(one, needs=("seed-a",))
     two = msgspec.structs.replace(two, needs=("seed-a", "seed-b", "is up to date"))
     return seeds, [one, two]
 
 
-def test_a_step_begins_when_all_that_it_needs_has_ended(fleet: Matrix) -> None:
+def test_a_step_begins_when_all_that_it_needs_has_ended(matrix: Matrix) -> None:
     """Parts begin before any variant; siblings wait for their canary, parts do not."""
-    (a, b), (one, two) = with_seeds(fleet)
+    (a, b), (one, two) = with_seeds(matrix)
     plan = schedule([two, one, a, b], jobs=3)
     assert plan.take(0, [], [], 0) == [a]
     assert plan.take(0, [a], [], 1) == [b]
@@ -129,8 +129,8 @@ def test_a_step_begins_when_all_that_it_needs_has_ended(fleet: Matrix) -> None:
     assert plan.take(0, [], [one.variant], 0) == [two]
 
 
-def test_what_waits_for_a_retry_is_still_missing(fleet: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(fleet)
+def test_what_waits_for_a_retry_is_still_missing(matrix: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(matrix)
     plan = schedule([one, two])
     plan.retry(a, rule("network"), 0.0)
     assert plan.take(0, [], [], 0) == []
@@ -138,24 +138,24 @@ def test_what_waits_for_a_retry_is_still_missing(fleet: Matrix) -> None:
     assert plan.take(30, [b], [], 0) == [one]
 
 
-def test_a_shared_process_takes_all_that_have_what_they_need(fleet: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(fleet)
+def test_a_shared_process_takes_all_that_have_what_they_need(matrix: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(matrix)
     plan = schedule([one, a, two, b], shared=True)
     assert plan.take(0, [], [], 0) == [a, b]
     assert plan.take(0, [b], [], 1) == []  # its one process still runs
     assert plan.take(0, [], [], 0) == [one, two]
 
 
-def test_what_needs_a_step_is_dropped_with_it(fleet: Matrix) -> None:
-    (a, b), (one, two) = with_seeds(fleet)
+def test_what_needs_a_step_is_dropped_with_it(matrix: Matrix) -> None:
+    (a, b), (one, two) = with_seeds(matrix)
     plan = schedule([a, b, one, two])
     assert plan.drop_needing("seed-b") == [two]
     assert plan.drop_needing("seed-b") == []
     assert plan.waiting == [a, b, one]
 
 
-def test_out_of_memory_halves_the_cores_once(fleet: Matrix) -> None:
-    (step,) = steps(fleet, "cpu-avx2")
+def test_out_of_memory_halves_the_cores_once(matrix: Matrix) -> None:
+    (step,) = steps(matrix, "cpu-avx2")
     plan = schedule([])
     assert plan.retry(step, rule("out-of-memory"), 0) == "once more with 4 cores instead of 8"
     assert plan.cores(step) == 4
@@ -165,13 +165,13 @@ def test_out_of_memory_halves_the_cores_once(fleet: Matrix) -> None:
 
 
 @pytest.mark.parametrize("cause", ["disk-full", "hash-mismatch", "cuda-off"])
-def test_other_failures_are_not_retried(fleet: Matrix, cause: str) -> None:
-    (step,) = steps(fleet, "cpu-avx2")
+def test_other_failures_are_not_retried(matrix: Matrix, cause: str) -> None:
+    (step,) = steps(matrix, "cpu-avx2")
     assert schedule([]).retry(step, rule(cause), 0) == ""
 
 
-def test_siblings_or_all_that_wait_are_dropped(fleet: Matrix) -> None:
-    waiting = steps(fleet, "sm90-avx2", "cpu-avx2", "sm120-avx512")
+def test_siblings_or_all_that_wait_are_dropped(matrix: Matrix) -> None:
+    waiting = steps(matrix, "sm90-avx2", "cpu-avx2", "sm120-avx512")
     plan = schedule(list(waiting))
     assert ids(plan.drop(waiting[0].variant)) == ["sm90-avx2", "sm120-avx512"]
     assert ids(plan.waiting) == ["cpu-avx2"]
@@ -206,8 +206,8 @@ class Clock:
 
 
 @pytest.fixture
-def attempt(fleet: Matrix, tmp_path: Path) -> Iterator[Attempt]:
-    with contextlib.closing(Attempt(tmp_path, steps(fleet, "cpu-avx2")[0], 1)) as one:
+def attempt(matrix: Matrix, tmp_path: Path) -> Iterator[Attempt]:
+    with contextlib.closing(Attempt(tmp_path, steps(matrix, "cpu-avx2")[0], 1)) as one:
         yield one
 
 
@@ -301,9 +301,9 @@ class ShellBackend(BuildBackend):
 
 
 @pytest.fixture
-def process(fleet: Matrix, attempt: Attempt, tmp_path: Path) -> BuildProcess:
+def process(matrix: Matrix, attempt: Attempt, tmp_path: Path) -> BuildProcess:
     settings = BuildSettings(root=tmp_path)
-    backend = ShellBackend(settings, fleet, NixSettings(("x86_64-linux",), None))
+    backend = ShellBackend(settings, matrix, NixSettings(("x86_64-linux",), None))
     command = backend.command([attempt.step], 1, 1)
     return BuildProcess(
         backend, [attempt], command, lambda process, _: process.stop(Ending.BY_RULE)
@@ -373,17 +373,17 @@ class FaultyBackend(ShellBackend):
         return ("/nix/store/x",)
 
 
-def test_an_error_in_one_build_ends_no_other(fleet: Matrix, tmp_path: Path) -> None:
+def test_an_error_in_one_build_ends_no_other(matrix: Matrix, tmp_path: Path) -> None:
     names = ("cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "sm90-avx2")
     settings = BuildSettings(root=tmp_path)
     plan = BuildPlan(
         steps=tuple(
             msgspec.structs.replace(s, digest=evidence.recipe_digest(tmp_path, s.variant))
-            for s in steps(fleet, *names)
+            for s in steps(matrix, *names)
         ),
         obstacles=(),
         warnings=(),
-        backend=FaultyBackend(settings, fleet, NixSettings(("x86_64-linux",), None)),
+        backend=FaultyBackend(settings, matrix, NixSettings(("x86_64-linux",), None)),
         jobs=2,
         cores=1,
     )

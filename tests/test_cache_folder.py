@@ -34,9 +34,9 @@ def with_cache(folder: str) -> Matrix:
     return matrix_reader.parse(TEXT.replace(old, f'cache = "{folder}"\n{old}', 1))
 
 
-def test_recipes_have_the_block_only_with_the_option(fleet: Matrix) -> None:
-    plain, cached = (recipes.render(m) for m in (fleet, with_cache("/var/cache/x")))
-    for variant in fleet.variants:
+def test_recipes_have_the_block_only_with_the_option(matrix: Matrix) -> None:
+    plain, cached = (recipes.render(m) for m in (matrix, with_cache("/var/cache/x")))
+    for variant in matrix.variants:
         assert "ccache" not in plain[variant.path].lower()
         assert "if [ -w /var/cache/x ] " in cached[variant.path]
 

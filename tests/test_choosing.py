@@ -18,8 +18,8 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix
 
-FLEET = matrix_reader.parse(ONE)
-PAGE = docs.render(FLEET, recipes.render(FLEET))[paths.CHOOSING_DOC]
+MATRIX = matrix_reader.parse(ONE)
+PAGE = docs.render(MATRIX, recipes.render(MATRIX))[paths.CHOOSING_DOC]
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
 
 
@@ -59,42 +59,42 @@ def by_hand(here: Machine) -> str | None:
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
-def test_the_tables_lead_where_the_command_leads(fleet: Matrix, path: Path) -> None:
+def test_the_tables_lead_where_the_command_leads(matrix: Matrix, path: Path) -> None:
     here = saved_machines.load(path)
-    first = choose(fleet, here).answers[0]
+    first = choose(matrix, here).answers[0]
     assert by_hand(here) == (first.best.variant.id if first.best else None)
 
 
-def test_the_compatibility_table_is_the_rule(fleet: Matrix) -> None:
+def test_the_compatibility_table_is_the_rule(matrix: Matrix) -> None:
     (head,) = re.findall(r"(?m)^\| GPU \|( sm.*)\|$", PAGE)
     built = re.findall(r"sm\d+ \((\d+\.\d)\)", head)
     rows = table("## 4. Which code runs on which GPU")
-    assert [row[0] for row in rows] == [gpu.capability for gpu in fleet.gpus.values()]
+    assert [row[0] for row in rows] == [gpu.capability for gpu in matrix.gpus.values()]
     words = {"exact": "best", "compatible": "runs", None: ""}
     for device, *cells in rows:
         assert cells == [words[runs_on(capability, device)] for capability in built]
 
 
-def test_every_product_of_the_matrix_is_in_the_first_table(fleet: Matrix) -> None:
+def test_every_product_of_the_matrix_is_in_the_first_table(matrix: Matrix) -> None:
     rows = {(row[3], row[1]): row for row in table("## 1. GPU")}
-    for key, gpu in fleet.gpus.items():
+    for key, gpu in matrix.gpus.items():
         for platform, products in gpu.hosts.items():
             assert rows[key, platform][0] == ", ".join(products)
-            wanted = {v.cpu_key for v in fleet.variants if v.gpu_key == key}
-            here = {isa for isa in wanted if fleet.cpus[isa].platform == platform}
+            wanted = {v.cpu_key for v in matrix.variants if v.gpu_key == key}
+            here = {isa for isa in wanted if matrix.cpus[isa].platform == platform}
             assert set(rows[key, platform][4].split(", ")) == (here or {"no variant"})
 
 
-def test_every_isa_of_the_matrix_is_in_the_second(fleet: Matrix) -> None:
+def test_every_isa_of_the_matrix_is_in_the_second(matrix: Matrix) -> None:
     rows = [row for p in ("x86_64-linux", "aarch64-linux") for row in table(f"### {p}")]
     assert {row[1]: row[0] for row in rows} == {
-        key: " ".join(cpu.cpuinfo) for key, cpu in fleet.cpus.items()
+        key: " ".join(cpu.cpuinfo) for key, cpu in matrix.cpus.items()
     }
 
 
-def test_the_counts_are_those_of_the_matrix(fleet: Matrix) -> None:
-    buildable = sum(variant.status == "buildable" for variant in fleet.variants)
-    assert f"has {len(fleet.variants)} variants. For {buildable} of them a machine exists" in PAGE
+def test_the_counts_are_those_of_the_matrix(matrix: Matrix) -> None:
+    buildable = sum(variant.status == "buildable" for variant in matrix.variants)
+    assert f"has {len(matrix.variants)} variants. For {buildable} of them a machine exists" in PAGE
 
 
 def test_its_commands_for_the_cpu_find_the_flags(tmp_path: Path) -> None:

@@ -26,17 +26,17 @@ TORCH, VISION, AUDIO = (f"{n}-python313-cpu-avx2" for n in ("pytorch", "torchvis
 TORCH_PATH = "/nix/store/00000000000000000000000000000000-torch"
 
 
-def companion(fleet: Matrix, id_: str = ID) -> CompanionPackage:
-    return next(package for package in fleet.companions if package.id == id_)
+def companion(matrix: Matrix, id_: str = ID) -> CompanionPackage:
+    return next(package for package in matrix.companions if package.id == id_)
 
 
 # --- evidence ---
 
 
 def test_the_digest_of_a_companion_covers_the_recipe_of_its_variant(
-    project: Project, fleet: Matrix
+    project: Project, matrix: Matrix
 ) -> None:
-    package = companion(fleet)
+    package = companion(matrix)
     before = evidence.recipe_digest(project.root, package)
     for path in (package.path, package.variant.path):
         recipe = project.root / path
@@ -96,9 +96,9 @@ def closure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.usefixtures("closure")
 def test_a_companion_is_published_after_its_pytorch_only(
-    fleet: Matrix, action: str, wanted: str
+    matrix: Matrix, action: str, wanted: str
 ) -> None:
-    package = companion(fleet)
+    package = companion(matrix)
     row = decide(
         result_for(package),
         "acme",
@@ -112,10 +112,10 @@ def test_a_companion_is_published_after_its_pytorch_only(
 
 
 def test_the_closure_of_a_published_companion_holds_its_pytorch(
-    fleet: Matrix, closure: Path
+    matrix: Matrix, closure: Path
 ) -> None:
     closure.write_text("/nix/store/x\n/nix/store/another-torch\n")
-    package = companion(fleet)
+    package = companion(matrix)
     row = decide(
         result_for(package),
         "",
@@ -139,8 +139,8 @@ def lock_companions(hub: Hub) -> None:  # noqa: F811
 def add_companion(hub: Hub, *, holds_torch: bool = True) -> str:  # noqa: F811
     """A result of the companion in the store, and its evidence."""
     world = hub.world
-    fleet = matrix_reader.load(world.root)
-    package = companion(fleet)
+    matrix = matrix_reader.load(world.root)
+    package = companion(matrix)
     output = str((world.root / f"result-{TORCH}").resolve())
     held = f"${{builtins.storePath {output}}}" if holds_torch else "nothing"
     expression = f"""derivation {{
@@ -309,9 +309,9 @@ def test_a_companion_has_a_row_and_commands_of_its_own(checkout: Checkout) -> No
     ],
 )
 def test_the_board_has_companions_with_events_and_those_that_are_named(
-    project: Project, fleet: Matrix, patterns: list[str], wanted: set[str]
+    project: Project, matrix: Matrix, patterns: list[str], wanted: set[str]
 ) -> None:
-    SampleFleet(project.root).failed(companion(fleet), "error: builder failed\n")
+    SampleFleet(project.root).failed(companion(matrix), "error: builder failed\n")
     assert project.invoke("board", *patterns).returncode == 0
     rows = json.loads((project.root / ".build-pytorch/board.json").read_text())["variants"]
     ids = {row["variant"] for row in rows}

@@ -38,10 +38,10 @@ void scale(float* x, const float* y, long n) {
 """
 
 
-def test_every_known_companion_can_be_inspected_and_has_smoke_tests(fleet: Matrix) -> None:
+def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
     names = known_companions().keys()
     assert names == PRODUCTS.keys() - {"torch"} == set(script.COMPANIONS)
-    assert names >= {package.name for package in fleet.companions}
+    assert names >= {package.name for package in matrix.companions}
 
 
 # --- device code ---
@@ -116,8 +116,8 @@ def test_the_name_with_the_stable_abi_is_known(tmp_path: Path) -> None:
 # --- instructions ---
 
 
-def test_instructions_above_the_isa_are_found(tmp_path: Path, fleet: Matrix) -> None:
-    compile_library(tmp_path, fleet.cpus["avx512"].flags, name="_C.so")
+def test_instructions_above_the_isa_are_found(tmp_path: Path, matrix: Matrix) -> None:
+    compile_library(tmp_path, matrix.cpus["avx512"].flags, name="_C.so")
     assert looked("instructions", "cpu-avx512+torchvision", tmp_path)["state"] == "passed"
     part = looked("instructions", "cpu-avx2+torchvision", tmp_path)
     assert part["state"] == "failed"

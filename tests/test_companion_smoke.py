@@ -19,13 +19,13 @@ from build_pytorch.smoke.smoke_report import SmokeRun
 ID = "cpu-avx2+torchvision"
 
 
-def companion(fleet: Matrix, id_: str = ID) -> CompanionPackage:
-    return next(package for package in fleet.companions if package.id == id_)
+def companion(matrix: Matrix, id_: str = ID) -> CompanionPackage:
+    return next(package for package in matrix.companions if package.id == id_)
 
 
-def reported(fleet: Matrix, id_: str = ID, file: str = "/torchvision/__init__.py") -> Raw:
+def reported(matrix: Matrix, id_: str = ID, file: str = "/torchvision/__init__.py") -> Raw:
     """What a correct companion reports."""
-    package = companion(fleet, id_)
+    package = companion(matrix, id_)
     document = right(package.variant)
     version = package.version
     facts = {"expected": version, "version": version, "file": file}
@@ -34,9 +34,9 @@ def reported(fleet: Matrix, id_: str = ID, file: str = "/torchvision/__init__.py
 
 @needs_avx2
 def test_the_script_is_told_which_companion_must_be_there(
-    project: Project, tmp_path: Path, fleet: Matrix
+    project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    python = printing(tmp_path, reported(fleet))
+    python = printing(tmp_path, reported(matrix))
     code = python.read_text() + f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv))\n"
     python.write_text(code)
     done = smoke(project, ID, "--python", str(python), "--json")
@@ -53,41 +53,41 @@ def test_the_script_is_told_which_companion_must_be_there(
 
 @needs_avx2
 def test_a_report_that_was_not_asked_for_the_companion_fails(
-    project: Project, tmp_path: Path, fleet: Matrix
+    project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    python = printing(tmp_path, right(variant(fleet, "cpu-avx2")))
+    python = printing(tmp_path, right(variant(matrix, "cpu-avx2")))
     done = smoke(project, ID, "--python", str(python))
     assert done.returncode == 1
     assert "the script was not told to test torchvision 0.25.0" in " ".join(done.stdout.split())
 
 
-def test_the_companion_of_a_result_is_imported_from_it(fleet: Matrix, tmp_path: Path) -> None:
-    package = companion(fleet)
+def test_the_companion_of_a_result_is_imported_from_it(matrix: Matrix, tmp_path: Path) -> None:
+    package = companion(matrix)
     built = Artefact(link=tmp_path / "result", output=tmp_path / "store")
     for file, outcome in (
         (tmp_path / "store/lib/torchvision/__init__.py", "passed"),
         (tmp_path / "elsewhere/torchvision/__init__.py", "failed"),
     ):
-        document = reported(fleet, file=str(file))
+        document = reported(matrix, file=str(file))
         judgement = judge_run(SmokeRun(report=report(document)), package, built)
         assert judgement.outcome == outcome
     assert judgement.reasons[0].startswith("imports another torchvision, ")
 
 
-def test_tests_of_companions_are_shown_only_where_they_were_asked_for(fleet: Matrix) -> None:
+def test_tests_of_companions_are_shown_only_where_they_were_asked_for(matrix: Matrix) -> None:
     def text(document: Raw) -> str:
-        package = companion(fleet) if document.get("companions") else variant(fleet, "cpu-avx2")
+        package = companion(matrix) if document.get("companions") else variant(matrix, "cpu-avx2")
         return "\n".join(shown(document, package))
 
-    assert "cpu torchvision nms" in text(reported(fleet))
-    assert "torchaudio" not in text(reported(fleet))
-    assert "torchvision" not in text(right(variant(fleet, "cpu-avx2")))
+    assert "cpu torchvision nms" in text(reported(matrix))
+    assert "torchaudio" not in text(reported(matrix))
+    assert "torchvision" not in text(right(variant(matrix, "cpu-avx2")))
 
 
 @pytest.mark.parametrize("id_", ["sm90-avx512+torchvision", "sm90-avx512+torchaudio"])
-def test_no_kernel_image_in_a_companion_fails_it_on_its_gpu(fleet: Matrix, id_: str) -> None:
-    package = companion(fleet, id_)
-    document = reported(fleet, id_)
+def test_no_kernel_image_in_a_companion_fails_it_on_its_gpu(matrix: Matrix, id_: str) -> None:
+    package = companion(matrix, id_)
+    document = reported(matrix, id_)
     text = "CUDA error: no kernel image is available for execution on the device"
     (name, *_) = [
         test.name

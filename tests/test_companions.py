@@ -33,8 +33,8 @@ VISION = "[release.cuda13_0.companion.torchvision]"
 AUDIO = "[release.cuda13_0.companion.torchaudio]"
 
 
-def companion(fleet: Matrix, id_: str) -> CompanionPackage:
-    return next(package for package in fleet.companions if package.id == id_)
+def companion(matrix: Matrix, id_: str) -> CompanionPackage:
+    return next(package for package in matrix.companions if package.id == id_)
 
 
 def wrong(text: str) -> str:
@@ -54,27 +54,27 @@ def without(text: str, *tables: str) -> str:
 
 
 def test_each_variant_has_each_companion_of_its_release() -> None:
-    fleet = matrix_reader.parse(WHOLE)
-    number = sum(bool(variant.release.companion.packages) for variant in fleet.variants)
+    matrix = matrix_reader.parse(WHOLE)
+    number = sum(bool(variant.release.companion.packages) for variant in matrix.variants)
     assert number > 90
-    assert Counter(package.name for package in fleet.companions) == {
+    assert Counter(package.name for package in matrix.companions) == {
         "torchvision": number,
         "torchaudio": number,
     }
-    assert fleet.packages == (*fleet.variants, *fleet.companions)
+    assert matrix.packages == (*matrix.variants, *matrix.companions)
 
 
-def test_a_companion_has_names_and_a_place_of_its_own(fleet: Matrix) -> None:
-    found = companion(fleet, "sm120-avx512+torchvision")
+def test_a_companion_has_names_and_a_place_of_its_own(matrix: Matrix) -> None:
+    found = companion(matrix, "sm120-avx512+torchvision")
     assert found.package == found.pname == "torchvision-python313-cuda13_0-sm120-avx512"
     assert found.path == f"companions/.flox/pkgs/{found.package}.nix"
     assert (found.version, found.platform, found.status) == ("0.25.0", "x86_64-linux", "buildable")
-    assert companion(fleet, "sm121-avx2+torchaudio").status == "impossible-host"
+    assert companion(matrix, "sm121-avx2+torchaudio").status == "impossible-host"
 
 
 def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
-    fleet = matrix_reader.parse(WHOLE)
-    assert fleet.folders[:4] == (
+    matrix = matrix_reader.parse(WHOLE)
+    assert matrix.folders[:4] == (
         ".flox/pkgs",
         "companions/.flox/pkgs",
         "releases/cuda12_8/.flox/pkgs",
@@ -83,9 +83,9 @@ def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
 
 
 def test_the_default_folder_is_known_without_companions() -> None:
-    fleet = matrix_reader.parse(without(ONE, VISION, AUDIO))
-    assert not fleet.companions
-    assert "companions/.flox/pkgs" in fleet.folders
+    matrix = matrix_reader.parse(without(ONE, VISION, AUDIO))
+    assert not matrix.companions
+    assert "companions/.flox/pkgs" in matrix.folders
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_folder_in_which_flox_would_mix_packages_is_refused(folder: str, what:
 
 def test_a_folder_may_contain_the_name_of_the_release() -> None:
     text = ONE.replace(VISION, f'{VISION}\nfolder = "c/{{release}}/.flox/pkgs"')
-    fleet = matrix_reader.parse(text)
-    assert companion(fleet, "cpu-avx2+torchvision").folder == "c/cuda13_0/.flox/pkgs"
+    matrix = matrix_reader.parse(text)
+    assert companion(matrix, "cpu-avx2+torchvision").folder == "c/cuda13_0/.flox/pkgs"
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_a_source_that_cannot_be_right_is_refused(old: str, new: str, what: str)
     assert what in wrong(ONE.replace(old, new, 1))
 
 
-def test_patterns_name_variants_first_and_companions_else(fleet: Matrix) -> None:
+def test_patterns_name_variants_first_and_companions_else(matrix: Matrix) -> None:
     def ids(*patterns: str, companions: tuple[str, ...] = ()) -> list[str]:
-        return [p.id for p in select_packages(fleet, patterns, companions=companions)]
+        return [p.id for p in select_packages(matrix, patterns, companions=companions)]
 
     assert ids("cpu-avx2") == ["cpu-avx2"]
     assert ids("cpu-avx2+torchvision") == ["cpu-avx2+torchvision"]
@@ -139,11 +139,11 @@ def test_patterns_name_variants_first_and_companions_else(fleet: Matrix) -> None
     assert ids("cpu-avx2", companions=("torchaudio",)) == ["cpu-avx2", "cpu-avx2+torchaudio"]
 
 
-def test_a_companion_that_does_not_exist_is_an_error(fleet: Matrix) -> None:
+def test_a_companion_that_does_not_exist_is_an_error(matrix: Matrix) -> None:
     with pytest.raises(BuildPytorchError, match='no selected variant has a companion "audio"'):
-        select_packages(fleet, ["cpu-avx2"], companions=["audio"])
+        select_packages(matrix, ["cpu-avx2"], companions=["audio"])
     with pytest.raises(BuildPytorchError, match="is a companion, and this command takes variants"):
-        select(fleet, ["cpu-avx2+torchvision"])
+        select(matrix, ["cpu-avx2+torchvision"])
 
 
 # --- which versions belong together ---
@@ -158,8 +158,8 @@ def test_the_known_sets_have_a_source_and_agree_with_the_matrix() -> None:
 
 
 def findings(text: str, check: str, root: Path) -> list[tuple[str, str, int]]:
-    fleet = matrix_reader.parse(text)
-    found = verification.verify(fleet, root, only=[check]).findings
+    matrix = matrix_reader.parse(text)
+    found = verification.verify(matrix, root, only=[check]).findings
     return [(finding.severity, finding.found, finding.line) for finding in found]
 
 
@@ -182,8 +182,8 @@ def test_a_pair_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
-    fleet = matrix_reader.parse(WHOLE)
-    for package in fleet.companions:
+    matrix = matrix_reader.parse(WHOLE)
+    for package in matrix.companions:
         text = (PROJECT / package.path).read_text()
         assert len(text.splitlines()) <= 15
         recipe, imported, function, variant = evidence.recipe_files(PROJECT, package)
@@ -198,12 +198,12 @@ def test_the_recipe_of_a_companion_is_a_stub_of_values() -> None:
 
 @needs_nix
 def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
-    fleet = matrix_reader.parse(WHOLE)
-    context = Context(fleet, PROJECT)
+    matrix = matrix_reader.parse(WHOLE)
+    context = Context(matrix, PROJECT)
     results = recipe_evaluation.evaluated(context).results
-    torches = {v.path: results[v.path].drv_path for v in fleet.variants}
-    assert len({*torches.values()} - {None}) == len(fleet.variants)
-    for package in fleet.companions:
+    torches = {v.path: results[v.path].drv_path for v in matrix.variants}
+    assert len({*torches.values()} - {None}) == len(matrix.variants)
+    for package in matrix.companions:
         facts = Facts(results[package.path].facts or {})
         assert facts.list("torches") == [torches[package.variant.path]], package.id
 
@@ -240,11 +240,11 @@ import {up}nix/companion.nix {{
 
 
 def derivations(
-    fleet: Matrix, root: Path, packages: list[CompanionPackage], *, share: bool = True
+    matrix: Matrix, root: Path, packages: list[CompanionPackage], *, share: bool = True
 ) -> dict[str, str]:
     """The derivation path of each companion, all from one Nix process."""
     found = [RecipeSource(p.id, str(root / p.path), (root / p.path).read_text()) for p in packages]
-    context = Context(fleet, root)
+    context = Context(matrix, root)
     context.by_path |= {package.id: package for package in packages}
     done = recipe_evaluation._start(context, found, share=share).finish()  # noqa: SLF001
     return {row["id"]: row["facts"]["drvPath"] for row in json.loads(done.stdout)}
@@ -253,17 +253,17 @@ def derivations(
 @needs_nix
 def test_the_three_ways_to_a_companion_yield_one_derivation(tmp_path: Path) -> None:
     """With a shared import; as Flox calls the stub; and the function with values of the matrix."""
-    fleet = matrix_reader.parse(WHOLE)
-    texts = write_recipes(tmp_path, fleet)
-    imports = recipes.nixpkgs_imports(fleet, texts)
+    matrix = matrix_reader.parse(WHOLE)
+    texts = write_recipes(tmp_path, matrix)
+    imports = recipes.nixpkgs_imports(matrix, texts)
     firsts = [group[0].path for group in imports.values()]
-    chosen = [package for package in fleet.companions if package.variant.path in firsts]
+    chosen = [package for package in matrix.companions if package.variant.path in firsts]
     assert len(chosen) >= 2 * (len(imports) - 2)
-    shared, alone = (derivations(fleet, tmp_path, chosen, share=share) for share in (True, False))
+    shared, alone = (derivations(matrix, tmp_path, chosen, share=share) for share in (True, False))
     for package in chosen:
         text = expanded(package, texts[package.variant.path])
         (tmp_path / package.path).write_text(text)
-    assert shared == alone == derivations(fleet, tmp_path, chosen)
+    assert shared == alone == derivations(matrix, tmp_path, chosen)
     assert len(set(shared.values())) == len(chosen)
 
 
@@ -279,15 +279,15 @@ hash_of = "v3.6.0"
 unconfirmed = "not built"
 
 {VISION}"""
-    fleet = matrix_reader.parse(ONE.replace(VISION, table))
-    one, other = (v for v in fleet.variants if v.id in {"sm90-avx2", "cpu-avx2"})
-    write_recipes(tmp_path, fleet)
+    matrix = matrix_reader.parse(ONE.replace(VISION, table))
+    one, other = (v for v in matrix.variants if v.id in {"sm90-avx2", "cpu-avx2"})
+    write_recipes(tmp_path, matrix)
     only = ("text", "syntax", "evaluation")
-    result = verification.verify(fleet, tmp_path, variants=[one, other], only=only)
+    result = verification.verify(matrix, tmp_path, variants=[one, other], only=only)
     assert not [f for f in result.findings if f.severity != "note"]
     path = tmp_path / one.path
     path.write_text(path.read_text().replace('"3.6.0"', '"3.5.1"'))
-    result = verification.verify(fleet, tmp_path, variants=[one], only=["eval-triton"])
+    result = verification.verify(matrix, tmp_path, variants=[one], only=["eval-triton"])
     assert [finding.check for finding in result.findings] == ["eval-triton"]
 
 
@@ -299,8 +299,8 @@ def test_a_fault_of_a_variant_is_one_finding_and_not_one_of_each_companion(
     broken.write_text(broken.read_text().replace("python3Packages.torch.", "nothing."))
     alone = project.root / "companions/.flox/pkgs/torchvision-python313-cpu-avx512.nix"
     alone.write_text(alone.read_text().replace("python3Packages.torchvision;", "other;"))
-    fleet = matrix_reader.parse(ONE)
-    result = verification.verify(fleet, project.root, only=["evaluates"])
+    matrix = matrix_reader.parse(ONE)
+    result = verification.verify(matrix, project.root, only=["evaluates"])
     found = {(finding.path.rpartition("/")[2], finding.found) for finding in result.findings}
     assert found == {
         (broken.name, "attribute 'nothing' missing; it also stops 2 companions"),
@@ -340,9 +340,9 @@ def test_a_companion_follows_the_phase_of_its_variant(project: Project) -> None:
 # --- builds ---
 
 
-def test_companions_begin_after_their_variant_and_before_the_next_one(fleet: Matrix) -> None:
-    one, two = steps(fleet, "sm90-avx2", "sm120-avx2")
-    package = companion(fleet, "sm90-avx2+torchvision")
+def test_companions_begin_after_their_variant_and_before_the_next_one(matrix: Matrix) -> None:
+    one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
+    package = companion(matrix, "sm90-avx2+torchvision")
     needing = msgspec.structs.replace(one, companion=package, needs=(one.name,))
     plan = schedule([one, needing, two])
     assert plan.take(0, [], [], 0) == [one]
@@ -395,8 +395,8 @@ def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
 # --- sources ---
 
 
-def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> None:
-    (vision,) = source_list.sources(fleet, ("torchvision",))
+def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> None:
+    (vision,) = source_list.sources(matrix, ("torchvision",))
     assert vision.table.address.endswith("/pytorch/vision")
     assert vision.trail == ("release", "cuda13_0", "companion", "torchvision", "hash")
     assert vision.recorded == vision.taken_for == "v0.25.0"
@@ -405,18 +405,18 @@ def test_the_sources_of_companions_have_names_of_their_own(fleet: Matrix) -> Non
 
 
 def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
-    fleet: Matrix,
+    matrix: Matrix,
 ) -> None:
-    move = ReleaseMove(fleet, "cuda13_0", NewVersions(torch="2.11.0"))
+    move = ReleaseMove(matrix, "cuda13_0", NewVersions(torch="2.11.0"))
     moved = {trail[1:]: it.value for trail, it in move.values.items() if trail[0] == "companion"}
     assert moved["torchvision", "version"] == "0.26.0"
     assert moved["torchvision", "rev"] == "v0.26.0"
     assert moved["torchaudio", "version"] == "2.11.0"
 
 
-def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(fleet: Matrix) -> None:
+def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(matrix: Matrix) -> None:
     with pytest.raises(BuildPytorchError, match="no version of torchaudio is known for PyTorch 2"):
-        ReleaseMove(fleet, "cuda13_0", NewVersions(torch="2.12.0"))
+        ReleaseMove(matrix, "cuda13_0", NewVersions(torch="2.12.0"))
 
 
 def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:

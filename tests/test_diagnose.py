@@ -27,9 +27,9 @@ LOGS = PROJECT / "tests/logs"
 INDEX: list[dict[str, Any]] = json.loads((LOGS / "index.json").read_text())
 
 
-def variant_of(fleet: Matrix, entry: dict[str, Any]) -> Variant:
+def variant_of(matrix: Matrix, entry: dict[str, Any]) -> Variant:
     """Return the variant of a log, in a release of the PyTorch version that the log is for."""
-    variant = next(v for v in fleet.variants if v.id == entry["variant"])
+    variant = next(v for v in matrix.variants if v.id == entry["variant"])
     if not entry["torch"]:
         return variant
     torch = msgspec.structs.replace(variant.release.torch, version=entry["torch"])
@@ -139,10 +139,10 @@ ORIGINS = (
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=lambda f: f.__name__)
-def test_the_logs_of_real_builds_are_judged_right(fleet: Matrix, origin: Any) -> None:
+def test_the_logs_of_real_builds_are_judged_right(matrix: Matrix, origin: Any) -> None:
     for entry in INDEX:
         lines = (LOGS / entry["file"]).read_bytes().splitlines()
-        variant = variant_of(fleet, entry)
+        variant = variant_of(matrix, entry)
         package = variant.package.encode()
         found = origin(lines)  # built by nixpkgs as torch, and by a recipe under its own name
         judge(diagnose(found, variant), entry)
@@ -151,8 +151,8 @@ def test_the_logs_of_real_builds_are_judged_right(fleet: Matrix, origin: Any) ->
 
 
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
-def test_parts_of_a_log_name_no_other_failure(fleet: Matrix, entry: dict[str, Any]) -> None:
-    variant = variant_of(fleet, entry)
+def test_parts_of_a_log_name_no_other_failure(matrix: Matrix, entry: dict[str, Any]) -> None:
+    variant = variant_of(matrix, entry)
     lines = (LOGS / entry["file"]).read_bytes().splitlines()
     for part in (1, 5, 10, 15, 19):
         at = len(lines) * part // 20
@@ -171,17 +171,17 @@ def test_without_a_variant_no_rule_that_depends_on_it_stops() -> None:
             judge(found, {**entry, "phase": None})
 
 
-def test_a_good_log_stops_for_no_variant_of_its_kind(fleet: Matrix) -> None:
+def test_a_good_log_stops_for_no_variant_of_its_kind(matrix: Matrix) -> None:
     entry = INDEX[0]
     lines = (LOGS / entry["file"]).read_bytes().splitlines()
-    for variant in fleet.variants:
+    for variant in matrix.variants:
         if variant.gpu is None:
-            found = diagnose(lines, variant_of(fleet, {**entry, "variant": variant.id}))
+            found = diagnose(lines, variant_of(matrix, {**entry, "variant": variant.id}))
             assert (found.stop, found.failure) == (None, None)
 
 
-def test_the_log_of_a_build_here_is_read_as_the_build_was(fleet: Matrix) -> None:
-    variant = fleet.variants[0]
+def test_the_log_of_a_build_here_is_read_as_the_build_was(matrix: Matrix) -> None:
+    variant = matrix.variants[0]
     lines = [
         f"$ nix-build {variant.path} --log-format internal-json",
         "building magma-2.9.0",
@@ -212,9 +212,9 @@ def build_of(variant: Variant, *summary: str) -> list[str]:
 
 
 def found_in(
-    lines: Iterable[str], variant: Variant | None, fleet: Iterable[Variant] = ()
+    lines: Iterable[str], variant: Variant | None, matrix: Iterable[Variant] = ()
 ) -> LogDiagnosis:
-    return diagnose([line.encode() for line in lines], variant, fleet)
+    return diagnose([line.encode() for line in lines], variant, matrix)
 
 
 def job(name: str, lines: Iterable[str]) -> list[str]:
@@ -222,14 +222,14 @@ def job(name: str, lines: Iterable[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def gpu(fleet: Matrix) -> Variant:
-    return next(v for v in fleet.variants if v.id == "sm120-avx512")
+def gpu(matrix: Matrix) -> Variant:
+    return next(v for v in matrix.variants if v.id == "sm120-avx512")
 
 
 @pytest.fixture(scope="module")
-def others(fleet: Matrix) -> list[Variant]:
+def others(matrix: Matrix) -> list[Variant]:
     ids = ("cpu-avx512", "sm120-avx512bf16")
-    return [v for v in fleet.variants if v.id in ids]
+    return [v for v in matrix.variants if v.id in ids]
 
 
 BEFORE_A_BUILD = {
@@ -306,17 +306,17 @@ def killed_in(other: Variant, drv: str) -> dict[str, list[str]]:
     "way", ["building", "prefix", "end", "records", "job", "job without names"]
 )
 def test_no_failure_of_a_sibling_is_one_of_this_build(
-    gpu: Variant, others: list[Variant], fleet: Matrix, way: str
+    gpu: Variant, others: list[Variant], matrix: Matrix, way: str
 ) -> None:
     for other in others:
         theirs = killed_in(other, f"{'a' * 32}-python3.13-{other.pname}-2.10.0.drv")[way]
         own = job("own", build_of(gpu)) if way.startswith("job") else build_of(gpu)
         for lines in (own + theirs, theirs + own):
-            assert found_in(lines, gpu, fleet.variants).failure is None
+            assert found_in(lines, gpu, matrix.variants).failure is None
     needed = killed_in(gpu, f"{'a' * 32}-python3.13-nccl-2.28.drv")["end"]
-    assert found_in(needed, gpu, fleet.variants).failure
-    assert not found_in([*build_of(gpu), *needed], gpu, fleet.variants).failure, "of a sibling"
-    assert found_in([*build_of(gpu), KILLED], gpu, fleet.variants).failure
+    assert found_in(needed, gpu, matrix.variants).failure
+    assert not found_in([*build_of(gpu), *needed], gpu, matrix.variants).failure, "of a sibling"
+    assert found_in([*build_of(gpu), KILLED], gpu, matrix.variants).failure
 
 
 def test_what_a_test_prints_is_no_failure_of_a_build_that_went_on(gpu: Variant) -> None:
@@ -392,16 +392,16 @@ def test_what_programs_write_before_each_line_is_left_out(gpu: Variant, stamp: s
     assert (found.phase, found.progress) == ("install", (100, 100))
 
 
-def test_the_log_names_its_variant(fleet: Matrix) -> None:
-    by_id = {v.id: v for v in fleet.variants}
+def test_the_log_names_its_variant(matrix: Matrix) -> None:
+    by_id = {v.id: v for v in matrix.variants}
     for name in ("cpu-avx512", "cpu-avx512bf16", "sm120-avx2"):
         line = f"building '/nix/store/x-python3.13-{by_id[name].pname}-2.10.0.drv'".encode()
-        assert named_variant(fleet.variants, [b"x", line]) is by_id[name]
+        assert named_variant(matrix.variants, [b"x", line]) is by_id[name]
         line = f"nix-build {by_id[name].path}".encode()
-        assert named_variant(fleet.variants, [line]) is by_id[name]
+        assert named_variant(matrix.variants, [line]) is by_id[name]
     both = [by_id["cpu-avx2"].package.encode(), by_id["sm90-avx2"].package.encode()]
-    assert named_variant(fleet.variants, both) is None
-    assert named_variant(fleet.variants, [b"nothing"]) is None
+    assert named_variant(matrix.variants, both) is None
+    assert named_variant(matrix.variants, [b"nothing"]) is None
 
 
 def test_lines_are_split_wherever_the_pieces_end() -> None:

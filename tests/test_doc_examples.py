@@ -44,7 +44,7 @@ QUICK: Final = {
     *(f"docs/how-to/{name}.md" for name in ("add-companions", "build-a-nightly")),
     *(
         f"docs/how-to/{name}.md"
-        for name in ("find-the-right-variant", "see-the-state-of-the-fleet")
+        for name in ("find-the-right-variant", "see-the-state-of-the-matrix")
     ),
 }
 """The pages that only read, or generate once; the others build, verify and generate again."""

@@ -80,27 +80,27 @@ def test_half_a_pair_of_markers_is_refused(project: Project, old: str, new: str,
 
 
 def test_the_page_of_a_release_has_every_variant_with_status_and_reason(
-    fleet: Matrix, project: Project
+    matrix: Matrix, project: Project
 ) -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
         for line in (project.root / "docs/reference/releases/cuda13_0.md").read_text().splitlines()
         if line.startswith(("| sm", "| cpu"))
     ]
-    assert [row[0] for row in rows] == [variant.id for variant in fleet.variants]
-    for row, variant in zip(rows, fleet.variants, strict=True):
+    assert [row[0] for row in rows] == [variant.id for variant in matrix.variants]
+    for row, variant in zip(rows, matrix.variants, strict=True):
         assert row[1] == f"`{variant.package}`"
         assert row[5] == variant.status
         if variant.impossible:
             assert row[6] == variant.impossible
 
 
-def test_the_example_is_the_matrix_and_the_recipe(fleet: Matrix) -> None:
+def test_the_example_is_the_matrix_and_the_recipe(matrix: Matrix) -> None:
     page = (PROJECT / ARCHITECTURE).read_text()
     example = page[page.index("<table>") : page.index("</table>")]
     assert '[gpu.sm120]\ncapability = "12.0"' in example
     assert 'gpuArchSM = "12.0";' in example
-    recipe = (PROJECT / fleet.variants[0].path).read_text()
+    recipe = (PROJECT / matrix.variants[0].path).read_text()
     for line in html.unescape(example.split("<pre>")[2]).split("</pre>")[0].split("\n"):
         assert line.strip() in recipe
 

@@ -236,16 +236,16 @@ def test_builders_that_do_not_fit_are_reported_before_anything_begins(
     ],
 )
 def test_a_machines_file_is_read_as_nix_reads_it(
-    fleet: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
+    matrix: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
 ) -> None:
     path = tmp_path / "machines"
     path.write_text(line + "\n")
-    variant = next(v for v in fleet.variants if v.id == "cpu-avx2")
+    variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     no_feature = replace(variant, cpu=replace(variant.cpu, builder_feature=None))
     derivation = Derivation("d", {}, system, tuple(features))
     for value in (str(path), f"@{path}"):
         settings = BuildSettings(root=tmp_path, builders=value)
-        backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
+        backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
         assert bool(backend.builder(no_feature, derivation)) is takes
         assert not backend.builder(variant, derivation)  # none states gccarch-x86-64-v3
         written = tmp_path / ".build-pytorch/machines"
@@ -255,7 +255,7 @@ def test_a_machines_file_is_read_as_nix_reads_it(
 
 
 def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
-    fleet: Matrix, tmp_path: Path
+    matrix: Matrix, tmp_path: Path
 ) -> None:
     path = tmp_path / "machines"
     old = "ssh://old aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a"
@@ -263,10 +263,10 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
     x86 = "ssh://x86 x86_64-linux - 1 1 big-parallel"
     path.write_text(f"{old}\n{new}\n{x86}\n")
     settings = BuildSettings(root=tmp_path, builders=str(path))
-    backend = RemoteBackend(settings, fleet, NixSettings(("x86_64-linux",), ()))
+    backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
     v8, v9 = (
         Step(
-            variant=next(v for v in fleet.variants if v.id == f"sm121-{isa}"),
+            variant=next(v for v in matrix.variants if v.id == f"sm121-{isa}"),
             action="build",
             reason="",
             digest="",

@@ -53,16 +53,16 @@ def append(root: Path, _: Matrix) -> None:
     Ledger(root).append(EVENT)
 
 
-def log(root: Path, fleet: Matrix) -> None:
-    variant = fleet.variants[0]
+def log(root: Path, matrix: Matrix) -> None:
+    variant = matrix.variants[0]
     attempt = Attempt(root, Step(variant=variant, action="build", reason="", digest=""), 1)
     attempt.write(["text"])
     attempt.close()
 
 
-def report(root: Path, fleet: Matrix) -> None:
+def report(root: Path, matrix: Matrix) -> None:
     evidence.record_evidence(
-        root, fleet.variants[0], None, test="smoke", outcome="passed", reasons=(), document={}
+        root, matrix.variants[0], None, test="smoke", outcome="passed", reasons=(), document={}
     )
 
 
@@ -72,7 +72,7 @@ def report(root: Path, fleet: Matrix) -> None:
 @pytest.mark.parametrize("write", [lock, append, log, report])
 @pytest.mark.parametrize("place", ["", "builds.lock", "ledger.jsonl", "logs", "reports"])
 def test_nothing_is_written_through_a_link_in_the_state_folder(
-    tmp_path: Path, outside: Path, fleet: Matrix, write: Callable[..., None], place: str
+    tmp_path: Path, outside: Path, matrix: Matrix, write: Callable[..., None], place: str
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -83,9 +83,9 @@ def test_nothing_is_written_through_a_link_in_the_state_folder(
     touches = {"builds.lock": lock, "ledger.jsonl": append, "logs": log, "reports": report}
     if touches.get(place, write) is write:
         with pytest.raises((WriteError, LinkError), match="is a symbolic link"):
-            write(root, fleet)
+            write(root, matrix)
     else:
-        write(root, fleet)
+        write(root, matrix)
     assert untouched(outside)
 
 

@@ -135,11 +135,11 @@ def reports(context: Context) -> list[hooks.HookReport]:
 
 
 @needs_nix
-def test_recipes_that_differ_in_values_only_share_their_runs(fleet: Matrix) -> None:
-    shared = [report.package.id for report in reports(Context(fleet, PROJECT))]
-    assert len(shared) == len(fleet.packages)
+def test_recipes_that_differ_in_values_only_share_their_runs(matrix: Matrix) -> None:
+    shared = [report.package.id for report in reports(Context(matrix, PROJECT))]
+    assert len(shared) == len(matrix.packages)
     variants = {"sm120-avx2", "sm121-avx2", "sm103-avx2", "cpu-avx2"}
-    names = {companion.name for companion in fleet.companions}
+    names = {companion.name for companion in matrix.companions}
     companions = {f"{v}+{name}" for v in ("sm120-avx2", "cpu-avx2") for name in names}
     assert set(shared) == variants | companions
 

@@ -19,16 +19,16 @@ from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.model import Matrix
 
-FLEET = matrix_reader.parse(WHOLE)
+MATRIX = matrix_reader.parse(WHOLE)
 KNOWN = known_hardware.load()
 
 
-def wanted(here: Machine, fleet: Matrix = FLEET) -> ChosenBuild | None:
-    return choose(fleet, here).ideal
+def wanted(here: Machine, matrix: Matrix = MATRIX) -> ChosenBuild | None:
+    return choose(matrix, here).ideal
 
 
-def best(here: Machine, fleet: Matrix = FLEET) -> str | None:
-    found = choose(fleet, here).best
+def best(here: Machine, matrix: Matrix = MATRIX) -> str | None:
+    found = choose(matrix, here).best
     return found.variant.id if found else None
 
 
@@ -113,12 +113,12 @@ def test_every_saved_machine_has_an_answer() -> None:
 
 @pytest.mark.parametrize("name", MACHINES_AND_ANSWERS)
 def test_a_machine_gets_the_answer_of_an_expert(name: str) -> None:
-    choice, expected = choose(FLEET, machine(name)), MACHINES_AND_ANSWERS[name]
+    choice, expected = choose(MATRIX, machine(name)), MACHINES_AND_ANSWERS[name]
     assert (choice.best and choice.best.variant.id) == expected.best
     assert (choice.ideal and choice.ideal.variant.id) == expected.ideal
     assert expected.says in text_of(choice)
     if choice.ideal:  # what the matrix lacks is one command away
-        is_there = expected.ideal in {variant.id for variant in FLEET.variants}
+        is_there = expected.ideal in {variant.id for variant in MATRIX.variants}
         assert choice.ideal.is_in_matrix is is_there
         assert choice.ideal.command == ("" if is_there else f"invoke add {expected.ideal}")
 
@@ -161,9 +161,9 @@ def test_a_driver_that_is_too_old_for_any_cuda_means_no_gpu_and_what_an_update_g
     assert found.after_driver_update == "cuda13_0/sm80-avx2"
 
 
-def test_without_a_release_for_the_driver_a_release_is_proposed(fleet: Matrix) -> None:
-    """`fleet` has CUDA 13.0 only."""
-    found = wanted(machine("rtx4090-driver-550"), fleet)
+def test_without_a_release_for_the_driver_a_release_is_proposed(matrix: Matrix) -> None:
+    """`matrix` has CUDA 13.0 only."""
+    found = wanted(machine("rtx4090-driver-550"), matrix)
     assert found is not None
     assert found.variant.id == "cuda12_8/sm89-avx512bf16"
     assert found.command == "invoke add release cuda12_8 --like cuda13_0 --cuda 12.8"
@@ -199,14 +199,14 @@ def test_in_wsl_the_cuda_of_the_windows_driver_decides(
 def test_a_shared_gpu_is_recognised_by_its_name(name: str, says: str) -> None:
     gpu = MachineGpu(index=0, name=name, capability="8.0")
     cpu = Processor(flags="")
-    found = choose(FLEET, Machine(platform="x86_64-linux", cpu=cpu, gpus=(gpu,))).remarks
+    found = choose(MATRIX, Machine(platform="x86_64-linux", cpu=cpu, gpus=(gpu,))).remarks
     assert says in "".join(found)
     assert bool(found) is bool(says)
 
 
 # --- any machine ---
 
-FLAGS = sorted({flag for cpu in FLEET.cpus.values() for flag in cpu.cpuinfo})
+FLAGS = sorted({flag for cpu in MATRIX.cpus.values() for flag in cpu.cpuinfo})
 CAPABILITIES = st.sampled_from(
     [*(gpu.capability for gpu in KNOWN.gpu.values()), "9.9", "1.3", None]
 )
@@ -218,7 +218,7 @@ def machines(draw: st.DrawFn) -> Machine:
         MachineGpu(index=index, name="NVIDIA", capability=draw(CAPABILITIES))
         for index in range(draw(st.integers(0, 4)))
     ]
-    isas = draw(st.lists(st.sampled_from(list(FLEET.cpus.values()))))
+    isas = draw(st.lists(st.sampled_from(list(MATRIX.cpus.values()))))
     flags = {flag for isa in isas for flag in isa.cpuinfo} | draw(st.sets(st.sampled_from(FLAGS)))
     return Machine(
         platform=draw(st.sampled_from(["x86_64-linux", "aarch64-linux", "aarch64-darwin", "a-b"])),
@@ -233,7 +233,7 @@ def machines(draw: st.DrawFn) -> Machine:
 @settings(max_examples=200, deadline=None)
 @given(here=machines())
 def test_the_ideal_build_runs_and_is_no_worse_than_the_best(here: Machine) -> None:
-    choice = choose(FLEET, here)
+    choice = choose(MATRIX, here)
     found, first = choice.ideal, choice.best
     if found is None:
         assert first is None

@@ -46,9 +46,9 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_without_objdump_arm_code_is_not_inspected(
-    fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_library(tmp_path / "lib", fleet.cpus["armv8_2"].flags, platform="aarch64-linux")
+    compile_library(tmp_path / "lib", matrix.cpus["armv8_2"].flags, platform="aarch64-linux")
     monkeypatch.setenv("PATH", str(tmp_path))
     part = looked("instructions", "sm110-armv8_2", tmp_path / "lib")
     assert part["state"] == "skipped"

@@ -181,8 +181,8 @@ OF_AVX512 = {"fma", "f16c"}  # gcc has macros of their own, and uses both for AV
 
 
 @pytest.mark.parametrize("key", VARIANTS)
-def test_flags_allow_what_gcc_predefines_for_them(fleet: Matrix, key: str) -> None:
-    cpu = fleet.cpus[key]
+def test_flags_allow_what_gcc_predefines_for_them(matrix: Matrix, key: str) -> None:
+    cpu = matrix.cpus[key]
     compiler = COMPILERS[cpu.platform]
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
@@ -208,8 +208,8 @@ def test_an_unknown_flag_is_one_line(project: Project, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", VARIANTS)
-def test_code_compiled_for_an_isa_passes(fleet: Matrix, tmp_path: Path, key: str) -> None:
-    compile_library(tmp_path / "lib", fleet.cpus[key].flags, platform=platform_of(key))
+def test_code_compiled_for_an_isa_passes(matrix: Matrix, tmp_path: Path, key: str) -> None:
+    compile_library(tmp_path / "lib", matrix.cpus[key].flags, platform=platform_of(key))
     part = scanned(key, tmp_path / "lib")
     assert part["state"] in {"passed", "warning"}
     assert not texts(part)
@@ -281,19 +281,19 @@ GENERIC = [
     [*GENERIC, ("avx2", "libtorch_cpu.so", "-S"), ("avx2", "libc10.so", "-s")],
 )
 def test_a_generic_library_is_found_beside_right_ones(
-    fleet: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
+    matrix: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
 ) -> None:
     for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so"):
-        flags = () if name == wrong else tuple(fleet.cpus[key].flags)
+        flags = () if name == wrong else tuple(matrix.cpus[key].flags)
         compile_library(tmp_path, flags, platform=platform_of(key), name=name, strip=strip)
     part = scanned(key, tmp_path)
     assert part["state"] == "failed"
     assert {f["path"] for f in part["findings"] if f["severity"] == "error"} == {wrong}
 
 
-def test_atomic_operations_as_loops_are_not_of_armv8_2(fleet: Matrix, tmp_path: Path) -> None:
+def test_atomic_operations_as_loops_are_not_of_armv8_2(matrix: Matrix, tmp_path: Path) -> None:
     flags = ["-march=armv8-a", "-mno-outline-atomics"]
-    compile_library(tmp_path, fleet.cpus["armv8_2"].flags, platform="aarch64-linux")
+    compile_library(tmp_path, matrix.cpus["armv8_2"].flags, platform="aarch64-linux")
     compile_library(tmp_path, flags, platform="aarch64-linux", name="libc10.so")
     part = scanned("armv8_2", tmp_path)
     assert "instructions that these flags replace in 1 function of 2" in texts(part)
@@ -303,10 +303,10 @@ def test_atomic_operations_as_loops_are_not_of_armv8_2(fleet: Matrix, tmp_path: 
     ("key", "code"), [("avx2", ""), ("avx512", INTEGERS), ("avx512bf16", STANDARD)]
 )
 def test_a_library_with_little_to_compile_for_an_isa_passes(
-    fleet: Matrix, tmp_path: Path, key: str, code: str
+    matrix: Matrix, tmp_path: Path, key: str, code: str
 ) -> None:
     """libshm.so, libtorch.so, libtorch_global_deps.so; parts of libstdc++ in each library."""
-    compile_library(tmp_path, fleet.cpus[key].flags)
+    compile_library(tmp_path, matrix.cpus[key].flags)
     text = 'extern "C" { ' + code + " }\n"
     compile_library(tmp_path, [], name="libshm.so", sources={COMMON: text})
     assert not texts(scanned(key, tmp_path))
@@ -314,9 +314,9 @@ def test_a_library_with_little_to_compile_for_an_isa_passes(
 
 @pytest.mark.parametrize(("count", "warns"), [(100, False), (400, True)])
 def test_a_library_without_the_highest_family_is_a_warning(
-    fleet: Matrix, tmp_path: Path, count: int, warns: bool
+    matrix: Matrix, tmp_path: Path, count: int, warns: bool
 ) -> None:
-    compile_library(tmp_path, fleet.cpus["avx512"].flags)
+    compile_library(tmp_path, matrix.cpus["avx512"].flags)
     compile_library(tmp_path, AVX2, name="libc10.so", sources={COMMON: floats(count)})
     part = scanned("avx512", tmp_path)
     assert not texts(part)
@@ -359,9 +359,9 @@ def device_code_of(library: Path) -> bytes:
 
 
 def test_missing_instructions_that_need_intrinsics_are_a_warning(
-    fleet: Matrix, tmp_path: Path
+    matrix: Matrix, tmp_path: Path
 ) -> None:
-    compile_library(tmp_path / "lib", fleet.cpus["avx512"].flags)
+    compile_library(tmp_path / "lib", matrix.cpus["avx512"].flags)
     part = scanned("avx512bf16", tmp_path / "lib")
     assert part["state"] == "warning"
     assert "avx512_bf16" in texts(part, "warning")
@@ -521,9 +521,9 @@ def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
     ("key", "strip"), [("avx2", "-S"), ("avx512bf16", ""), ("avx512vnni", "-s")]
 )
 def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
-    fleet: Matrix, tmp_path: Path, key: str, strip: str
+    matrix: Matrix, tmp_path: Path, key: str, strip: str
 ) -> None:
-    library = compile_library(tmp_path, fleet.cpus[key].flags, strip=strip)
+    library = compile_library(tmp_path, matrix.cpus[key].flags, strip=strip)
     lines = objdumped(library, "objdump")
     result = scan(library, key)
     assert result.instructions == len(lines)
@@ -543,9 +543,9 @@ def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
 
 @pytest.mark.parametrize("key", ["armv8_2", "armv9"])
 def test_every_arm_instruction_is_counted_for_its_function(
-    fleet: Matrix, tmp_path: Path, key: str
+    matrix: Matrix, tmp_path: Path, key: str
 ) -> None:
-    library = compile_library(tmp_path, fleet.cpus[key].flags, platform="aarch64-linux")
+    library = compile_library(tmp_path, matrix.cpus[key].flags, platform="aarch64-linux")
     lines = objdumped(library, "aarch64-linux-gnu-objdump")
     result = scan(library, key)
     assert result.instructions == len(lines)

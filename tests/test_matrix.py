@@ -52,8 +52,8 @@ def line_of(fragment: str) -> int:
     return TEXT[: TEXT.index(fragment)].count("\n") + 1
 
 
-def test_the_matrix_makes_44_variants_in_the_order_of_its_groups(fleet: Matrix) -> None:
-    ids = [variant.id for variant in fleet.variants]
+def test_the_matrix_makes_44_variants_in_the_order_of_its_groups(matrix: Matrix) -> None:
+    ids = [variant.id for variant in matrix.variants]
     assert len(ids) == len(set(ids)) == 44
     assert ids[:5] == [
         "sm120-avx2",
@@ -72,11 +72,11 @@ def test_the_matrix_makes_44_variants_in_the_order_of_its_groups(fleet: Matrix) 
         "cpu-avx512bf16",
         "cpu-avx512vnni",
     ]
-    assert [sum(v.phase.number == n for v in fleet.variants) for n in (2, 3, 4)] == [36, 4, 4]
+    assert [sum(v.phase.number == n for v in matrix.variants) for n in (2, 3, 4)] == [36, 4, 4]
 
 
-def test_names_follow_the_release(fleet: Matrix) -> None:
-    by_id = {variant.id: variant for variant in fleet.variants}
+def test_names_follow_the_release(matrix: Matrix) -> None:
+    by_id = {variant.id: variant for variant in matrix.variants}
     gpu, cpu = by_id["sm120-avx512"], by_id["cpu-avx2"]
     assert gpu.path == ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512.nix"
     assert gpu.pname == "pytorch210-python313-cuda13_0-sm120-avx512"
@@ -84,8 +84,8 @@ def test_names_follow_the_release(fleet: Matrix) -> None:
     assert cpu.pname == "pytorch210-python313-cpu-avx2"
 
 
-def test_impossible_host_is_derived_from_the_hosts_that_exist(fleet: Matrix) -> None:
-    impossible = {v.id: v.impossible for v in fleet.variants if v.status == "impossible-host"}
+def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) -> None:
+    impossible = {v.id: v.impossible for v in matrix.variants if v.status == "impossible-host"}
     isas = ("avx2", "avx512", "avx512bf16", "avx512vnni")
     assert set(impossible) == {f"{gpu}-{isa}" for gpu in ("sm110", "sm121") for isa in isas}
     assert impossible["sm121-avx2"] == (
@@ -349,8 +349,8 @@ def test_a_missing_value_is_on_the_line_of_its_table(trail: Trail) -> None:
     assert TomlLines(TRICKY).of(trail) == lines[trail]
 
 
-def test_missing_cpu_flags_are_in_the_order_of_the_matrix(fleet: Matrix) -> None:
-    avx512 = fleet.cpus["avx512"]
+def test_missing_cpu_flags_are_in_the_order_of_the_matrix(matrix: Matrix) -> None:
+    avx512 = matrix.cpus["avx512"]
     assert missing_cpu_flags(avx512, ("fma", "avx512f", "avx2")) == (
         "avx512dq",
         "avx512vl",

@@ -292,9 +292,9 @@ def test_a_recipe_cannot_read_this_machine(caught: Caught) -> None:
 
 
 @pytest.fixture
-def few(fleet: Matrix, tmp_path: Path) -> tuple[list[Variant], Path]:
+def few(matrix: Matrix, tmp_path: Path) -> tuple[list[Variant], Path]:
     """The CPU-only variants and a checkout with their recipes."""
-    variants = [variant for variant in fleet.variants if variant.gpu is None]
+    variants = [variant for variant in matrix.variants if variant.gpu is None]
     for variant in variants:
         path = tmp_path / variant.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -304,23 +304,23 @@ def few(fleet: Matrix, tmp_path: Path) -> tuple[list[Variant], Path]:
 
 @needs_nix
 def test_two_recipes_that_are_the_same_build_are_found(
-    fleet: Matrix, few: tuple[list[Variant], Path]
+    matrix: Matrix, few: tuple[list[Variant], Path]
 ) -> None:
     variants, root = few
     (root / variants[1].path).write_bytes((root / variants[0].path).read_bytes())
-    result = verification.verify(fleet, root, variants=variants, only=["eval-distinct"])
+    result = verification.verify(matrix, root, variants=variants, only=["eval-distinct"])
     assert [finding.path for finding in result.findings] == [variants[1].path]
 
 
 @needs_nix
 def test_recipes_that_end_the_process_are_all_named(
-    fleet: Matrix, few: tuple[list[Variant], Path]
+    matrix: Matrix, few: tuple[list[Variant], Path]
 ) -> None:
     variants, root = few
     for variant in variants[1:]:
         path = root / variant.path
         path.write_text(path.read_text().replace("python3Packages.torch.override", "nothing.x"))
-    result = verification.verify(fleet, root, variants=variants, only=["evaluates"])
+    result = verification.verify(matrix, root, variants=variants, only=["evaluates"])
     assert [finding.path for finding in result.findings] == [v.path for v in variants[1:]]
     assert all("'nothing' missing" in finding.found for finding in result.findings)
     assert all(finding.line > 50 for finding in result.findings)
@@ -328,7 +328,7 @@ def test_recipes_that_end_the_process_are_all_named(
 
 @needs_nix
 def test_a_recipe_that_computes_forever_is_given_up_and_the_others_are_not(
-    fleet: Matrix, few: tuple[list[Variant], Path], monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, few: tuple[list[Variant], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recipe_evaluation, "_SECONDS", 1.0)
     variants, root = few
@@ -336,7 +336,7 @@ def test_a_recipe_that_computes_forever_is_given_up_and_the_others_are_not(
         "{ pkgs }: builtins.foldl' (a: n: builtins.foldl' (b: m: b + m) 0 (builtins.genList (x: x)"
         " 20000)) 0 (builtins.genList (x: x) 100000)\n"
     )
-    result = verification.verify(fleet, root, variants=variants, only=["evaluates"])
+    result = verification.verify(matrix, root, variants=variants, only=["evaluates"])
     (outcome,) = result.outcomes
     assert list(outcome.passed) == [variant.path for variant in variants[1:]]
     (finding,) = result.findings

@@ -21,15 +21,15 @@ from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import Matrix
 
 KNOWN = known_hardware.load()
-FLEET = matrix_reader.parse(WHOLE)
+MATRIX = matrix_reader.parse(WHOLE)
 HOSTILE = "</script><script>window.ran=1</script><img src=x onerror='ran=2'>\"`{{ 7*7 }}"
 
 
-def asked(function: str, fleet: Matrix, argument: Any, folder: Path) -> Any:
+def asked(function: str, matrix: Matrix, argument: Any, folder: Path) -> Any:
     """What a function returns beside the scripts of the page, called with Node."""
     if shutil.which("node") is None:
         pytest.skip("Node is not installed; `nox -s pages` asks the same in a browser")
-    page = picker.page(fleet)
+    page = picker.page(matrix)
     found = re.search(r'(?s)<script type="application/json" id="facts">(.*?)</script>', page)
     assert found
     scripts = ("picker_answers.js", "picker_reading.js")
@@ -44,15 +44,15 @@ def asked(function: str, fleet: Matrix, argument: Any, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("matrix", ["whole", "one", "all-lines"])
-def test_the_page_finds_what_choose_decides(matrix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["whole", "one", "all-lines"])
+def test_the_page_finds_what_choose_decides(text: str, tmp_path: Path) -> None:
     example = (PROJECT / "examples/all-lines/matrix.toml").read_text()
-    fleet = matrix_reader.parse({"whole": WHOLE, "one": ONE, "all-lines": example}[matrix])
-    machines = {**picker_machines.saved(), **picker_machines.drawn(40, seed=len(matrix))}
+    matrix = matrix_reader.parse({"whole": WHOLE, "one": ONE, "all-lines": example}[text])
+    machines = {**picker_machines.saved(), **picker_machines.drawn(40, seed=len(text))}
     machines = {name: machine for name, machine in machines.items() if machine.cpu.flags}
     texts = [saved_machines.text_of(machine) for machine in machines.values()]
-    found = asked(picker_machines.LOOK_UP, fleet, texts, tmp_path)
-    assert picker_machines.differences(fleet, machines, found) == {}
+    found = asked(picker_machines.LOOK_UP, matrix, texts, tmp_path)
+    assert picker_machines.differences(matrix, machines, found) == {}
 
 
 def test_each_offered_product_is_known_by_its_name() -> None:
@@ -91,7 +91,7 @@ def test_short_names_mean_the_same_on_the_page_and_in_recommend(tmp_path: Path) 
       const reader = makeReader(JSON.parse(document.getElementById("facts").textContent));
       return names.map(reader.gpuTyped).map((it) => it && [it.name, it.gpu.capability]);
     }"""
-    page = asked(ask, FLEET, list(TYPED), tmp_path)
+    page = asked(ask, MATRIX, list(TYPED), tmp_path)
     assert [it and tuple(it) for it in page] == list(TYPED.values())
 
 
@@ -170,7 +170,7 @@ def test_recommend_takes_a_generation_for_an_isa(project: Project) -> None:
 
 
 def test_the_page_loads_nothing_and_has_a_strict_policy() -> None:
-    page = picker.page(FLEET)
+    page = picker.page(MATRIX)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy
     assert policy[1].startswith("default-src &#39;none&#39;; style-src &#39;sha256-")
@@ -200,17 +200,17 @@ def test_data_cannot_end_its_element() -> None:
 
 
 def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
-    for name in FLEET.releases:
-        table = picker_tables.ReleaseMap(FLEET, name).table()
+    for name in MATRIX.releases:
+        table = picker_tables.ReleaseMap(MATRIX, name).table()
         cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
-        variants = [variant for variant in FLEET.of_release(name) if not variant.is_wrapper]
+        variants = [variant for variant in MATRIX.of_release(name) if not variant.is_wrapper]
         for variant in variants:
             state = "impossible" if variant.impossible else "listed"
             assert cells[variant.id].state == state
         listed = [cell for cell in cells.values() if cell.state == "listed"]
         assert len(listed) == sum(not v.impossible for v in variants)
         assert {cell.state for cell in cells.values()} <= picker_tables.STATES.keys()
-    table = picker_tables.ReleaseMap(FLEET, "cuda13_0").table()
+    table = picker_tables.ReleaseMap(MATRIX, "cuda13_0").table()
     cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
     assert cells["cuda13_0/sm90-armv9"].state == "addable"
     assert cells["cuda13_0/sm90-armv9"].text.endswith("invoke add cuda13_0/sm90-armv9")

@@ -341,8 +341,8 @@ def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     argv = ["nix-hash", "--flat", "--type", "sha256", "--base32", "/dev/stdin"]
     out = subprocess.run(argv, input="normalised\n", check=True, capture_output=True, text=True)
     assert by_name["patch"]["hash"] == quoting.to_sri(out.stdout)
-    fleet = matrix_reader.load(project.root)
-    assert fleet.notes == ()
+    matrix = matrix_reader.load(project.root)
+    assert matrix.notes == ()
     assert project.invoke("all", "--check").returncode == 0
 
 
@@ -491,11 +491,11 @@ def test_where_one_fetcher_fails_the_next_is_used(project: Project, world: World
 
 
 def test_a_download_that_hangs_is_killed(
-    project: Project, fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+    project: Project, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool(project, "nurl", "exec sleep 600")
     monkeypatch.setenv("PATH", f"{project.root.parent}/tools:/bin")
-    (torch,) = sources(fleet, ("torch",))
+    (torch,) = sources(matrix, ("torch",))
     with pytest.raises(ToolError, match=r"not finished in the time that --timeout gives \(nurl\)"):
         fetch(torch, minutes=0.01)
 

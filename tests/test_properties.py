@@ -189,12 +189,12 @@ relaxed = settings(
 def test_any_valid_matrix_renders_to_recipes_that_pass_verification(
     document: dict[str, Any],
 ) -> None:
-    fleet = matrix_reader.parse(tomlkit.dumps(document))
+    matrix = matrix_reader.parse(tomlkit.dumps(document))
     with tempfile.TemporaryDirectory() as folder:
-        assert all(map(digest.is_intact, write_recipes(Path(folder), fleet).values()))
+        assert all(map(digest.is_intact, write_recipes(Path(folder), matrix).values()))
         # Without compilers, which do not know made-up architectures.
         result = verification.verify(
-            fleet,
+            matrix,
             Path(folder),
             only=[category for category in registry.CATEGORIES if category != "compiler"],
         )

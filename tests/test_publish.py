@@ -95,9 +95,9 @@ def hub(built: World, tmp_path: Path) -> Hub:
 # --- the decision ---
 
 
-def state_of(fleet: Matrix, id_: str = "cpu-avx2", **fields: Any) -> PackageState:
+def state_of(matrix: Matrix, id_: str = "cpu-avx2", **fields: Any) -> PackageState:
     """A built variant; `smoke_test` and `inspection` are outcomes."""
-    (variant,) = select(fleet, [id_])
+    (variant,) = select(matrix, [id_])
     common: dict[str, Any] = {"at": ledger.now(), "release": "cuda13_0", "digest": DIGEST}
     tests: dict[str, ledger.TestKind] = {"smoke_test": "smoke", "inspection": "inspect"}
     for name, by in tests.items():
@@ -130,9 +130,9 @@ def state_of(fleet: Matrix, id_: str = "cpu-avx2", **fields: Any) -> PackageStat
     ],
 )
 def test_only_a_result_of_the_recipe_with_evidence_is_published(
-    fleet: Matrix, fields: dict[str, Any], allowed: bool, wanted: str
+    matrix: Matrix, fields: dict[str, Any], allowed: bool, wanted: str
 ) -> None:
-    state = state_of(fleet, **fields)
+    state = state_of(matrix, **fields)
     system = state.package.platform
     decided = decide(state, "acme", without_evidence=allowed, system=system)
     known = {"publish": "publish", "published to acme": "already"}
@@ -144,10 +144,10 @@ OTHER = "sm121-armv9" if this_system() == "x86_64-linux" else "cpu-avx2"
 
 
 def test_a_variant_of_another_platform_is_refused_unless_flox_is_told(
-    fleet: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flox writes the platform of the machine into the catalogue, whatever was built."""
-    state = state_of(fleet, OTHER, inspection="passed")
+    state = state_of(matrix, OTHER, inspection="passed")
     wanted = state.package.platform
     refused = decide(state, "", without_evidence=True)
     assert refused.action == "refused"

@@ -25,17 +25,17 @@ TEXT = ONE
 
 
 @pytest.fixture(scope="module")
-def texts(fleet: Matrix) -> dict[str, str]:
-    rendered = recipes.render(fleet)
-    return {variant.id: rendered[variant.path] for variant in fleet.variants}
+def texts(matrix: Matrix) -> dict[str, str]:
+    rendered = recipes.render(matrix)
+    return {variant.id: rendered[variant.path] for variant in matrix.variants}
 
 
-def variants(fleet: Matrix, *, gpu: bool) -> list[Variant]:
-    return [variant for variant in fleet.variants if bool(variant.gpu) == gpu]
+def variants(matrix: Matrix, *, gpu: bool) -> list[Variant]:
+    return [variant for variant in matrix.variants if bool(variant.gpu) == gpu]
 
 
-def test_committed_recipes_are_the_rendered_ones(fleet: Matrix, texts: dict[str, str]) -> None:
-    for variant in fleet.variants:
+def test_committed_recipes_are_the_rendered_ones(matrix: Matrix, texts: dict[str, str]) -> None:
+    for variant in matrix.variants:
         committed = (PROJECT / variant.path).read_text()
         assert committed == texts[variant.id], "run `invoke all` and commit"
 
@@ -60,8 +60,8 @@ def test_rendering_is_deterministic_across_processes() -> None:
     assert len(seen) == 1
 
 
-def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> None:
-    for variant in variants(fleet, gpu=True):
+def test_gpu_recipes_hold_the_contract(matrix: Matrix, texts: dict[str, str]) -> None:
+    for variant in variants(matrix, gpu=True):
         assert variant.gpu
         text = texts[variant.id]
         for part in (
@@ -104,8 +104,8 @@ def test_gpu_recipes_hold_the_contract(fleet: Matrix, texts: dict[str, str]) -> 
         )
 
 
-def test_cpu_only_recipes_have_no_cuda(fleet: Matrix, texts: dict[str, str]) -> None:
-    for variant in variants(fleet, gpu=False):
+def test_cpu_only_recipes_have_no_cuda(matrix: Matrix, texts: dict[str, str]) -> None:
+    for variant in variants(matrix, gpu=False):
         text = texts[variant.id]
         code = without_comments(text)
         for part in ("cudaSupport = false;", '"-DUSE_CUDA=OFF"', "export USE_CUDA=0", "openblas"):
@@ -124,9 +124,9 @@ def test_nothing_that_was_ever_a_mistake_is_in_a_recipe(texts: dict[str, str]) -
 
 
 def test_the_header_names_package_source_and_phase_and_carries_a_digest(
-    fleet: Matrix, texts: dict[str, str]
+    matrix: Matrix, texts: dict[str, str]
 ) -> None:
-    for variant in fleet.variants:
+    for variant in matrix.variants:
         text = texts[variant.id]
         template = "gpu.nix.j2" if variant.gpu else "cpu.nix.j2"
         header = text.partition("\n\n")[0]
@@ -159,14 +159,14 @@ def test_hostile_text_stays_text_in_every_recipe(tmp_path: Path) -> None:
         cpu |= {"title": next(texts), "cpus": [next(texts)], "lacking": [next(texts)]}
     for gpu in document["gpu"].values():
         gpu |= {"family": next(texts), "hosts": {p: [next(texts)] for p in gpu["hosts"]}}
-    fleet = matrix_reader.parse(tomlkit.dumps(document))
-    write_recipes(tmp_path, fleet)
+    matrix = matrix_reader.parse(tomlkit.dumps(document))
+    write_recipes(tmp_path, matrix)
     checks = ["nix-syntax", "evaluates", "eval-texts", "eval-warnings"]
-    outcomes = verification.verify(fleet, tmp_path, only=checks).outcomes
+    outcomes = verification.verify(matrix, tmp_path, only=checks).outcomes
     assert {outcome.state for outcome in outcomes} == {"passed"}
-    everything = len(fleet.packages)
+    everything = len(matrix.packages)
     passed = {outcome.check.id: len(outcome.passed) for outcome in outcomes}
-    assert passed == dict.fromkeys(checks, everything) | {"eval-texts": len(fleet.variants)}
+    assert passed == dict.fromkeys(checks, everything) | {"eval-texts": len(matrix.variants)}
 
 
 def test_a_value_without_a_quoting_filter_is_refused(tmp_path: Path) -> None:
@@ -201,10 +201,10 @@ def test_rendered_texts_are_stored_until_something_they_depend_on_changes(
         store.write_bytes(damage)
         assert rendering.texts(matrix_reader.load(project.root)) == first
         assert store.read_bytes() == whole
-    fleet = matrix_reader.load(project.root)
-    key = rendering._key(fleet)  # noqa: SLF001
+    matrix = matrix_reader.load(project.root)
+    key = rendering._key(matrix)  # noqa: SLF001
     project.edit("templates/shared.nix.j2", "# CPU instruction set", "# Instructions")
-    assert rendering._key(fleet) != key  # noqa: SLF001
+    assert rendering._key(matrix) != key  # noqa: SLF001
     project.edit("matrix.toml", 'title = "AVX2"', 'title = "AVX two"')
     changed = matrix_reader.load(project.root)
     assert "AVX two" in "".join(rendering.texts(changed)[v.path] for v in changed.variants)

@@ -39,8 +39,8 @@ def machine(name: str) -> Machine:
     return saved_machines.load(MACHINES / f"{name}.json")
 
 
-def answer(fleet: Matrix, name: str, **options: Any) -> Answer:
-    (only,) = choose(fleet, machine(name), **options).answers
+def answer(matrix: Matrix, name: str, **options: Any) -> Answer:
+    (only,) = choose(matrix, machine(name), **options).answers
     return only
 
 
@@ -161,9 +161,9 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_machine_gets_its_variant_with_the_reasons(
-    name: str, project: Project, fleet: Matrix
+    name: str, project: Project, matrix: Matrix
 ) -> None:
-    expected, found = REAL[name], answer(fleet, name)
+    expected, found = REAL[name], answer(matrix, name)
     assert best_of(found) == expected.best
     assert [fit.variant.id for fit in found.accepted[1:]] == expected.fallbacks
     done = project.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"))
@@ -197,23 +197,25 @@ def test_a_saved_machine_is_as_describe_machine_writes_it() -> None:
 # --- the CPU ---
 
 
-def test_the_cpu_is_shown_by_its_name_and_the_flags_that_decide(fleet: Matrix) -> None:
+def test_the_cpu_is_shown_by_its_name_and_the_flags_that_decide(matrix: Matrix) -> None:
     """A virtual machine on Sapphire Rapids that lacks some flags looks like an Ice Lake."""
     here = machine("h200-recorded")
     guessed = msgspec.structs.replace(here.cpu, microarchitecture="icelake")
-    lines = recommend.machine_lines(msgspec.structs.replace(here, cpu=guessed), fleet.cpus.values())
+    lines = recommend.machine_lines(
+        msgspec.structs.replace(here, cpu=guessed), matrix.cpus.values()
+    )
     assert lines[0] == f"machine  x86_64-linux, {here.cpu.model}"
     assert lines[1].startswith("flags    avx2 fma f16c avx512f ")
     assert "icelake" not in "".join(lines)
     few = msgspec.structs.replace(here, cpu=Processor(flags="avx2 fma f16c sse4_2"))
-    assert recommend.machine_lines(few, fleet.cpus.values())[1] == (
+    assert recommend.machine_lines(few, matrix.cpus.values())[1] == (
         "flags    avx2 fma f16c; lacks avx512f avx512dq avx512vl avx512bw avx512_bf16 avx512_vnni"
     )
 
 
-def test_the_order_of_isas_is_data(fleet: Matrix) -> None:
+def test_the_order_of_isas_is_data(matrix: Matrix) -> None:
     """Another level in matrix.toml is another answer."""
-    lower = fleet.text
+    lower = matrix.text
     for old, new in (("level = 4\n", "level = 50\n"), ("level = 5\n", "level = 40\n")):
         lower = lower.replace(old, new, 1)
     assert best_of(answer(matrix_reader.parse(lower), "rtx5090-zen4")) == "sm120-avx512vnni"
@@ -222,36 +224,36 @@ def test_the_order_of_isas_is_data(fleet: Matrix) -> None:
 # --- several GPUs ---
 
 
-def mixed(fleet: Matrix, **options: Any) -> Choice:
-    return choose(fleet, machine("a100-and-rtx3090"), **options)
+def mixed(matrix: Matrix, **options: Any) -> Choice:
+    return choose(matrix, machine("a100-and-rtx3090"), **options)
 
 
-def test_different_gpus_get_an_answer_each_and_one_variant_for_all(fleet: Matrix) -> None:
-    result = mixed(fleet)
+def test_different_gpus_get_an_answer_each_and_one_variant_for_all(matrix: Matrix) -> None:
+    result = mixed(matrix)
     assert [best_of(found) for found in result.answers] == ["sm80-avx2", "sm86-avx2"]
     assert result.for_all is not None
     assert result.for_all.id == "sm80-avx2"
 
 
 @pytest.mark.parametrize(("index", "best"), [(0, "sm80-avx2"), (1, "sm86-avx2")])
-def test_one_gpu_may_be_named(fleet: Matrix, index: int, best: str) -> None:
-    result = mixed(fleet, gpu=index)
+def test_one_gpu_may_be_named(matrix: Matrix, index: int, best: str) -> None:
+    result = mixed(matrix, gpu=index)
     assert [best_of(found) for found in result.answers] == [best]
     assert result.for_all is None
 
 
-def test_gpus_of_two_majors_share_no_variant(fleet: Matrix) -> None:
+def test_gpus_of_two_majors_share_no_variant(matrix: Matrix) -> None:
     here = machine("rtx5090-zen4")
     other = MachineGpu(index=1, name="NVIDIA H100", capability="9.0")
     both = msgspec.structs.replace(here, gpus=(*here.gpus, other))
-    result = choose(fleet, both)
+    result = choose(matrix, both)
     assert [best_of(a) for a in result.answers] == ["sm120-avx512bf16", "sm90-avx512bf16"]
     assert result.for_all is None
 
 
-def test_a_gpu_that_is_not_there_is_refused(fleet: Matrix) -> None:
+def test_a_gpu_that_is_not_there_is_refused(matrix: Matrix) -> None:
     with pytest.raises(BuildPytorchError, match="--gpu: found 2; allowed: 0, 1"):
-        mixed(fleet, gpu=2)
+        mixed(matrix, gpu=2)
 
 
 # --- drivers ---
@@ -277,10 +279,10 @@ def with_driver(name: str, driver: str | None, cuda: str | None) -> Machine:
     ],
 )
 def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
-    fleet: Matrix, driver: str | None, cuda: str | None, *, runs: bool, doubtful: bool
+    matrix: Matrix, driver: str | None, cuda: str | None, *, runs: bool, doubtful: bool
 ) -> None:
     here = with_driver("h100-sapphire-rapids", driver, cuda)
-    (found,) = choose(fleet, here).answers
+    (found,) = choose(matrix, here).answers
     assert best_of(found) == ("sm90-avx512bf16" if runs else "cpu-avx512bf16")
     assert bool(found.best and found.best.doubts) is doubtful
     waits = found.waits_for_driver
@@ -294,11 +296,11 @@ def test_the_driver_is_judged_by_its_version_or_by_the_cuda_it_runs(
     [("NVIDIA GeForce RTX 5090", False), ("NVIDIA RTX PRO 6000 Blackwell", True), ("B200", True)],
 )
 def test_a_newer_libcuda_than_the_driver_does_not_help_a_geforce(
-    fleet: Matrix, name: str, *, runs: bool
+    matrix: Matrix, name: str, *, runs: bool
 ) -> None:
     here = with_driver("rtx5090-zen4", "570.26", "13.0")
     gpu = msgspec.structs.replace(here.gpus[0], name=name)
-    (found,) = choose(fleet, msgspec.structs.replace(here, gpus=(gpu,))).answers
+    (found,) = choose(matrix, msgspec.structs.replace(here, gpus=(gpu,))).answers
     assert found.best is not None
     assert bool(found.best.variant.gpu) is runs
     if not runs:
@@ -314,12 +316,12 @@ def test_a_newer_libcuda_than_the_driver_does_not_help_a_geforce(
     ],
 )
 def test_the_oldest_driver_belongs_to_a_release_and_a_gpu(
-    fleet: Matrix, gpu: str, oldest: str, driver: str, *, runs: bool
+    matrix: Matrix, gpu: str, oldest: str, driver: str, *, runs: bool
 ) -> None:
     """CUDA 12.9 runs on 525.60.13, and a Blackwell GPU only on a driver that knows it."""
     second = SECOND.replace('driver = "570.26"', 'driver = "525.60.13"')
     assert second != SECOND
-    two = matrix_reader.parse(fleet.text + second)
+    two = matrix_reader.parse(matrix.text + second)
     known = {v.gpu.capability: v.driver for v in two.of_release("cuda12_9") if v.gpu}
     assert known[gpu] == oldest
     here = with_driver("rtx5090-zen4", driver, None)
@@ -331,8 +333,8 @@ def test_the_oldest_driver_belongs_to_a_release_and_a_gpu(
         assert reasons(found)["cuda12_9"].startswith("SM120 needs driver 570.26 or newer")
 
 
-def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
-    two = matrix_reader.parse(fleet.text + SECOND)
+def test_an_older_release_runs_on_an_older_driver(matrix: Matrix) -> None:
+    two = matrix_reader.parse(matrix.text + SECOND)
     here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
     (found,) = choose(two, here).answers
     assert found.best is not None
@@ -341,17 +343,17 @@ def test_an_older_release_runs_on_an_older_driver(fleet: Matrix) -> None:
     assert found.waits_for_driver.variant.id == "cuda13_0/sm90-avx512bf16"
 
 
-def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(fleet: Matrix) -> None:
+def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(matrix: Matrix) -> None:
     """A release for a newer CUDA is no better where both have the same PyTorch."""
-    newer = fleet.releases["cuda13_0"]
+    newer = matrix.releases["cuda13_0"]
     assert newer.cuda
     cuda = msgspec.structs.replace(newer.cuda, version="12.8", driver="570.26")
     older = msgspec.structs.replace(newer, cuda=cuda)
     copies = [
         msgspec.structs.replace(variant, release_name="older", release=older)
-        for variant in fleet.variants
+        for variant in matrix.variants
     ]
-    two = msgspec.structs.replace(fleet, variants=(*fleet.variants, *copies))
+    two = msgspec.structs.replace(matrix, variants=(*matrix.variants, *copies))
     here = with_driver("h100-sapphire-rapids", "570.26", "12.8")
     (found,) = choose(two, here).answers
     assert found.best is not None
@@ -362,8 +364,8 @@ def test_of_equal_variants_the_one_that_runs_is_best_and_none_waits(fleet: Matri
 # --- releases ---
 
 
-def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matrix) -> None:
-    two = matrix_reader.parse(fleet.text + SECOND)
+def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(matrix: Matrix) -> None:
+    two = matrix_reader.parse(matrix.text + SECOND)
     found = answer(two, "rtx5090-zen4")
     assert found.best is not None
     assert found.best.variant.release_name == "cuda13_0"
@@ -377,8 +379,8 @@ def test_the_newest_pytorch_comes_first_and_the_older_is_a_fallback(fleet: Matri
     assert explain.why_fallback(older[0], found.best) == "PyTorch 2.8.0"
 
 
-def test_a_release_may_be_named(fleet: Matrix) -> None:
-    two = matrix_reader.parse(fleet.text + SECOND)
+def test_a_release_may_be_named(matrix: Matrix) -> None:
+    two = matrix_reader.parse(matrix.text + SECOND)
     found = answer(two, "a100-zen3", release="cuda12_9")
     assert best_of(found) is None  # it has sm86 only, a minor above
     assert reasons(found)["sm86"] == "built for a higher minor version than this GPU's 8.0"
@@ -388,11 +390,11 @@ def test_a_release_may_be_named(fleet: Matrix) -> None:
         answer(two, "a100-zen3", release="cuda13")
 
 
-def test_commands_name_the_release_where_there_is_more_than_one(fleet: Matrix) -> None:
-    two = matrix_reader.parse(fleet.text + SECOND)
+def test_commands_name_the_release_where_there_is_more_than_one(matrix: Matrix) -> None:
+    two = matrix_reader.parse(matrix.text + SECOND)
     variant = next(v for v in two.variants if v.short_id == "sm120-avx2")
     assert recommend.commands(variant, "")["publish"] == ["invoke publish cuda13_0/sm120-avx2"]
-    alone = next(v for v in fleet.variants if v.id == "sm120-avx2")
+    alone = next(v for v in matrix.variants if v.id == "sm120-avx2")
     assert recommend.commands(alone, "")["publish"] == ["invoke publish sm120-avx2"]
 
 
@@ -446,11 +448,11 @@ def test_a_result_in_the_store_is_reported_as_built(
 # --- hosts ---
 
 
-def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -> None:
+def test_a_variant_that_no_machine_can_run_is_never_recommended(matrix: Matrix) -> None:
     """Also if a description claims to be such a machine."""
     here = machine("rtx5090-zen4")
     claimed = MachineGpu(index=0, name="NVIDIA GB10", capability="12.1")
-    (found,) = choose(fleet, msgspec.structs.replace(here, gpus=(claimed,))).answers
+    (found,) = choose(matrix, msgspec.structs.replace(here, gpus=(claimed,))).answers
     assert best_of(found) == "sm120-avx512bf16"
     assert found.best is not None
     assert found.best.grade == "compatible"
@@ -460,9 +462,9 @@ def test_a_variant_that_no_machine_can_run_is_never_recommended(fleet: Matrix) -
 
 
 @pytest.mark.parametrize("capability", ["8.7", "11.0"])
-def test_jetson_runs_only_what_is_built_for_it(fleet: Matrix, capability: str) -> None:
+def test_jetson_runs_only_what_is_built_for_it(matrix: Matrix, capability: str) -> None:
     """Orin has 8.7 and Thor 11.0; code for 8.0, 8.6 or 10.x runs on neither."""
-    text = fleet.text.replace('gpu = ["sm110", "sm121"]', 'gpu = ["sm121", "sm80", "sm86"]')
+    text = matrix.text.replace('gpu = ["sm110", "sm121"]', 'gpu = ["sm121", "sm80", "sm86"]')
     for name in ("armv8_2", "armv9"):  # the clean-up list names two variants of sm110
         old = f'"pytorch-python313-cuda13_0-sm110-{name}.nix"'
         text = text.replace(old, old.replace("sm110", "sm121"))
@@ -477,19 +479,19 @@ def test_jetson_runs_only_what_is_built_for_it(fleet: Matrix, capability: str) -
         )
 
 
-def test_unknown_cpu_flags_are_called_unknown(fleet: Matrix) -> None:
+def test_unknown_cpu_flags_are_called_unknown(matrix: Matrix) -> None:
     here = machine("rtx5090-zen4")
     blind = msgspec.structs.replace(here, cpu=Processor(flags=""))
-    (found,) = choose(fleet, blind).answers
+    (found,) = choose(matrix, blind).answers
     texts = list(reasons(found).values())
     assert any("the CPU's flags are unknown" in text for text in texts)
     assert not any("lacks" in text or "needs" in text for text in texts)
 
 
-def test_a_gpu_of_unknown_capability_is_left_unused_and_named(fleet: Matrix) -> None:
+def test_a_gpu_of_unknown_capability_is_left_unused_and_named(matrix: Matrix) -> None:
     here = machine("rtx5090-zen4")
     nameless = MachineGpu(index=3, name="NVIDIA GPU")
-    (found,) = choose(fleet, msgspec.structs.replace(here, gpus=(nameless,))).answers
+    (found,) = choose(matrix, msgspec.structs.replace(here, gpus=(nameless,))).answers
     assert best_of(found) == "cpu-avx512bf16"
     assert reasons(found)["GPU variants"].startswith("the capability of NVIDIA GPU is unknown")
 
@@ -536,9 +538,9 @@ def test_what_is_no_dotted_capability_is_refused(wrong: str) -> None:
 
 # --- any machine ---
 
-FLEET = matrix_reader.parse(ONE)
-FLAGS = sorted({flag for cpu in FLEET.cpus.values() for flag in cpu.cpuinfo})
-CAPABILITIES = st.sampled_from(["7.5", "8.7", *(gpu.capability for gpu in FLEET.gpus.values())])
+MATRIX = matrix_reader.parse(ONE)
+FLAGS = sorted({flag for cpu in MATRIX.cpus.values() for flag in cpu.cpuinfo})
+CAPABILITIES = st.sampled_from(["7.5", "8.7", *(gpu.capability for gpu in MATRIX.gpus.values())])
 DRIVERS = st.sampled_from([None, "470.1", "580.65.05", "580.65.06", "580.105.08", "600.1"])
 CUDAS = st.sampled_from([None, "12.8", "13.0", "13.2"])
 
@@ -550,7 +552,7 @@ def machines(draw: st.DrawFn) -> Machine:
         for index in range(draw(st.integers(0, 3)))
     ]
     # Whole ISAs more often than a random heap of flags would have them.
-    isas = draw(st.lists(st.sampled_from(list(FLEET.cpus.values()))))
+    isas = draw(st.lists(st.sampled_from(list(MATRIX.cpus.values()))))
     flags = {flag for isa in isas for flag in isa.cpuinfo} | draw(st.sets(st.sampled_from(FLAGS)))
     return Machine(
         platform=draw(st.sampled_from(["x86_64-linux", "aarch64-linux", "aarch64-darwin"])),
@@ -584,21 +586,23 @@ def may_run(variant: Variant, here: Machine, gpu: MachineGpu | None) -> bool:
 @settings(max_examples=200, deadline=None)
 @given(here=machines())
 def test_what_runs_is_accepted_in_order_and_what_does_not_has_a_reason(here: Machine) -> None:
-    choice = choose(FLEET, here)
+    choice = choose(MATRIX, here)
     assert [gpu for found in choice.answers for gpu in found.gpus] != [] or not here.gpus
     for found in choice.answers:
         named = [candidate.variant for candidate in found.accepted]
         for gpu in found.gpus or (None,):
-            assert {v.id for v in named} == {v.id for v in FLEET.variants if may_run(v, here, gpu)}
+            assert {v.id for v in named} == {v.id for v in MATRIX.variants if may_run(v, here, gpu)}
         assert all(candidate.obstacles for candidate in found.rejected)
-        assert len(named) + len(found.rejected) == len(FLEET.variants)
+        assert len(named) + len(found.rejected) == len(MATRIX.variants)
         for better, worse in itertools.pairwise(named):
             assert (better.gpu is None) <= (worse.gpu is None)
             if better.gpu and worse.gpu:
                 assert float(better.gpu.capability) >= float(worse.gpu.capability)
             if better.gpu_key == worse.gpu_key:
                 assert better.cpu.level > worse.cpu.level
-    shared = {v.id for v in FLEET.variants if v.gpu and all(may_run(v, here, g) for g in here.gpus)}
+    shared = {
+        v.id for v in MATRIX.variants if v.gpu and all(may_run(v, here, g) for g in here.gpus)
+    }
     if len(choice.answers) > 1:
         assert (choice.for_all is None) is (not shared)
         assert choice.for_all is None or choice.for_all.id in shared
@@ -613,7 +617,7 @@ def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
 # --- the command ---
 
 
-def test_json_has_every_variant_with_its_verdict(project: Project, fleet: Matrix) -> None:
+def test_json_has_every_variant_with_its_verdict(project: Project, matrix: Matrix) -> None:
     path = MACHINES / "gh200.json"
     done = project.invoke("recommend", "--machine", str(path), "--json")
     assert done.returncode == 1
@@ -622,7 +626,7 @@ def test_json_has_every_variant_with_its_verdict(project: Project, fleet: Matrix
     assert document["machine"] == json.loads(path.read_text())
     (found,) = document["answers"]
     assert found["best"] is None
-    assert [row["variant"] for row in found["variants"]] == [v.id for v in fleet.variants]
+    assert [row["variant"] for row in found["variants"]] == [v.id for v in matrix.variants]
     verdict = next(row for row in found["variants"] if row["variant"] == "sm90-avx2")
     assert verdict["runs"] is False
     assert [obstacle["kind"] for obstacle in verdict["obstacles"]] == ["platform"]

@@ -20,21 +20,21 @@ TEXT = ONE
 SECOND = (PROJECT / "tests/second-release.toml").read_text()
 
 
-def written(root: Path, fleet: Matrix) -> Path:
+def written(root: Path, matrix: Matrix) -> Path:
     """Write the recipes and release.nix of a matrix."""
-    texts = write_recipes(root, fleet)
-    (root / "release.nix").write_text(recipes.release_nix(fleet, texts))
+    texts = write_recipes(root, matrix)
+    (root / "release.nix").write_text(recipes.release_nix(matrix, texts))
     return root
 
 
-def outcome(root: Path, fleet: Matrix) -> CheckOutcome:
-    (found,) = verification.verify(fleet, root, only=["eval-release-nix"]).outcomes
+def outcome(root: Path, matrix: Matrix) -> CheckOutcome:
+    (found,) = verification.verify(matrix, root, only=["eval-release-nix"]).outcomes
     return found
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory, fleet: Matrix) -> Path:
-    return written(tmp_path_factory.mktemp("release"), fleet)
+def tree(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Path:
+    return written(tmp_path_factory.mktemp("release"), matrix)
 
 
 @needs_nix
@@ -54,9 +54,9 @@ def test_any_titles_of_groups_yield_a_valid_release_nix(
     text = TEXT + SECOND
     for old, new in zip(("GPU x86", "GPU ARM", "CPU-only"), titles, strict=True):
         text = text.replace(f'title = "{old}"', f"title = {matrix_text(new)}")
-    fleet = matrix_reader.parse(text)
-    assert [group.title for group in fleet.releases["cuda13_0"].group] == list(titles)
-    found = outcome(written(tmp_path, fleet), fleet)
+    matrix = matrix_reader.parse(text)
+    assert [group.title for group in matrix.releases["cuda13_0"].group] == list(titles)
+    found = outcome(written(tmp_path, matrix), matrix)
     assert (found.state, found.findings) == ("passed", ())
 
 
@@ -64,22 +64,22 @@ def matrix_text(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def test_several_imports_of_one_group_have_several_names(fleet: Matrix) -> None:
+def test_several_imports_of_one_group_have_several_names(matrix: Matrix) -> None:
     """As after a template gives some GPU architectures another nixpkgs than the others."""
     rendered = {
         path: text.replace("allowUnfree = true;", f"x{number % 3} = true;")
-        for number, (path, text) in enumerate(recipes.render(fleet).items())
+        for number, (path, text) in enumerate(recipes.render(matrix).items())
     }
-    text = recipes.release_nix(fleet, rendered)
+    text = recipes.release_nix(matrix, rendered)
     names = [line.split()[0] for line in text.splitlines() if " = import ./nix/" in line]
     assert len(names) == len(set(names)) > 6
 
 
-def test_a_comment_or_an_address_with_dots_is_no_relative_path(fleet: Matrix) -> None:
+def test_a_comment_or_an_address_with_dots_is_no_relative_path(matrix: Matrix) -> None:
     """An import with a relative path has another meaning in another folder, and is not shared."""
     address, reason = "icl-utk-edu/magma/commit", "CUDA 13.0 dropped cudaDeviceProp"
-    assert address in fleet.text
-    text = fleet.text.replace(address, "icl-utk-edu/../magma").replace(reason, f"../../x {reason}")
+    assert address in matrix.text
+    text = matrix.text.replace(address, "icl-utk-edu/../magma").replace(reason, f"../../x {reason}")
     changed = matrix_reader.parse(text)
     texts = recipes.render(changed)
     recipe = next(texts[variant.path] for variant in changed.variants if variant.gpu)
@@ -112,7 +112,7 @@ MISTAKES: dict[str, Callable[[str], str]] = {
 @needs_nix
 @pytest.mark.parametrize("edit", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_release_nix_is_found(
-    fleet: Matrix, tree: Path, edit: Callable[[str], str]
+    matrix: Matrix, tree: Path, edit: Callable[[str], str]
 ) -> None:
     path = tree / "release.nix"
     (tree / "matrix.toml").write_text("")
@@ -121,21 +121,21 @@ def test_a_mistake_in_release_nix_is_found(
         mutant = edit(text)
         assert mutant != text
         path.write_text(mutant)
-        found = outcome(tree, fleet)
+        found = outcome(tree, matrix)
     finally:
         path.write_text(text)
     assert {(f.check, f.path) for f in found.findings} == {("eval-release-nix", "release.nix")}
 
 
 @needs_nix
-def test_the_tree_without_a_mistake_passes(fleet: Matrix, tree: Path) -> None:
-    assert outcome(tree, fleet).state == "passed"
+def test_the_tree_without_a_mistake_passes(matrix: Matrix, tree: Path) -> None:
+    assert outcome(tree, matrix).state == "passed"
 
 
 @needs_nix
-def test_without_release_nix_its_check_is_skipped(fleet: Matrix, tree: Path) -> None:
+def test_without_release_nix_its_check_is_skipped(matrix: Matrix, tree: Path) -> None:
     path = tree / "release.nix"
     text = path.read_text()
     path.unlink()
-    assert outcome(tree, fleet).state == "skipped"
+    assert outcome(tree, matrix).state == "skipped"
     path.write_text(text)

@@ -16,13 +16,13 @@ from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
 
 
-def work_on(fleet: Matrix, variants: Sequence[Variant]) -> SharedWork:
-    assert fleet.work
-    return shared_work(variants, fleet.work, seeds_of(fleet.variants))
+def work_on(matrix: Matrix, variants: Sequence[Variant]) -> SharedWork:
+    assert matrix.work
+    return shared_work(variants, matrix.work, seeds_of(matrix.variants))
 
 
-def test_44_variants_are_a_quarter_of_the_work(fleet: Matrix) -> None:
-    work = work_on(fleet, fleet.variants)
+def test_44_variants_are_a_quarter_of_the_work(matrix: Matrix) -> None:
+    work = work_on(matrix, matrix.variants)
     assert work.units == pytest.approx(10.45)
     assert work.units_unshared == pytest.approx(42.06)
     assert Counter((seed.variant.cpu.platform, seed.kind) for seed in work.seeds) == {
@@ -31,42 +31,42 @@ def test_44_variants_are_a_quarter_of_the_work(fleet: Matrix) -> None:
         ("aarch64-linux", "cxx"): 2,
         ("aarch64-linux", "cuda"): 2,
     }
-    one = fleet.variants[0].release.build.core_hours
+    one = matrix.variants[0].release.build.core_hours
     assert work.core_hours == pytest.approx(work.units * one)
 
 
-def test_variants_that_a_machine_can_run_need_no_seed_of_others(fleet: Matrix) -> None:
-    work = work_on(fleet, [v for v in fleet.variants if not v.impossible])
+def test_variants_that_a_machine_can_run_need_no_seed_of_others(matrix: Matrix) -> None:
+    work = work_on(matrix, [v for v in matrix.variants if not v.impossible])
     assert work.units / work.units_unshared < 0.27
     assert len(work.seeds) == 15
     assert not any(seed.variant.impossible for seed in work.seeds)
 
 
-def test_seeds_that_are_built_are_no_work(fleet: Matrix) -> None:
-    assert fleet.work
-    seeds = seeds_of(fleet.variants)
-    whole = shared_work(fleet.variants, fleet.work, seeds)
-    rest = shared_work(fleet.variants, fleet.work, seeds, [whole.seeds[0].name])
-    assert whole.units - rest.units == pytest.approx(fleet.work.cxx.share)
+def test_seeds_that_are_built_are_no_work(matrix: Matrix) -> None:
+    assert matrix.work
+    seeds = seeds_of(matrix.variants)
+    whole = shared_work(matrix.variants, matrix.work, seeds)
+    rest = shared_work(matrix.variants, matrix.work, seeds, [whole.seeds[0].name])
+    assert whole.units - rest.units == pytest.approx(matrix.work.cxx.share)
     assert rest.seeds == whole.seeds
 
 
-def test_cpu_only_variants_read_the_cxx_seed_of_their_isa(fleet: Matrix) -> None:
-    work = work_on(fleet, [v for v in fleet.variants if not v.gpu])
+def test_cpu_only_variants_read_the_cxx_seed_of_their_isa(matrix: Matrix) -> None:
+    work = work_on(matrix, [v for v in matrix.variants if not v.gpu])
     assert {seed.kind for seed in work.seeds} == {"cxx"}
     assert work.units_unshared == pytest.approx(4 * 0.515)
 
 
-def test_the_seeds_of_a_variant_do_not_depend_on_the_selection(fleet: Matrix) -> None:
-    whole = {seed.name for seed in work_on(fleet, fleet.variants).seeds}
-    assert {seed.name for seed in work_on(fleet, fleet.variants[5:9]).seeds} < whole
+def test_the_seeds_of_a_variant_do_not_depend_on_the_selection(matrix: Matrix) -> None:
+    whole = {seed.name for seed in work_on(matrix, matrix.variants).seeds}
+    assert {seed.name for seed in work_on(matrix, matrix.variants[5:9]).seeds} < whole
 
 
-def test_seeds_of_isas_are_made_from_different_architectures(fleet: Matrix) -> None:
-    x86 = [v for v in fleet.variants if v.gpu and v.cpu.platform == "x86_64-linux"]
-    seeds = [seed for seed in work_on(fleet, x86).seeds if seed.kind == "cxx"]
+def test_seeds_of_isas_are_made_from_different_architectures(matrix: Matrix) -> None:
+    x86 = [v for v in matrix.variants if v.gpu and v.cpu.platform == "x86_64-linux"]
+    seeds = [seed for seed in work_on(matrix, x86).seeds if seed.kind == "cxx"]
     assert len({seed.variant.gpu_key for seed in seeds}) == len(seeds)
-    for package, own in seeds_of(fleet.variants).items():
+    for package, own in seeds_of(matrix.variants).items():
         for seed in own:
             assert seed.key in {seed.variant.cpu_key, seed.variant.gpu_key}
             assert seed.key in package

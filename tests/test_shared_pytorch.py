@@ -142,9 +142,9 @@ class Compiled(Struct, frozen=True):
     objects: dict[str, str]
 
 
-def test_pytorch_itself(fleet: Matrix) -> None:
+def test_pytorch_itself(matrix: Matrix) -> None:
     """Objects from a seed are those of a build without ccache, and cost next to nothing."""
-    debian = Debian({isa: " ".join(fleet.cpus[isa].flags) for isa in ISAS})
+    debian = Debian({isa: " ".join(matrix.cpus[isa].flags) for isa in ISAS})
     for isa in ISAS:
         debian.configure(isa)
     count = len(debian.objects)

@@ -117,8 +117,8 @@ def test_other_commands_know_what_was_built_with_seeds(
     assert plain["by_id"]["sm90-avx2"]["action"] == "up to date"
     assert plain["by_id"]["sm90-avx2"]["reason"].endswith("built with --share")
     assert any("built with --share; a release is built in one" in w for w in plain["warnings"])
-    fleet = matrix_reader.load(world.root)
-    variant = next(v for v in fleet.variants if v.id == "sm90-avx2")
+    matrix = matrix_reader.load(world.root)
+    variant = next(v for v in matrix.variants if v.id == "sm90-avx2")
     result = package_states(world.root, [variant])[variant.id]
     assert result.reads_seeds
     decided = decide(result, "", without_evidence=True)

@@ -71,8 +71,8 @@ def records(project: Project) -> list[Evidence]:
 
 
 @needs_avx2
-def test_nox_runs_the_same_command(tmp_path: Path, fleet: Matrix) -> None:
-    python = printing(tmp_path, right(variant(fleet, ID)))
+def test_nox_runs_the_same_command(tmp_path: Path, matrix: Matrix) -> None:
+    python = printing(tmp_path, right(variant(matrix, ID)))
     done = copied_project(tmp_path / "project").nox(
         "-s", "smoke", "--", ID, "--python", str(python)
     )
@@ -83,9 +83,9 @@ def test_nox_runs_the_same_command(tmp_path: Path, fleet: Matrix) -> None:
 
 @needs_avx2
 def test_a_run_with_another_python_is_judged_kept_and_never_recorded(
-    project: Project, tmp_path: Path, fleet: Matrix
+    project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     python = printing(tmp_path, document)
     done = smoke(project, ID, "sm90-avx2", "--python", str(python), "--json")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -131,9 +131,9 @@ def test_a_python_that_gives_no_report_is_a_failure_with_its_reason(
 
 @needs_avx2
 def test_a_new_run_must_declare_every_test_of_this_script(
-    project: Project, tmp_path: Path, fleet: Matrix
+    project: Project, tmp_path: Path, matrix: Matrix
 ) -> None:
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     for part in ("declared", "tests"):
         document[part] = [test for test in document[part] if test["name"] != "cpu solve"]
     done = smoke(project, ID, "--python", str(printing(tmp_path, document)))
@@ -166,8 +166,8 @@ def test_a_python_without_torch_is_bad_input(project: Project) -> None:
     assert not (project.root / ".build-pytorch/reports").exists()
 
 
-def test_wrong_arguments_are_one_line(project: Project, tmp_path: Path, fleet: Matrix) -> None:
-    python = printing(tmp_path, right(variant(fleet, "sm90-avx2")))
+def test_wrong_arguments_are_one_line(project: Project, tmp_path: Path, matrix: Matrix) -> None:
+    python = printing(tmp_path, right(variant(matrix, "sm90-avx2")))
     for argv, says in (
         (["sm99-avx2"], 'no variant matches "sm99-avx2"'),
         ([ID, "--python", "/nowhere/python"], "no such program; name a Python that has torch"),
@@ -183,12 +183,12 @@ def test_wrong_arguments_are_one_line(project: Project, tmp_path: Path, fleet: M
 
 
 def test_variants_that_were_not_built_are_not_run_with_the_command_that_builds_them(
-    project: Project, fleet: Matrix
+    project: Project, matrix: Matrix
 ) -> None:
     done = smoke(project, "--json")
     assert done.returncode == 3
     outcomes = {v["package"]: v["outcome"] for v in json.loads(done.stdout)["variants"]}
-    assert outcomes == {v.package: "not run" for v in fleet.variants}
+    assert outcomes == {v.package: "not run" for v in matrix.variants}
     assert f"not run: {len(outcomes) - 4} more variants" in done.stderr
     assert max(map(len, done.stderr.splitlines())) <= WIDTH
     hint = f"not run: {LINK} does not exist; run `invoke build {ID}`"
@@ -329,14 +329,14 @@ class Store:
 def store(
     project: Project,
     tmp_path: Path,
-    fleet: Matrix,
+    matrix: Matrix,
     built: tuple[dict[str, str], dict[str, Path]],
     request: pytest.FixtureRequest,
 ) -> Store:
     """A result of cpu-avx2: `single`, or what a test names."""
     env, outputs = built
     (project.root / LINK).symlink_to(outputs[getattr(request, "param", "single")])
-    return Store(project, tmp_path, env, right(variant(fleet, ID)))
+    return Store(project, tmp_path, env, right(variant(matrix, ID)))
 
 
 @needs_nix
@@ -365,9 +365,9 @@ def test_the_python_of_a_result_is_found_through_its_closure_and_imports_it(stor
 @needs_avx2
 @pytest.mark.parametrize("is_right", [True, False])
 def test_evidence_is_recorded_with_its_recipe_its_store_path_and_its_report(
-    store: Store, fleet: Matrix, *, is_right: bool
+    store: Store, matrix: Matrix, *, is_right: bool
 ) -> None:
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     document["torch"]["version"] = "2.10.0" if is_right else "2.9.1"
     store.report(document)
     store.remember("sha256:" + "1" * 64)
@@ -397,10 +397,10 @@ def test_a_result_of_an_older_recipe_is_recorded_for_that_one(store: Store) -> N
 @needs_avx2
 @pytest.mark.parametrize("is_result", [True, False])
 def test_another_python_is_evidence_only_if_it_imports_the_result(
-    store: Store, fleet: Matrix, *, is_result: bool
+    store: Store, matrix: Matrix, *, is_result: bool
 ) -> None:
     store.remember(store.current)
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     output = (store.project.root / LINK).resolve()
     if is_result:
         document["torch"]["file"] = f"{output}/lib/python3.13/site-packages/torch/__init__.py"

@@ -35,8 +35,8 @@ VERSIONS = {"torchvision": "0.25.0", "torchaudio": "2.10.0"}
 ID = "sm90-avx512"
 
 
-def judged(document: Raw, fleet: Matrix, id_: str = ID, **companions: str) -> Judgement:
-    return judge(report(document), variant(fleet, id_), companions)
+def judged(document: Raw, matrix: Matrix, id_: str = ID, **companions: str) -> Judgement:
+    return judge(report(document), variant(matrix, id_), companions)
 
 
 def verdict(judgement: Judgement) -> tuple[str, tuple[str, ...]]:
@@ -46,8 +46,8 @@ def verdict(judgement: Judgement) -> tuple[str, tuple[str, ...]]:
 # --- the tests of a report ---
 
 
-def test_every_variant_passes_on_the_machine_that_it_is_for(fleet: Matrix) -> None:
-    for each in fleet.variants:
+def test_every_variant_passes_on_the_machine_that_it_is_for(matrix: Matrix) -> None:
+    for each in matrix.variants:
         judgement = judge(report(right(each)), each)
         assert verdict(judgement) == ("passed", ()), each.id
         assert (judgement.cpu, judgement.gpu) == ("passed", "passed" if each.gpu else "not run")
@@ -75,21 +75,21 @@ def test_the_page_says_what_each_test_with_a_need_needs() -> None:
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_each_test_must_have_passed(fleet: Matrix, name: str) -> None:
+def test_each_test_must_have_passed(matrix: Matrix, name: str) -> None:
     """Failed, missing and skipped tests fail the variant; an optional part may be missing."""
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     change(document, name, outcome="failed", error=0.5, tolerance=1e-5, message="or so")
-    judgement, meaning = judged(document, fleet), TESTS[name].meaning
+    judgement, meaning = judged(document, matrix), TESTS[name].meaning
     why = f"{name}: error 0.5, tolerance 1e-05; or so"
     assert verdict(judgement) == ("failed", (f"{why}; {meaning}" if meaning else why,))
     assert getattr(judgement, "cpu" if name.startswith("cpu ") else "gpu") == "failed"
 
     document["tests"] = [test for test in document["tests"] if test["name"] != name]
-    assert verdict(judged(document, fleet)) == ("failed", (f"not run: {name}",))
+    assert verdict(judged(document, matrix)) == ("failed", (f"not run: {name}",))
 
-    document = change(right(variant(fleet, ID)), name, outcome="skipped", message="no such part")
+    document = change(right(variant(matrix, ID)), name, outcome="skipped", message="no such part")
     document["torch"]["magma"] = name != "cuda solve magma"
-    judgement, is_optional = judged(document, fleet), bool(TESTS[name].optional)
+    judgement, is_optional = judged(document, matrix), bool(TESTS[name].optional)
     assert judgement.outcome == ("passed" if is_optional else "failed")
     assert (f"{name} was skipped: no such part" in judgement.notes) is is_optional
 
@@ -107,31 +107,31 @@ def test_each_test_must_have_passed(fleet: Matrix, name: str) -> None:
     ],
 )
 def test_a_test_may_be_skipped_where_the_facts_allow_it(
-    fleet: Matrix, id_: str, test: str, torch: Raw, gpu: str
+    matrix: Matrix, id_: str, test: str, torch: Raw, gpu: str
 ) -> None:
-    document = change(right(variant(fleet, id_)), f"cuda {test}", outcome="skipped", message="old")
+    document = change(right(variant(matrix, id_)), f"cuda {test}", outcome="skipped", message="old")
     document["torch"].update(torch)
-    assert judged(document, fleet, id_).gpu == gpu
+    assert judged(document, matrix, id_).gpu == gpu
 
 
-def test_a_report_needs_the_tests_that_it_declares_and_no_others(fleet: Matrix) -> None:
-    document = right(variant(fleet, ID))
+def test_a_report_needs_the_tests_that_it_declares_and_no_others(matrix: Matrix) -> None:
+    document = right(variant(matrix, ID))
     for part in ("declared", "tests"):
         document[part] = [t for t in document[part] if t["name"] != "cuda training"]
-    assert judged(document, fleet).outcome == "passed"
+    assert judged(document, matrix).outcome == "passed"
     document["declared"].append({"name": "cpu later", "device": "cpu", "tolerance": 0.5})
-    assert judged(document, fleet).reasons == ("not run: cpu later",)
+    assert judged(document, matrix).reasons == ("not run: cpu later",)
     late = {"name": "cpu later", "outcome": "passed", "error": 0.4, "tolerance": 0.5}
     document["tests"].append(late)
-    assert judged(document, fleet).outcome == "passed"
+    assert judged(document, matrix).outcome == "passed"
 
 
-def test_a_recorded_report_needs_every_test_of_its_time(fleet: Matrix) -> None:
+def test_a_recorded_report_needs_every_test_of_its_time(matrix: Matrix) -> None:
     for name in (test["name"] for test in raw("dgx-spark")["tests"]):
         document = raw("dgx-spark")
         document["tests"] = [test for test in document["tests"] if test["name"] != name]
         reasons = (f"not run: {name}",)
-        assert verdict(judged(document, fleet, "sm121-armv9")) == ("failed", reasons)
+        assert verdict(judged(document, matrix, "sm121-armv9")) == ("failed", reasons)
 
 
 NEW_TEST = '''
@@ -144,7 +144,7 @@ def added_later(torch: Any, device: str) -> Measured:
 
 
 def test_a_new_test_is_one_function_and_leaves_recorded_reports_as_they_are(
-    fleet: Matrix, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The judge never looks at the tests of the script, but at those that a report declares."""
     changed = types.ModuleType("changed_script")
@@ -154,64 +154,64 @@ def test_a_new_test_is_one_function_and_leaves_recorded_reports_as_they_are(
     assert names - {t.name for t in script.tests()} == {"cpu added later", "cuda added later"}
     monkeypatch.setattr(script, "tests", None)
     for path in FIXTURES.glob("*.json"):
-        assert judged(raw(path.stem), fleet).outcome == "failed"  # of other versions
+        assert judged(raw(path.stem), matrix).outcome == "failed"  # of other versions
 
 
 @pytest.mark.parametrize(
     "values", [{"error": None}, {"error": 2e-5}, {"error": 0.5, "tolerance": 1.0}]
 )
-def test_a_passed_test_must_show_it_by_its_numbers(fleet: Matrix, values: Raw) -> None:
+def test_a_passed_test_must_show_it_by_its_numbers(matrix: Matrix, values: Raw) -> None:
     for name in ("cpu fft", "cuda fft"):
-        document = change(right(variant(fleet, ID)), name, **values)
-        (reason,) = judged(document, fleet).reasons
+        document = change(right(variant(matrix, ID)), name, **values)
+        (reason,) = judged(document, matrix).reasons
         assert reason == f"{name}: passed with error {values['error']}, allowed is 1e-05"
 
 
-def test_an_error_without_a_tolerance_is_judged_and_shown(fleet: Matrix) -> None:
+def test_an_error_without_a_tolerance_is_judged_and_shown(matrix: Matrix) -> None:
     values = {"outcome": "failed", "error": 0.5, "tolerance": None, "message": "by hand"}
-    document = change(right(variant(fleet, ID)), "cuda fft", **values)
-    assert judged(document, fleet).reasons[0].startswith("cuda fft: by hand")
-    assert shown(document, variant(fleet, ID))
+    document = change(right(variant(matrix, ID)), "cuda fft", **values)
+    assert judged(document, matrix).reasons[0].startswith("cuda fft: by hand")
+    assert shown(document, variant(matrix, ID))
 
 
 # --- companions ---
 
 
-def with_companions(fleet: Matrix, **versions: str) -> Raw:
+def with_companions(matrix: Matrix, **versions: str) -> Raw:
     """What a correct variant reports where the script was told to test these companions."""
     facts = {
         name: {"expected": version, "version": version, "file": f"/{name}/__init__.py"}
         for name, version in versions.items()
     }
-    return {**right(variant(fleet, ID)), "companions": facts}
+    return {**right(variant(matrix, ID)), "companions": facts}
 
 
-def test_companions_that_passed_their_tests_pass(fleet: Matrix) -> None:
-    document = with_companions(fleet, **VERSIONS)
-    assert judged(document, fleet, ID, **VERSIONS).outcome == "passed"
+def test_companions_that_passed_their_tests_pass(matrix: Matrix) -> None:
+    document = with_companions(matrix, **VERSIONS)
+    assert judged(document, matrix, ID, **VERSIONS).outcome == "passed"
 
 
 @pytest.mark.parametrize("name", OF_COMPANIONS)
-def test_a_failed_test_of_a_companion_fails_it_and_nothing_else(fleet: Matrix, name: str) -> None:
-    test, document = OF_COMPANIONS[name], with_companions(fleet, **VERSIONS)
+def test_a_failed_test_of_a_companion_fails_it_and_nothing_else(matrix: Matrix, name: str) -> None:
+    test, document = OF_COMPANIONS[name], with_companions(matrix, **VERSIONS)
     change(document, name, outcome="failed", error=None, tolerance=None, message="no kernel image")
-    judgement = judged(document, fleet, ID, **{test.companion: VERSIONS[test.companion]})
+    judgement = judged(document, matrix, ID, **{test.companion: VERSIONS[test.companion]})
     assert judgement.reasons == (f"{name}: no kernel image; {test.meaning}",)
     (other,) = VERSIONS.keys() - {test.companion}
-    assert judged(document, fleet, ID, **{other: VERSIONS[other]}).outcome == "passed"
-    assert judged(document, fleet).outcome == "passed"
+    assert judged(document, matrix, ID, **{other: VERSIONS[other]}).outcome == "passed"
+    assert judged(document, matrix).outcome == "passed"
 
     change(document, name, outcome="skipped", message="no such part")
-    judgement, is_optional = judged(document, fleet, ID, **VERSIONS), bool(test.optional)
+    judgement, is_optional = judged(document, matrix, ID, **VERSIONS), bool(test.optional)
     assert judgement.outcome == ("passed" if is_optional else "failed"), name
     assert (f"{name} was skipped: no such part" in judgement.notes) is is_optional
 
 
 @pytest.mark.parametrize("told", [{}, {"torchvision": "0.24.1"}, {"torchaudio": "2.10.0"}])
 def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
-    fleet: Matrix, told: dict[str, str]
+    matrix: Matrix, told: dict[str, str]
 ) -> None:
-    judgement = judged(with_companions(fleet, **told), fleet, ID, torchvision="0.25.0")
+    judgement = judged(with_companions(matrix, **told), matrix, ID, torchvision="0.25.0")
     reasons = ("the script was not told to test torchvision 0.25.0",)
     assert verdict(judgement) == ("failed", reasons)
 
@@ -234,11 +234,11 @@ def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
     ],
 )
 def test_another_triton_than_the_required_one_is_a_note(
-    fleet: Matrix, found: str | None, required: str | None, *, is_noted: bool
+    matrix: Matrix, found: str | None, required: str | None, *, is_noted: bool
 ) -> None:
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     document["torch"].update(triton=found, triton_required=required)
-    judgement = judged(document, fleet)
+    judgement = judged(document, matrix)
     note = f"Triton is {found}, and PyTorch 2.10.0 requires {required}: torch.compile may fail"
     assert judgement.outcome == "passed"
     assert any(each.startswith(note) for each in judgement.notes) is is_noted
@@ -274,11 +274,11 @@ def test_another_triton_than_the_required_one_is_a_note(
     ],
 )  # fmt: skip
 def test_another_torch_fails_even_if_all_its_tests_pass(
-    fleet: Matrix, id_: str, part: str, facts: Raw, says: str
+    matrix: Matrix, id_: str, part: str, facts: Raw, says: str
 ) -> None:
-    document = right(variant(fleet, id_))
+    document = right(variant(matrix, id_))
     document[part].update(facts)
-    judgement = judged(document, fleet, id_)
+    judgement = judged(document, matrix, id_)
     assert judgement.outcome == ("failed" if says else "passed")
     assert len(judgement.reasons) == bool(says)
     assert says in "".join(judgement.reasons)
@@ -286,8 +286,8 @@ def test_another_torch_fails_even_if_all_its_tests_pass(
     assert len(noted) == ("+" in document["torch"]["version"] and "import_error" not in facts)
 
 
-def test_a_cpu_only_torch_fails_for_a_gpu_variant_on_any_machine(fleet: Matrix) -> None:
-    reasons = judged(right(variant(fleet, "cpu-avx512")), fleet, "sm120-avx512").reasons
+def test_a_cpu_only_torch_fails_for_a_gpu_variant_on_any_machine(matrix: Matrix) -> None:
+    reasons = judged(right(variant(matrix, "cpu-avx512")), matrix, "sm120-avx512").reasons
     assert "is a CPU-only PyTorch: it was built without CUDA" in reasons
 
 
@@ -338,38 +338,38 @@ LOST = {"outcome": "failed", "error": None, "message": "no kernel image is avail
     ],
 )  # fmt: skip
 def test_on_another_gpu_a_variant_never_passes(
-    fleet: Matrix, id_: str, gpu: str, fails: str, outcome: str, reason: str, halves: Any
+    matrix: Matrix, id_: str, gpu: str, fails: str, outcome: str, reason: str, halves: Any
 ) -> None:
-    document = right(variant(fleet, id_), gpu)
+    document = right(variant(matrix, id_), gpu)
     if fails:
         change(document, fails, **LOST)
-    judgement = judged(document, fleet, id_)
+    judgement = judged(document, matrix, id_)
     assert judgement.outcome == outcome
     assert judgement.reasons[0].startswith(reason)
     assert (judgement.fit, judgement.cpu, judgement.gpu) == halves
 
 
-def test_no_other_gpu_makes_a_variant_pass(fleet: Matrix) -> None:
-    one_cpu = [each for each in fleet.variants if each.gpu and each.cpu_key in {"avx2", "armv9"}]
+def test_no_other_gpu_makes_a_variant_pass(matrix: Matrix) -> None:
+    one_cpu = [each for each in matrix.variants if each.gpu and each.cpu_key in {"avx2", "armv9"}]
     for each in one_cpu:
-        for gpu in fleet.gpus.values():
+        for gpu in matrix.gpus.values():
             if each.gpu and gpu.capability != each.gpu.capability:
                 judgement = judge(report(right(each, gpu.capability)), each)
                 assert judgement.outcome in {"skipped", "compatible"}
 
 
-def test_the_gpu_that_device_names_decides(fleet: Matrix) -> None:
-    document = right(variant(fleet, ID))
+def test_the_gpu_that_device_names_decides(matrix: Matrix) -> None:
+    document = right(variant(matrix, ID))
     document["cuda"]["devices"] = [device("8.0"), device("9.0", index=1, name="NVIDIA H200")]
-    judgement = judged(document, fleet)
+    judgement = judged(document, matrix)
     assert judgement.outcome == "skipped"
     assert judgement.notes == ("--device 1, NVIDIA H200 (9.0), fits",)
     document["cuda"]["device"] = 1
-    assert judged(document, fleet).outcome == "passed"
+    assert judged(document, matrix).outcome == "passed"
 
 
-def several(fleet: Matrix, *, ptx: bool = False) -> Variant:
-    one = variant(fleet, "sm86-avx2")
+def several(matrix: Matrix, *, ptx: bool = False) -> Variant:
+    one = variant(matrix, "sm86-avx2")
     assert one.gpu
     replace = msgspec.structs.replace
     return replace(one, gpu=replace(one.gpu, also=("12.0",), ptx=ptx))
@@ -381,23 +381,23 @@ def several(fleet: Matrix, *, ptx: bool = False) -> Variant:
      ("9.0", "skipped")],
 )  # fmt: skip
 def test_a_build_for_several_architectures_is_tested_on_each(
-    fleet: Matrix, capability: str, outcome: Outcome
+    matrix: Matrix, capability: str, outcome: Outcome
 ) -> None:
-    document = right(variant(fleet, "sm86-avx2"), capability)
+    document = right(variant(matrix, "sm86-avx2"), capability)
     document["torch"]["arch_list"] = ["sm_86", "sm_120", "compute_120"]
-    assert judge(report(document), several(fleet, ptx=True)).outcome == outcome
+    assert judge(report(document), several(matrix, ptx=True)).outcome == outcome
     for codes in (["sm_86", "sm_120"], ["sm_86", "compute_86"], ["sm_86", "sm_120", "sm_90"]):
         document["torch"]["arch_list"] = codes
-        judgement = judge(report(document), several(fleet, ptx=True))
+        judgement = judge(report(document), several(matrix, ptx=True))
         assert judgement.outcome == "failed"
         assert "not for sm_86 sm_120 compute_120 alone" in judgement.reasons[0]
 
 
-def test_the_other_gpus_of_a_build_for_several_are_named(fleet: Matrix) -> None:
-    document = right(variant(fleet, "sm86-avx2"))
+def test_the_other_gpus_of_a_build_for_several_are_named(matrix: Matrix) -> None:
+    document = right(variant(matrix, "sm86-avx2"))
     document["torch"]["arch_list"] = ["sm_86", "sm_120"]
     document["cuda"]["devices"] += [device("12.0", index=1, name="RTX 5090")]
-    judgement = judge(report(document), several(fleet))
+    judgement = judge(report(document), several(matrix))
     assert judgement.outcome == "passed"
     assert judgement.notes == ("--device 1, RTX 5090 (12.0), is another GPU that it is for",)
 
@@ -416,11 +416,11 @@ def test_the_other_gpus_of_a_build_for_several_are_named(fleet: Matrix) -> None:
     ],
 )
 def test_without_a_usable_gpu_a_variant_is_skipped_with_the_reason(
-    fleet: Matrix, driver: Raw, says: str
+    matrix: Matrix, driver: Raw, says: str
 ) -> None:
-    document = right(variant(fleet, ID))
+    document = right(variant(matrix, ID))
     without_gpu(document, "system not yet initialized")["driver"].update(driver)
-    judgement = judged(document, fleet)
+    judgement = judged(document, matrix)
     assert judgement.outcome == "skipped"
     assert says in judgement.reasons[0]
     assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
@@ -440,9 +440,9 @@ def test_without_a_usable_gpu_a_variant_is_skipped_with_the_reason(
     ],
 )
 def test_a_cpu_without_the_isa_cannot_run_a_variant(
-    fleet: Matrix, id_: str, machine: str, lacks: str, says: str
+    matrix: Matrix, id_: str, machine: str, lacks: str, says: str
 ) -> None:
-    here = variant(fleet, id_)
+    here = variant(matrix, id_)
     flags = [] if lacks == "all" else [flag for flag in here.cpu.cpuinfo if flag != lacks]
     assert cpu_mismatch(here, machine, flags) == says
 
@@ -494,9 +494,9 @@ ALL = "is built for sm_75 sm_80 sm_86 sm_90 sm_100 sm_120, not for sm_90 alone"
     ],
 )  # fmt: skip
 def test_a_recorded_wheel_is_not_a_variant_though_its_tests_passed(
-    fleet: Matrix, name: str, id_: str, version: str, python: str, more: list[str]
+    matrix: Matrix, name: str, id_: str, version: str, python: str, more: list[str]
 ) -> None:
-    judgement = judged(raw(name), fleet, id_)
+    judgement = judged(raw(name), matrix, id_)
     wrong = [f"is PyTorch {version}, not 2.10.0", f"is for Python {python}, not 3.13"]
     assert verdict(judgement) == ("failed", (*wrong, *more))
     assert judgement.cpu == "passed"
@@ -527,18 +527,18 @@ def test_the_recorded_h200_ran_torchvision_and_torchaudio_on_cpu_and_gpu() -> No
 
 @pytest.mark.parametrize("name", ["h200", "h200-format-2", "h200-all-tests", "h200-companions"])
 def test_a_correct_sm90_variant_would_pass_on_the_h200_and_no_other(
-    fleet: Matrix, name: str
+    matrix: Matrix, name: str
 ) -> None:
-    for each in fleet.variants:
+    for each in matrix.variants:
         if each.gpu and "arm" not in each.cpu_key:
-            judgement = judged(as_variant(raw(name), each), fleet, each.id)
+            judgement = judged(as_variant(raw(name), each), matrix, each.id)
             assert judgement.outcome == ("passed" if each.gpu_key == "sm90" else "skipped")
             assert each.gpu_key == "sm90" or "not run on NVIDIA H200 (9.0)" in judgement.reasons[0]
 
 
-def test_with_a_hidden_h200_a_variant_is_skipped(fleet: Matrix) -> None:
+def test_with_a_hidden_h200_a_variant_is_skipped(matrix: Matrix) -> None:
     assert raw("h200-nogpu")["torch"]["arch_list"] == raw("h200")["torch"]["arch_list"] != []
-    judgement = judged(as_variant(raw("h200-nogpu"), variant(fleet, ID)), fleet)
+    judgement = judged(as_variant(raw("h200-nogpu"), variant(matrix, ID)), matrix)
     assert verdict(judgement) == ("skipped", ("CUDA_VISIBLE_DEVICES hides the GPUs",))
     assert (judgement.cpu, judgement.gpu) == ("passed", "not run")
 
@@ -547,11 +547,11 @@ def test_with_a_hidden_h200_a_variant_is_skipped(fleet: Matrix) -> None:
 
 
 def test_the_output_of_a_dgx_spark_states_torch_gpu_capability_and_each_test(
-    fleet: Matrix,
+    matrix: Matrix,
 ) -> None:
     document = raw("dgx-spark")
     assert "Not recorded" in document["constructed"]
-    lines = shown(document, variant(fleet, "sm121-armv9"))
+    lines = shown(document, variant(matrix, "sm121-armv9"))
     assert lines[1:7] == [
         "PyTorch version: 2.10.0",
         "CUDA available: True",
@@ -567,17 +567,17 @@ def test_the_output_of_a_dgx_spark_states_torch_gpu_capability_and_each_test(
         assert "error 5.0e-07, tolerance 1e-05, 0.10 s" in line or name.startswith("cpu ")
 
 
-def test_another_gpu_gets_a_warning(fleet: Matrix) -> None:
-    here = variant(fleet, "sm121-armv9")
+def test_another_gpu_gets_a_warning(matrix: Matrix) -> None:
+    here = variant(matrix, "sm121-armv9")
     lines = shown(right(here, "9.0", "NVIDIA GH200"), here)
     assert "⚠️  Expected SM121, got SM90" in lines
     assert lines[-1] == "sm121-armv9: skipped: is for 12.1 and does not run on NVIDIA GH200 (9.0)"
 
 
-def test_control_characters_do_not_reach_the_terminal(fleet: Matrix) -> None:
-    document = right(variant(fleet, ID), name="\x1b[31mH200")
+def test_control_characters_do_not_reach_the_terminal(matrix: Matrix) -> None:
+    document = right(variant(matrix, ID), name="\x1b[31mH200")
     document["tests"].append({"name": "cuda \x1b[2J", "outcome": "passed"})
-    assert not any("\x1b" in line for line in shown(document, variant(fleet, ID)))
+    assert not any("\x1b" in line for line in shown(document, variant(matrix, ID)))
 
 
 # --- reports by others ---
@@ -597,9 +597,9 @@ def test_control_characters_do_not_reach_the_terminal(fleet: Matrix) -> None:
     ],
 )
 def test_a_wrong_report_is_refused_with_its_place(
-    fleet: Matrix, path: tuple[str | int, ...], value: object, says: str
+    matrix: Matrix, path: tuple[str | int, ...], value: object, says: str
 ) -> None:
-    document: Any = right(variant(fleet, ID))
+    document: Any = right(variant(matrix, ID))
     *way, last = path
     parent = document
     for step in way:

@@ -526,7 +526,7 @@ def test_a_crash_while_cuda_starts_leaves_the_cpu_tests(tmp_path: Path) -> None:
     assert outcomes(document)["cuda training"] == "skipped"
 
 
-def test_a_gpu_that_is_lost_during_the_tests_is_a_failure(tmp_path: Path, fleet: Matrix) -> None:
+def test_a_gpu_that_is_lost_during_the_tests_is_a_failure(tmp_path: Path, matrix: Matrix) -> None:
     lost = (
         GOOD
         + """
@@ -546,7 +546,7 @@ cuda.synchronize = synchronize
     document = reported(run(sys.executable, **env))
     assert document["cuda"]["available"] is True
     assert messages(document)["cuda training"] == "RuntimeError: GPU is lost"
-    judgement = judge(report(document), variant(fleet, "sm90-avx2"))
+    judgement = judge(report(document), variant(matrix, "sm90-avx2"))
     assert (judgement.fit, judgement.gpu) == ("exact", "failed")
 
 

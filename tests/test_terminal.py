@@ -62,7 +62,7 @@ PROGRAMS = ("git", "nix", "nix-build", "nix-instantiate", "nix-store", "flox", "
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, fleet: Matrix) -> Project:
+def hostile(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Project:
     """A project in which everything that a command reads holds control characters."""
     project = copied_project(tmp_path_factory.mktemp("hostile") / "project")
     root = project.root
@@ -72,7 +72,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, fleet: Matrix) -> Project:
     state = root / ".build-pytorch"
     (state / "logs").mkdir(parents=True)
     event = {"at": "2026-11-20T10:00:00.000+00:00", "release": "cuda13_0", "variant": "sm90-avx2"}
-    variant = next(v for v in fleet.variants if v.id == event["variant"])
+    variant = next(v for v in matrix.variants if v.id == event["variant"])
     event["digest"] = str(evidence.recipe_digest(root, variant))
     events = [
         {"event": "ended", **event, "attempt": "a", "outcome": "failed", "seconds": 1.5,

@@ -27,11 +27,11 @@ def run(options: InspectOptions) -> int:
     0: all passed; 1: one failed; 3: none failed and not all could be decided. Raises
     BuildPytorchError for bad input, WriteError if ledger or report cannot be written.
     """
-    fleet = matrix_reader.load(options.root)
+    matrix = matrix_reader.load(options.root)
     if not options.variants:
         message = "no variant given; for example: invoke inspect sm120-avx512"
         raise errors.BuildPytorchError(message)
-    chosen = select_packages(fleet, options.variants, options.release)
+    chosen = select_packages(matrix, options.variants, options.release)
     if options.path and len(chosen) > 1:
         names = ", ".join(variant.id for variant in chosen[:3])
         raise errors.BuildPytorchError(f"--path holds the files of one variant, not of {names}")

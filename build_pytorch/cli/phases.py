@@ -25,21 +25,21 @@ def run(
     options: PhaseOptions,
     *,
     verify: bool = False,
-    fleet: Matrix | None = None,
+    matrix: Matrix | None = None,
 ) -> int:
     """Plan, print and apply phases in order; with `verify`, check the result.
 
-    `fleet` is another matrix than that of this checkout. Returns the exit code. Raises
+    `matrix` is another matrix than that of this checkout. Returns the exit code. Raises
     BuildPytorchError for what stops a run altogether.
     """
-    fleet = fleet or matrix_reader.load(options.root)
-    chosen = select(fleet, (), options.release)  # first: nothing is written for a wrong name
+    matrix = matrix or matrix_reader.load(options.root)
+    chosen = select(matrix, (), options.release)  # first: nothing is written for a wrong name
     root = options.root
-    _refuse_ignored_folders(fleet, root)
+    _refuse_ignored_folders(matrix, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
     pages = reference_pages() if Phase.DOCS in phases else {}
-    plans = {phase: plan(phase, fleet, tree, pages, options.release) for phase in phases}
+    plans = {phase: plan(phase, matrix, tree, pages, options.release) for phase in phases}
     everything = [change for planned in plans.values() for change in planned]
     if not options.is_read_only:
         file_plan.apply(root, everything)  # before it is reported: it may fail
@@ -52,7 +52,7 @@ def run(
     if verify and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
     if verify and not pending:
-        failed, verified = _verify(fleet, chosen, options, screen)
+        failed, verified = _verify(matrix, chosen, options, screen)
         code = max(code, failed)
     if not screen:
         document = {
@@ -68,20 +68,20 @@ def run(
 
 
 def _verify(
-    fleet: Matrix, variants: Sequence[Variant], options: PhaseOptions, screen: Screen | None
+    matrix: Matrix, variants: Sequence[Variant], options: PhaseOptions, screen: Screen | None
 ) -> tuple[int, dict[str, Any] | None]:
     """Verify, print the result if there is a screen, else return it beside the exit code."""
     from build_pytorch.verify import reports, verification
 
-    result = verification.verify(fleet, options.root, variants=variants, pages=reference_pages)
+    result = verification.verify(matrix, options.root, variants=variants, pages=reference_pages)
     if screen:
         reports.show(result, screen, verbose=options.verbose)
     return result.exit_code, None if screen else reports.document(result)
 
 
-def _refuse_ignored_folders(fleet: Matrix, root: Path) -> None:
+def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
     """Raise BuildPytorchError for a folder of recipes that Git ignores: Flox would see none."""
-    folders = {f"{package.folder}/": package for package in fleet.packages}
+    folders = {f"{package.folder}/": package for package in matrix.packages}
     for folder in git.ignored(root, folders):
         package = folders[folder]
         table = f"release.{package.release_name}"

@@ -53,7 +53,9 @@ def run(options: PrefetchOptions) -> int:
     matrix_editor.write(path, matrix.text, new)
     of_phases = PhaseOptions(root=options.root)
     with redirect_stdout(screen.stream):
-        return max(code, phases.run(list(Phase), of_phases, fleet=matrix_reader.load(options.root)))
+        return max(
+            code, phases.run(list(Phase), of_phases, matrix=matrix_reader.load(options.root))
+        )
 
 
 def _row(item: FetchedHash) -> dict[str, str]:

@@ -24,7 +24,7 @@ from build_pytorch.matrix.tables import Cleanup
 
 def plan(
     phase: Phase,
-    fleet: Matrix,
+    matrix: Matrix,
     tree: Tree,
     pages: Mapping[str, str] | None = None,
     release: str = "",
@@ -35,29 +35,29 @@ def plan(
     the tree has a matrix.toml. Raises WriteError if the tree cannot be read.
     """
     if phase is Phase.CLEAN_UP:
-        names = [release] if release else list(fleet.releases)
-        former = [] if release else _former_recipes(fleet, tree)
-        return [*_clean_up(fleet, tree, names), *_other_files(fleet, tree, names), *former]
+        names = [release] if release else list(matrix.releases)
+        former = [] if release else _former_recipes(matrix, tree)
+        return [*_clean_up(matrix, tree, names), *_other_files(matrix, tree, names), *former]
     if phase is not Phase.DOCS:
-        return list(_recipes(phase, fleet, tree, release))
-    planned = docs.plan(fleet, rendering.texts(fleet), tree)
+        return list(_recipes(phase, matrix, tree, release))
+    planned = docs.plan(matrix, rendering.texts(matrix), tree)
     if pages and (tree.root / paths.MATRIX).exists():
         planned += [plan_text(tree, path, text) for path, text in pages.items()]
     return planned
 
 
-def _entries(fleet: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
+def _entries(matrix: Matrix, names: Iterable[str]) -> dict[str, Cleanup]:
     """Return the entries of the clean-up lists of releases by path."""
-    releases = [fleet.releases[name] for name in names]
+    releases = [matrix.releases[name] for name in names]
     return {f"{release.folder}/{e.file}": e for release in releases for e in release.cleanup}
 
 
-def plan_recipe(fleet: Matrix, tree: Tree, package: Package, text: str) -> Change:
+def plan_recipe(matrix: Matrix, tree: Tree, package: Package, text: str) -> Change:
     """Plan the recipe of a package, which matrix.toml may leave to a person. Raises LinkError."""
     path, group = package.path, package.variant.gpu_label
-    if manual := fleet.manual.get(path):
+    if manual := matrix.manual.get(path):
         return plan_kept(tree, path, text, manual.reason, group)
-    entry = _entries(fleet, fleet.releases).get(path)
+    entry = _entries(matrix, matrix.releases).get(path)
     action: Literal["refuse", "rewrite", "keep"] = "refuse"
     if entry and entry.action != "delete":
         action = entry.action
@@ -65,32 +65,32 @@ def plan_recipe(fleet: Matrix, tree: Tree, package: Package, text: str) -> Chang
     return plan_text(tree, path, text, hand_written=action, reason=reason, group=group)
 
 
-def _clean_up(fleet: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
-    for path, entry in _entries(fleet, names).items():
+def _clean_up(matrix: Matrix, tree: Tree, names: Iterable[str]) -> Iterator[Change]:
+    for path, entry in _entries(matrix, names).items():
         if entry.action == "delete" and (change := plan_delete(tree, path, entry.reason)):
             yield change
 
 
-def _other_files(fleet: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[Change]:
+def _other_files(matrix: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[Change]:
     """Plan what belongs to no package: recipes that we generated and nobody edited are deleted."""
-    known = {p.path for p in fleet.packages} | _entries(fleet, fleet.releases).keys()
-    known |= recipes.nixpkgs_imports(fleet, rendering.texts(fleet)).keys()
-    folders = [place for name in names for place in fleet.releases[name].folders]
-    if len(names) == len(fleet.releases):
+    known = {p.path for p in matrix.packages} | _entries(matrix, matrix.releases).keys()
+    known |= recipes.nixpkgs_imports(matrix, rendering.texts(matrix)).keys()
+    folders = [place for name in names for place in matrix.releases[name].folders]
+    if len(names) == len(matrix.releases):
         folders.append(paths.NIXPKGS_IMPORTS)
     for folder in dict.fromkeys(folders):
         for path in files.walk_below(tree.root, folder):
             # A kill may leave temporary files of our own.
-            if path in known or path.endswith(files.TEMPORARY) or fleet.is_foreign(path):
+            if path in known or path.endswith(files.TEMPORARY) or matrix.is_foreign(path):
                 continue
             yield _leftover(tree, path) or Change(
                 path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"
             )
 
 
-def _former_recipes(fleet: Matrix, tree: Tree) -> Iterator[Change]:
+def _former_recipes(matrix: Matrix, tree: Tree) -> Iterator[Change]:
     """Plan recipes in folders that matrix.toml named before: those that nobody edited go."""
-    for path in recipes_elsewhere(tree.root, fleet.folders):
+    for path in recipes_elsewhere(tree.root, matrix.folders):
         yield _leftover(tree, path) or Change(
             path=path,
             action=Action.UNKNOWN,
@@ -120,13 +120,13 @@ def _companion_function(tree: Tree) -> Iterator[Change]:
         yield Change(path=path, action=Action.CREATE, reason="missing", new=files.read_named(file))
 
 
-def _recipes(phase: Phase, fleet: Matrix, tree: Tree, release: str) -> Iterator[Change]:
-    texts = rendering.texts(fleet)
-    for path, variants in recipes.nixpkgs_imports(fleet, texts).items():
+def _recipes(phase: Phase, matrix: Matrix, tree: Tree, release: str) -> Iterator[Change]:
+    texts = rendering.texts(matrix)
+    for path, variants in recipes.nixpkgs_imports(matrix, texts).items():
         if variants[0].phase is phase and release in {"", variants[0].release_name}:
             yield plan_text(tree, path, texts[path], group=variants[0].gpu_label)
-    if fleet.companions and fleet.companions[0].phase is phase:
+    if matrix.companions and matrix.companions[0].phase is phase:
         yield from _companion_function(tree)
-    for package in fleet.packages:
+    for package in matrix.packages:
         if package.phase is phase and release in {"", package.release_name}:
-            yield plan_recipe(fleet, tree, package, texts[package.path])
+            yield plan_recipe(matrix, tree, package, texts[package.path])

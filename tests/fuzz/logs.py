@@ -26,7 +26,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.nix.log_format import NixLogReader
 
 TESTS = Path(__file__).resolve().parents[1]
-FLEET = matrix_reader.load(TESTS.parent)
+MATRIX = matrix_reader.load(TESTS.parent)
 LINES = [
     line for p in sorted((TESTS / "logs").glob("*.log")) for line in p.read_bytes().split(b"\n")
 ]
@@ -84,7 +84,7 @@ def changed(draw: random.Random) -> bytes:
 
 def read(draw: random.Random, lines: list[bytes]) -> str:
     """Read lines as a build and as `invoke diagnose` do, and print what they show."""
-    variant = draw.choice(FLEET.variants)
+    variant = draw.choice(MATRIX.variants)
     readers: list[NixLogReader | TextLogReader | LogFileReader] = [
         NixLogReader(),
         TextLogReader(variant.package),

@@ -32,7 +32,7 @@ from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
 
 TESTS = Path(__file__).resolve().parents[1]
-FLEET = matrix_reader.load(TESTS.parent)
+MATRIX = matrix_reader.load(TESTS.parent)
 REPORTS = [path.read_text() for path in sorted((TESTS / "fixtures/smoke").glob("*.json"))]
 MACHINES = [path.read_text() for path in sorted((TESTS / "machines").glob("*.json"))]
 EVENT = {"at": "2026-11-20T10:00:00.000+00:00", "release": "cuda13_0", "variant": "sm90-avx2"}
@@ -75,7 +75,7 @@ def read_report(draw: random.Random, text: str) -> bool:
     found = smoke_report.parse(text)
     if found.report is None:
         return not visible_only(found.problem)
-    variant = draw.choice(FLEET.variants)
+    variant = draw.choice(MATRIX.variants)
     case = structs.replace(case_of(variant, judge_run(found, variant, None)), script=found.raw)
     out = io.StringIO()
     show_case(Screen(out), variant, case, found.report)
@@ -100,9 +100,9 @@ def read_machine(draw: random.Random, text: str) -> bool:
     except BuildPytorchError:
         return False
     out = io.StringIO()
-    recommend.print_machine(Screen(out), machine, FLEET.cpus.values())
+    recommend.print_machine(Screen(out), machine, MATRIX.cpus.values())
     with contextlib.suppress(BuildPytorchError):  # it has no GPU 0
-        choose(FLEET, machine, gpu=draw.choice((None, None, 0)))
+        choose(MATRIX, machine, gpu=draw.choice((None, None, 0)))
     assert visible_only(out.getvalue()), text
     return True
 
@@ -112,7 +112,7 @@ def read_ledger(draw: random.Random, text: str) -> bool:
     (STATE / paths.STATE).mkdir(exist_ok=True)
     data = text.encode("utf-8", "surrogatepass")
     (STATE / paths.STATE / FILE).write_bytes(data)
-    some = draw.sample(FLEET.variants, 3)
+    some = draw.sample(MATRIX.variants, 3)
     known = package_state.package_states(STATE, some)
     return bool([each.missing_evidence for each in known.values()])
 

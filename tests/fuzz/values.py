@@ -78,14 +78,14 @@ def run(seed: int, count: int) -> dict[str, int]:
         if changed is None:
             continue
         what = f"{field} = {value!r}"
-        fleet = parsed(tomlkit.dumps(changed), what)
-        if isinstance(fleet, Matrix):
+        matrix = parsed(tomlkit.dumps(changed), what)
+        if isinstance(matrix, Matrix):
             open_fields[field] = None
-            verdict, recipes_evaluated = accepted(original, fleet, field, value)
+            verdict, recipes_evaluated = accepted(original, matrix, field, value)
             evaluated += recipes_evaluated
         else:
             own = dotted(place_of(trail, value))
-            verdict = VERDICTS[0 if any(is_about(path, own) for path in fleet) else 1]
+            verdict = VERDICTS[0 if any(is_about(path, own) for path in matrix) else 1]
         verdicts[field][verdict] += 1
         if verdict != VERDICTS[1] and field in unproved:
             unproved.remove(field)
@@ -116,12 +116,12 @@ class Original:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
-        fleet = matrix_reader.parse(tomlkit.dumps(document))
-        self.recipes = recipes.render(fleet)
+        matrix = matrix_reader.parse(tomlkit.dumps(document))
+        self.recipes = recipes.render(matrix)
         self.code = set(map(without_comments, self.recipes.values()))
-        self.pages = pages(fleet, self.recipes)
+        self.pages = pages(matrix, self.recipes)
         self.shapes = {page: shape(text) for page, text in self.pages.items()}
-        check_recipes(fleet, self.recipes, "no value")
+        check_recipes(matrix, self.recipes, "no value")
 
 
 def parsed(text: str, what: str) -> Matrix | list[str]:
@@ -143,16 +143,16 @@ def is_about(path: str, own: str) -> bool:
     return longer == shorter or longer.startswith((f"{shorter}.", f"{shorter}["))
 
 
-def accepted(original: Original, fleet: Matrix, field: str, value: str) -> tuple[str, int]:
+def accepted(original: Original, matrix: Matrix, field: str, value: str) -> tuple[str, int]:
     """Check the recipes and pages of a valid matrix. Return the verdict and how many recipes."""
     what = f"{field} = {value!r}"
-    texts = recipes.render(fleet)
-    shown = pages(fleet, texts)
+    texts = recipes.render(matrix)
+    shown = pages(matrix, texts)
     check_pages(shown, {} if SELECTS.search(field) else original.shapes, what)
     if texts == original.recipes:
         return VERDICTS[4 if undigested(shown) == undigested(original.pages) else 3], 0
     changed = {path for path, text in texts.items() if text != original.recipes.get(path)}
-    facts = check_recipes(fleet, texts, what)
+    facts = check_recipes(matrix, texts, what)
     code = {path for path in changed if without_comments(texts[path]) not in original.code}
     if code and not NAMES_IN_CODE.search(field):
         own = next((path for path in code if any(value in it for it in strings(facts[path]))), "")
@@ -178,12 +178,12 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(each)
 
 
-def check_recipes(fleet: Matrix, texts: Mapping[str, str], what: str) -> dict[str, Any]:
+def check_recipes(matrix: Matrix, texts: Mapping[str, str], what: str) -> dict[str, Any]:
     """Evaluate all recipes with release.nix. Return the facts of each by path."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        written = {**texts, paths.RELEASE: recipes.release_nix(fleet, dict(texts))}
-        for release in fleet.releases.values():
+        written = {**texts, paths.RELEASE: recipes.release_nix(matrix, dict(texts))}
+        for release in matrix.releases.values():
             packages = release.cuda.packages_from if release.cuda else None
             if packages and packages.is_copied:
                 written |= {
@@ -193,7 +193,7 @@ def check_recipes(fleet: Matrix, texts: Mapping[str, str], what: str) -> dict[st
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)
         # Hand-written files may be anything; here each is the generated recipe.
-        result = verification.verify(fleet, root, only=["evaluation"])
+        result = verification.verify(matrix, root, only=["evaluation"])
         wrong = [(f.path, f.check, f.found, f.expected) for f in result.findings]
         assert not wrong, (what, wrong[:3])
         skipped = [(o.check.id, o.reason) for o in result.outcomes if o.not_run]
@@ -225,9 +225,9 @@ def hostile(draw: random.Random, old: str) -> str:
     return draw.choice((text, old[:place] + text + old[place:]))
 
 
-def pages(fleet: Matrix, texts: dict[str, str]) -> dict[str, str]:
+def pages(matrix: Matrix, texts: dict[str, str]) -> dict[str, str]:
     """Return all generated Markdown of a matrix; regions have the page and their name as key."""
-    rendered = docs.render(fleet, texts)
+    rendered = docs.render(matrix, texts)
     found = {page: text for page, text in rendered.items() if ".md" in page}
     for text in found.values():
         assert not re.search(r"<!-- (begin|end) generated[^\n]*-->", text), text

@@ -32,24 +32,26 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The board of a fleet with builds of every outcome, and hostile values."""
     folder = tmp_path_factory.mktemp("board")
     project = copied_project(folder / "project")
-    fleet = SampleFleet(project.root)
+    matrix = SampleFleet(project.root)
     variants = {v.id: v for v in matrix_reader.load(project.root).variants}
     names = [name for name, v in variants.items() if not v.impossible]
     store = folder / "store"
     for number, name in enumerate(names[:9]):
-        output = fleet.built(variants[name], store, seconds=3000.0 + 700 * number)
+        output = matrix.built(variants[name], store, seconds=3000.0 + 700 * number)
         if number % 2:
-            fleet.tested(variants[name], output, by="smoke", outcome="passed")
-            fleet.tested(variants[name], output, by="inspect", outcome="passed")
+            matrix.tested(variants[name], output, by="smoke", outcome="passed")
+            matrix.tested(variants[name], output, by="inspect", outcome="passed")
         if number % 3 == 1:
-            fleet.append(
-                Published(**fleet.common(variants[name], LAST), output=output, organization=HOSTILE)
+            matrix.append(
+                Published(
+                    **matrix.common(variants[name], LAST), output=output, organization=HOSTILE
+                )
             )
     log = f"$ nix-build x\n{HOSTILE}\n" + "x" * 3000 + f"\nerror: {HOSTILE}\n"
-    fleet.failed(variants[names[9]], log, message=HOSTILE)
-    fleet.failed(variants[names[10]], log, cause="out-of-memory", message=HOSTILE)
-    running = fleet.started(variants[names[11]], datetime.now(UTC), pid=os.getpid())
-    fleet.log(running, "".join(f"[{n}/7421] {HOSTILE}\n" for n in range(1, 99)))
+    matrix.failed(variants[names[9]], log, message=HOSTILE)
+    matrix.failed(variants[names[10]], log, cause="out-of-memory", message=HOSTILE)
+    running = matrix.started(variants[names[11]], datetime.now(UTC), pid=os.getpid())
+    matrix.log(running, "".join(f"[{n}/7421] {HOSTILE}\n" for n in range(1, 99)))
     project.edit("matrix.toml", '"Blackwell"', json.dumps(HOSTILE.partition("\x1b")[0]))
     return written(project, store)
 
@@ -220,7 +222,7 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
 def test_the_picture_in_the_docs_is_small(browser: Browser, tmp_path: Path) -> None:
     picture = PROJECT / "docs/images/board.png"
     if os.environ.get("WRITE_PICTURES"):
-        project = copied_project(tmp_path / "fleet")
+        project = copied_project(tmp_path / "matrix")
         believable(project.root, tmp_path / "store")
         page = written(project, tmp_path / "store")
         opened = Opened(browser, page, viewport={"width": 1200, "height": 1040})

@@ -18,7 +18,7 @@ from build_pytorch.generate import picker
 from build_pytorch.hardware import saved_machines
 from build_pytorch.matrix import matrix_reader
 
-FLEET: Final = matrix_reader.parse(WHOLE)
+MATRIX: Final = matrix_reader.parse(WHOLE)
 HOSTILE: Final = "</script><script>window.ran=1</script><img src=x onerror='window.ran=2'>\"`"
 WIDTHS: Final = (360, 768, 1440)
 DRAWN: Final = 300
@@ -92,7 +92,7 @@ CPU implementer\t: 0x41
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the whole matrix."""
     path = tmp_path_factory.mktemp("site") / "index.html"
-    path.write_text(picker.page(FLEET))
+    path.write_text(picker.page(MATRIX))
     return path
 
 
@@ -135,7 +135,7 @@ def test_the_page_finds_what_choose_decides_for_more_than_200_machines(opened: O
     }
     texts = [saved_machines.text_of(machine) for machine in machines.values()]
     found = opened.page.evaluate(picker_machines.LOOK_UP, texts)
-    wrong = picker_machines.differences(FLEET, machines, found)
+    wrong = picker_machines.differences(MATRIX, machines, found)
     answered = sum("best" in one for one in found)
     print(f"{len(machines) - len(wrong)} of {len(machines)} machines agree; {answered} answers")
     assert wrong == {}
@@ -150,7 +150,7 @@ def test_the_page_shows_the_answer_also_from_the_address_alone(
     for name, machine in picker_machines.saved().items():
         if not machine.cpu.flags:
             continue
-        wanted = picker_machines.shown(FLEET, machine)
+        wanted = picker_machines.shown(MATRIX, machine)
         best, ideal = wanted.get("best"), wanted.get("ideal")
         other = ideal["id"] if ideal and (not best or best["id"] != ideal["id"]) else ""
         expected = (
@@ -397,7 +397,7 @@ def test_the_map_is_moved_through_with_the_keys_and_leads_to_answers(opened: Ope
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert page.locator(".map a:focus b").text_content() == "cuda13_0/sm120-avx2"
-    assert page.locator(".map a[tabindex='0']").count() == len(FLEET.releases)
+    assert page.locator(".map a[tabindex='0']").count() == len(MATRIX.releases)
     page.keyboard.press("End")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
@@ -467,7 +467,7 @@ def test_without_scripts_the_tables_are_there(browser: Browser, site: Path) -> N
     page = opened.page
     assert page.locator(".no-script").is_visible()
     assert not page.locator("form").is_visible()
-    assert page.locator(".map").count() == len(FLEET.releases)
+    assert page.locator(".map").count() == len(MATRIX.releases)
     cell = page.locator(".map td.listed a").first
     assert cell.get_attribute("tabindex") is None
     cell.focus()
