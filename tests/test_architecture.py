@@ -267,6 +267,7 @@ FILE_CALLS: Final = {
     *("iterdir", "glob", "rglob"),
 }
 OPENS_FILES: Final = {
+    "build_pytorch.base.outputs": "/dev/null, where a user names it",
     "build_pytorch.base.console": "/dev/null",
     "build_pytorch.base.files": "the one door to the files of a checkout",
     "build_pytorch.build.build_machine": "limits in /sys",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from build_pytorch.base import console, files, process
+from build_pytorch.base import console, files, outputs, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 from build_pytorch.base.file_plan import Action, Change
@@ -243,9 +243,9 @@ def test_a_lock_names_the_run_that_holds_it_and_ends_with_its_process(tmp_path: 
         assert holder.stdout.readline() == b"held\n"
         message = rf"another run is testing here \(process {holder.pid}\); wait until it ends"
         with pytest.raises(WriteError, match=message):
-            files.exclusive_lock(tmp_path, "x.lock", "is testing").__enter__()
+            outputs.exclusive_lock(tmp_path, "x.lock", "is testing").__enter__()
         holder.kill()
-    with files.exclusive_lock(tmp_path, "x.lock", "is testing"):
+    with outputs.exclusive_lock(tmp_path, "x.lock", "is testing"):
         assert (tmp_path / ".build-pytorch/.gitignore").read_text() == "*\n"
 
 

@@ -18,7 +18,7 @@ from conftest import PROJECT, WHOLE, Project, unfolded
 from fuzz import kills
 from world import Site, World, programs, served, wait_until
 
-from build_pytorch.base import files
+from build_pytorch.base import outputs
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import artefacts
 
@@ -324,7 +324,7 @@ def test_json_is_one_document_in_every_outcome(reader: World) -> None:
 
 
 def test_two_runs_in_one_checkout_keep_apart(built: World) -> None:
-    with files.exclusive_lock(built.root, "builds.lock", "builds or publishes"):
+    with outputs.exclusive_lock(built.root, "builds.lock", "builds or publishes"):
         second = built.build("sm90-avx2")
     assert second.returncode == 2
     assert "another run builds or publishes here" in second.stderr

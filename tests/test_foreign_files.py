@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import Project, error_line
 
-from build_pytorch.base import files, git
+from build_pytorch.base import files, git, outputs
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.base.file_plan import Tree
 from build_pytorch.build.build_backend import Step
@@ -46,7 +46,7 @@ def untouched(outside: Path) -> bool:
 
 
 def lock(root: Path, _: Matrix) -> None:
-    files.exclusive_lock(root, "builds.lock", "builds").__enter__()
+    outputs.exclusive_lock(root, "builds.lock", "builds").__enter__()
 
 
 def append(root: Path, _: Matrix) -> None:

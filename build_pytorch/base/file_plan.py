@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import digest, files, git
+from build_pytorch.base import digest, files, git, outputs
 from build_pytorch.base.console import WIDTH, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 
@@ -192,7 +192,7 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
     leftovers = [name for folder in sorted(folders) for name in files.leftovers(root, folder)]
     if not (writes or leftovers):
         return
-    with files.write_errors(), files.exclusive_lock(root, "lock", "is writing"):
+    with files.write_errors(), outputs.exclusive_lock(root, "lock", "is writing"):
         for change in writes:
             if Tree(root).read(change.path) != change.old:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")

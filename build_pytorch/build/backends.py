@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import files, git, paths, process
+from build_pytorch.base import files, git, outputs, paths, process
 from build_pytorch.base.console import counted, some
 from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.build.build_backend import (
@@ -170,7 +170,7 @@ class RemoteBackend(NixBackend):
         root = self.settings.root
         path = root / paths.STATE / "machines"
         with files.write_errors(path):
-            files.make_state(root)
+            outputs.make_state(root)
             files.write_all(root, {f"{paths.STATE}/machines": "".join(lines).encode()})
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
         # Nix may build here what this platform can: not if the CPU here lacks the ISA of a step.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from build_pytorch.base import files, process
+from build_pytorch.base import files, outputs, process
 from build_pytorch.base.console import some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
@@ -154,4 +154,4 @@ def only_run(root: Path) -> AbstractContextManager[None]:
 
     Two builds would use memory that each counts on, two publications publish a result twice.
     """
-    return files.exclusive_lock(root, "builds.lock", "builds or publishes")
+    return outputs.exclusive_lock(root, "builds.lock", "builds or publishes")

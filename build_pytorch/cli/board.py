@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import files, paths, process
+from build_pytorch.base import files, outputs, paths, process
 from build_pytorch.base.console import Screen, counted, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.build.build_outcome import clock
@@ -57,7 +57,7 @@ def run(options: BoardOptions) -> int:
         json_name = Path(name).with_suffix(".json").name
         contents = {name: board.page(options.root, data, json_name).encode(), json_name: data}
         with files.write_errors():
-            files.make_state(options.root)
+            outputs.make_state(options.root)
             files.write_all(folder, contents, sync=False)
         return document
 

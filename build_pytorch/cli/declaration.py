@@ -217,7 +217,8 @@ def parsed(command: Command, words: Sequence[str]) -> tuple[dict[str, Any], list
         raise BuildPytorchError(missing) from None
     if unknown:
         name = unknown[0].partition("=")[0]
-        hint = near_miss(name[2:], [spec.name for spec in specs.values()]).replace('"', '"--', 1)
+        options = [spec.name for spec in specs.values() if not spec.is_positional]
+        hint = near_miss(name[2:], options).replace('"', '"--', 1)
         hint = hint or f"; `invoke --help {command.name}` lists all"
         raise BuildPytorchError(f"unknown option {shortened(name, _QUOTED)}{hint}")
     given = {key: value for key, value in vars(known).items() if value not in (None, False, [])}

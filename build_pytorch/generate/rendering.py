@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.errors import LinkError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix.model import Matrix
@@ -45,7 +45,7 @@ def texts(matrix: Matrix) -> dict[str, str]:
     rendered |= docs.render(matrix, rendered)
     if (matrix.root / paths.MATRIX).exists():
         with contextlib.suppress(OSError, LinkError):  # in a read-only checkout nothing is stored
-            files.make_state(matrix.root)
+            outputs.make_state(matrix.root)
             document = msgspec.json.encode(_StoredTexts(key, rendered))
             files.write_all(matrix.root, {MEMORY: document}, sync=False)
     return rendered

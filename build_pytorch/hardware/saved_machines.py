@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from build_pytorch.base import files, foreign_json
+from build_pytorch.base import files, foreign_json, outputs
 from build_pytorch.base.errors import BuildPytorchError, DocumentError
 from build_pytorch.matrix import matrix_errors
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
@@ -140,7 +140,7 @@ def parse(data: bytes, name: str) -> Machine:
 def save(machine: Machine, path: Path) -> None:
     """Write a description to a new file, or replace an older one. Raises WriteError."""
     data = text_of(machine).encode()
-    files.write_output(path, data, "a machine description", _is_description)
+    outputs.write_output(path, data, "a machine description", _is_description)
 
 
 def _is_description(data: bytes) -> bool:

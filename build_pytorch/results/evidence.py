@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch.base import digest, files, paths
+from build_pytorch.base import digest, files, outputs, paths
 from build_pytorch.matrix.model import Package
 from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.results import ledger
@@ -105,7 +105,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     added = {"recorded": event is not None, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})
     with files.write_errors(root / report):
-        files.make_state(root)
+        outputs.make_state(root)
         whole = msgspec.json.format(text, indent=2) + b"\n"
         files.write_all(root, {report: whole}, make_folders=True)
     if event:

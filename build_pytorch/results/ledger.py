@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import masked
 from build_pytorch.base.errors import WriteError
 
@@ -117,7 +117,7 @@ class Ledger:
         line = masked(msgspec.json.encode(event)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
-            files.make_state(self.root)
+            outputs.make_state(self.root)
             with os.fdopen(files.open_below(self.root, _NAME, flags), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import quote
 
-from build_pytorch.base import console, files, foreign_json
+from build_pytorch.base import console, files, foreign_json, outputs
 from build_pytorch.base.console import Screen, visible
 from build_pytorch.base.errors import WriteError
 from build_pytorch.verify.check import Finding
@@ -45,7 +45,7 @@ _FILES: Final = {"sarif": ("a SARIF report", _is_sarif), "junit": ("a JUnit repo
 def check_files(named: Mapping[str, Path]) -> None:
     """Raise WriteError unless a report may be written to each file; they are named by format."""
     for report_format, path in named.items():
-        files.check_output(path, *_FILES[report_format])
+        outputs.check_output(path, *_FILES[report_format])
     if len({os.path.realpath(path) for path in named.values()}) < len(named):
         options = " and ".join(f"--{report_format}" for report_format in named)
         raise WriteError(f"{options} name one file; name two")
@@ -56,7 +56,7 @@ def write_file(report_format: str, result: VerificationResult, path: Path) -> No
     stream = io.StringIO()
     FORMATS[report_format](result, stream)
     data = stream.getvalue().encode(errors="backslashreplace")
-    files.write_output(path, data, *_FILES[report_format])
+    outputs.write_output(path, data, *_FILES[report_format])
 
 
 def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -> None:
