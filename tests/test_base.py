@@ -228,7 +228,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from build_pytorch.base.files import exclusive_lock
+from build_pytorch.base.outputs import exclusive_lock
 with exclusive_lock(Path(sys.argv[1]), "x.lock", "is testing"):
     print("held", flush=True)
     sys.stdin.read()
