@@ -153,7 +153,7 @@ class Project:
             path.relative_to(self.root).as_posix(): path.read_bytes()
             for path in sorted(self.root.rglob("*"))
             if path.is_file()
-            and not {".git", ".build-pytorch", "__pycache__", ".nox"}
+            and not {".git", ".build-pytorch", "build_pytorch", "__pycache__", ".nox"}
             & set(path.relative_to(self.root).parts)
         }
 

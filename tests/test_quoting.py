@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import needs_nix
+from conftest import PROJECT, needs_nix
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -124,7 +124,7 @@ def cells(markdown: str) -> Iterator[str]:
 
 def quoted(text: str, name: str) -> str:
     """A text as a filter of the templates quotes it."""
-    environment = recipes._environment(is_page=False)  # noqa: SLF001 - the filters are in it
+    environment = recipes._environment(PROJECT, is_page=False)  # noqa: SLF001 - the filters are in it
     return str(environment.filters[name](text))
 
 
