@@ -111,7 +111,13 @@ class World:
     """A copy of the project that builds on a site. It starts empty, unless `is_built` says so."""
 
     def __init__(
-        self, project: Project, site: Site, folder: Path, *, is_built: bool = False
+        self,
+        project: Project,
+        site: Site,
+        folder: Path,
+        *,
+        is_built: bool = False,
+        allows_this_cpu: bool = True,
     ) -> None:
         self.project = project
         self.root = project.root
@@ -125,7 +131,8 @@ class World:
             project.edit("matrix.toml", "disk = 60", "disk = 0.01")
             project.edit("matrix.toml", "job_memory = 5", "job_memory = 0.1")
             project.edit("matrix.toml", "reserved_memory = 2", "reserved_memory = 0.1")
-            self._allow_this_cpu()
+            if allows_this_cpu:
+                self._allow_this_cpu()
             site.clear()
         self.scenario("default", "good")
         self.bin = folder / "bin"
