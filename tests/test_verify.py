@@ -227,6 +227,7 @@ def test_sarif_is_the_standards(broken: Project) -> None:
     assert f".flox/pkgs/pytorch-python313-{GPU}.nix" in uris
 
 
+@needs_nix
 def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
     verify(broken, "--junit", "out.xml")
     root = ET.parse(broken.root / "out.xml").getroot()  # noqa: S314 - our own file
