@@ -424,6 +424,7 @@ def signing(world: World) -> tuple[str, ...]:
     return "--copy-to", f"file://{world.folder}/cache", "--secret-key", str(secret)
 
 
+@pytest.mark.slow
 @needs_programs
 def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(
     world: World, signing: tuple[str, ...]

@@ -338,6 +338,7 @@ CUDA_PIN = "2017d6d515f8a7b289fe06d3a880a7ec588c3900"
 """The revision that is known to have CUDA 13.1."""
 
 
+@pytest.mark.slow
 @needs_nix
 def test_a_new_pin_retires_the_old_one(api: Api, project: Project, world: World) -> None:
     assert api.base
@@ -352,6 +353,7 @@ def test_a_new_pin_retires_the_old_one(api: Api, project: Project, world: World)
     assert "has no sha256" not in project.invoke("all", "--check").stdout
 
 
+@pytest.mark.slow
 @needs_nix
 def test_a_new_cuda_renames_the_recipes(api: Api, project: Project, world: World) -> None:
     """The pin is one that is known to have it: GitHub's API is not asked, and Nix not either."""
@@ -547,6 +549,7 @@ def test_an_impossible_target_is_a_line_for_each_error(
 # --- beside the old release ---
 
 
+@pytest.mark.slow
 @needs_nix
 def test_a_release_with_the_torch_of_its_pin_needs_a_pin_and_no_github(whole: Project) -> None:
     """2.9.1 on CUDA 12.8 is in a revision that is known with its hash; GitHub is not asked."""
@@ -569,6 +572,7 @@ def test_a_release_with_the_torch_of_its_pin_needs_a_pin_and_no_github(whole: Pr
     assert whole.invoke("all", "--check").returncode == 0
 
 
+@pytest.mark.slow
 @needs_nix
 def test_a_release_with_a_source_of_its_own_gets_the_hash_of_the_new_one(
     api: Api, project: Project
@@ -584,6 +588,7 @@ def test_a_release_with_a_source_of_its_own_gets_the_hash_of_the_new_one(
     assert new.releases["cuda13_0"].torch.version == "2.10.0"
 
 
+@pytest.mark.slow
 @needs_nix
 def test_another_python_renames_the_recipes(api: Api, project: Project, world: World) -> None:
     del api

@@ -309,6 +309,7 @@ def test_a_missing_or_unreadable_template_is_one_line(project: Project) -> None:
     assert "templates/gpu.nix.j2: cannot be read: Is a directory" in error_line(done)
 
 
+@pytest.mark.slow
 def test_a_reader_that_closes_the_pipe_ends_neither_the_work_nor_the_verdict(
     project: Project,
 ) -> None:
@@ -361,6 +362,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(project: Project) -> None
         path.write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_after_the_work_is_done_changes_nothing(project: Project, number: str) -> None:
     late = f"import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.{number})\n"

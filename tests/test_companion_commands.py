@@ -166,6 +166,7 @@ def add_companion(hub: Hub, *, holds_torch: bool = True) -> str:  # noqa: F811
     return made
 
 
+@pytest.mark.slow
 @needs_world
 def test_variant_and_companion_are_published_torch_first(hub: Hub) -> None:  # noqa: F811
     add_companion(hub)

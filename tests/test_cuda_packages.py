@@ -279,6 +279,7 @@ def test_d_a_file_that_is_not_nix_is_refused(world: World, tmp_path: Path) -> No
     assert "nccl-13_0.nix: not valid Nix" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["42\n", "{ cudaPackages_13 }: 42\n", "{ cudaPackages_99 }: cudaPackages_99.nccl\n"]
 )

@@ -42,10 +42,6 @@ PAGES: Final = [
 QUICK: Final = {
     "README.md",
     *(f"docs/how-to/{name}.md" for name in ("add-companions", "build-a-nightly")),
-    *(
-        f"docs/how-to/{name}.md"
-        for name in ("find-the-right-variant", "see-the-state-of-the-fleet")
-    ),
 }
 """The pages that only read, or generate once; the others build, verify and generate again."""
 BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff)\n(?P<body>.*?)^```$")

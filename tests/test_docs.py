@@ -165,6 +165,7 @@ def test_the_activation_hook_makes_a_working_environment_once(project: Project) 
     assert "pip install" in activate().stdout
 
 
+@pytest.mark.slow
 def test_generated_texts_do_not_depend_on_options_of_python() -> None:
     """-OO removes docstrings; Python 3.13 changes their indentation. The committed pages are the
     reference, so that a test run with any Python compares with the same text."""

@@ -147,6 +147,7 @@ def test_a_full_disk_is_one_line_and_nothing_changes(project: Project) -> None:
     assert project.snapshot() == before
 
 
+@pytest.mark.slow
 @needs_mounts
 def test_a_read_only_checkout_is_one_line_and_can_still_be_verified(project: Project) -> None:
     read_only = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD"'

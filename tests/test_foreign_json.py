@@ -17,6 +17,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(DOCUMENTS)
 def test_a_document_is_what_it_was(document: object) -> None:

@@ -398,6 +398,7 @@ def test_a_pytorch_without_the_condition_builds_and_says_so() -> None:
     assert ran.files.get(hook_runs.CODEGEN, "# rewritten\n") == "# rewritten\n"
 
 
+@pytest.mark.slow
 @needs_nix
 @needs_nvcc
 @pytest.mark.parametrize("is_on", [False, True])

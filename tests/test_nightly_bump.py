@@ -62,6 +62,7 @@ def test_anything_else_is_refused(word: str) -> None:
         nightly.checked(word)
 
 
+@pytest.mark.slow
 @needs_nix
 def test_the_newest_commit_changes_every_place_that_follows(api: Api, whole: Project) -> None:
     old = (whole.root / "matrix.toml").read_text().splitlines()

@@ -48,6 +48,7 @@ def test_the_phases_turn_the_legacy_checkout_into_the_44(project: Project, legac
     assert again.returncode == 0
 
 
+@pytest.mark.slow
 def test_phases_run_alone_and_in_any_order(project: Project, legacy: Path) -> None:
     for phase in ("phase4", "phase3", "phase5", "phase2", "phase1"):
         done = project.invoke(phase, "--root", str(legacy))
@@ -295,6 +296,7 @@ def findings(project: Project, severity: str) -> list[dict[str, str]]:
     return [finding for finding in document["findings"] if finding["severity"] == severity]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", ["# CPU: AVX2", "# Digest of", "# pytorch-python313-cpu-avx2"])
 def test_one_entry_keeps_an_edited_recipe(project: Project, old: str) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", old, f"{old} or so")
@@ -368,6 +370,7 @@ def test_a_wrong_entry_is_bad_input(project: Project, entry: str, message: str) 
     assert "release.cuda13_0.manual[" in said
 
 
+@pytest.mark.slow
 def test_foreign_packages_are_neither_touched_nor_reported(project: Project) -> None:
     own = {"tool.nix": "{ hello }: hello\n", "mine/default.nix": "broken {", "mine/x.patch": "x"}
     for name, text in own.items():
@@ -422,6 +425,7 @@ def test_recipes_of_a_removed_isa_are_deleted_but_not_edited_or_copied_ones(
     assert rest.returncode == 0, rest.stdout
 
 
+@pytest.mark.slow
 def test_recipes_of_a_folder_that_the_matrix_named_before_are_found(project: Project) -> None:
     table = "[release.cuda13_0.companion.torchvision]\n"
     moved = 'folder = "vision/.flox/pkgs"\n'
@@ -483,6 +487,7 @@ def test_a_folder_that_is_no_checkout_is_refused(
 # --- digests ---
 
 
+@pytest.mark.slow
 def test_a_value_that_looks_like_a_digest_makes_no_recipe_edited_by_hand(project: Project) -> None:
     value = "sha256:" + "0" * 64
     project.edit("matrix.toml", 'title = "AVX2"', f'title = "AVX2 {value}"')

@@ -137,6 +137,7 @@ def test_every_wording_of_a_mismatch_is_read(kind: str) -> None:
     assert hash_mismatches(log) == [HashMismatch(TORCH, OTHER)]
 
 
+@pytest.mark.slow
 @needs_nix
 @pytest.mark.parametrize("kind", ["Nix 2.3", "Nix 2.18, coloured"])
 def test_a_log_is_applied_to_the_source_it_belongs_to(project: Project, kind: str) -> None:
@@ -329,6 +330,7 @@ def test_torch_is_the_hash_of_its_tree_with_all_submodules(
     assert source["hash"] in project.recipe("cpu-avx2").read_text()
 
 
+@pytest.mark.slow
 @needs_nix
 def test_the_tarball_and_the_patch_have_the_hashes_that_nix_requires(
     project: Project, world: World

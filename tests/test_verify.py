@@ -377,6 +377,7 @@ def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(
     assert "`invoke prefetch --only nixpkgs` adds the hash" in shown
 
 
+@pytest.mark.slow
 def test_only_what_matters_is_shown_and_all_of_it_fits_80_columns(project: Project) -> None:
     tools = project.root.parent / "tools"
     tools.mkdir()
@@ -523,6 +524,7 @@ def test_errors_and_warnings_of_old_and_new_nix_are_read(said: str) -> None:
     assert recipe_evaluation.warnings_of(said, ["a.nix"]) == {"a.nix": ["torch is old"]}
 
 
+@pytest.mark.slow
 @needs_nix
 def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
     pinned: tuple[Project, dict[str, str]],
