@@ -213,7 +213,7 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
         f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
         f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
     )
-    assert cpu < 7  # with verification
+    assert cpu < 12  # with verification; 4 where nothing else runs
     assert usable < 2  # 1 where nothing else runs; the same work costs more on a busy processor
     assert click < 1
     assert opened.messages == []
