@@ -19,7 +19,7 @@ from typing import Any
 import tomlkit
 from markdown_it import MarkdownIt
 
-from build_pytorch.base import digest, paths
+from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix import matrix_reader
@@ -155,7 +155,7 @@ def accepted(original: Original, matrix: Matrix, field: str, value: str) -> tupl
     facts = check_recipes(matrix, texts, what)
     code = {path for path in changed if without_comments(texts[path]) not in original.code}
     if code and not NAMES_IN_CODE.search(field):
-        own = next((path for path in code if any(value in it for it in strings(facts[path]))), "")
+        own = next((p for p in code if any(value in it for it in strings(facts.get(p)))), "")
         assert own or not is_verbatim(value, [texts[path] for path in code]), (what, sorted(code))
     return VERDICTS[2], len(texts)
 
@@ -183,6 +183,9 @@ def check_recipes(matrix: Matrix, texts: Mapping[str, str], what: str) -> dict[s
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         written = {**texts, paths.RELEASE: recipes.release_nix(matrix, dict(texts))}
+        written[paths.COMPANION_FUNCTION] = files.read_below(
+            paths.PROJECT, paths.COMPANION_FUNCTION
+        ).decode()
         for release in matrix.releases.values():
             packages = release.cuda.packages_from if release.cuda else None
             if packages and packages.is_copied:
