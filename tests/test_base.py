@@ -220,9 +220,9 @@ def test_a_failed_write_names_the_file_and_leaves_the_old_one_alone(
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    message = "none/file: cannot be written: No such file or directory"
+    message = "none: cannot be written: No such file or directory"
     with pytest.raises(WriteError, match=message), files.write_errors():
-        files.write_all(tmp_path, {"none/file": b"new"})
+        files.write_all(tmp_path / "none", {"file": b"new"})
 
 
 HOLD = """

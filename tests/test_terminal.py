@@ -279,10 +279,38 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 )
 def test_secrets_are_masked(secret: str, text: str, shown: str) -> None:
     del secret
-    assert masked(text.encode()).decode() == shown
+    assert masked(text) == shown
     out = io.StringIO()
     write(out, text)
     assert out.getvalue() == shown
+
+
+def test_words_numbers_and_short_values_are_no_secrets(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = project.invoke("recommend", "--json").stdout
+    for value in ("pytorch", "avx512bf16", "sm120-avx512", "recommend", "4711471147", "short"):
+        monkeypatch.setenv("POSTGRES_PASSWORD", value)
+        assert project.invoke("recommend", "--json").stdout == shown
+    out = io.StringIO()
+    print_json({value: value for value in ("pytorch", "cuda13_0/sm120-avx512")}, out)
+    assert "***" not in out.getvalue()
+
+
+HOSTILE_TEXTS = ['curl -H "Authorization: Bearer x"', "TOKEN=", 'API_KEY="', "-H 'x-api-key: "]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_masking_never_breaks_a_document(text: str, tmp_path: Path) -> None:
+    document = {"TOKEN=": text, "next": "kept"}
+    out = io.StringIO()
+    print_json(document, out)
+    found = json.loads(out.getvalue())
+    assert (list(found), found["next"]) == (list(document), "kept")
+    ledger = Ledger(tmp_path)
+    ledger.append(Published(at="x", release="r", variant="v", digest="d", organization=text))
+    (event,) = ledger.events()
+    assert (event.variant, event.digest) == ("v", "d")
 
 
 def test_secrets_reach_neither_a_log_nor_the_ledger(secret: str, tmp_path: Path) -> None:

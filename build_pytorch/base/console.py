@@ -14,9 +14,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -90,12 +90,9 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
         return [head + text]
     import textwrap  # here, as most output fits
 
-    text = _COMMAND.sub(
-        lambda found: (
-            found[0].replace(" ", _HARD_SPACE) if indent + len(found[0]) <= WIDTH else found[0]
-        ),
-        text,
-    )
+    for command in _COMMAND.findall(text):
+        if indent + len(command) <= WIDTH:
+            text = text.replace(command, command.replace(" ", _HARD_SPACE))
     above = []
     longest = len(text.split(maxsplit=1)[0]) if text.strip() else 0
     if len(head) + longest > WIDTH >= indent + longest:  # the first word fits below the head
@@ -113,10 +110,9 @@ def folded(head: str, text: str, indent: int = 4) -> list[str]:
 
 
 class ProgressLine:
-    """A line on a terminal with a message, a count, the time so far and the time left.
+    """A line on a terminal, and nothing elsewhere: message, count, time so far, time left.
 
-    Nothing is shown on a stream that is not a terminal. `total` is 0 if it is unknown; `what`
-    may be changed at any time.
+    `total` is 0 if it is unknown; `what` may be changed at any time.
     """
 
     def __init__(
@@ -177,7 +173,7 @@ def visible(text: str, kept: str = "\n") -> str:
 
 def safe(text: str) -> str:
     """Return text from outside as `write` prints it: without control characters and secrets."""
-    return visible(masked(text.encode(errors="surrogatepass")).decode(errors="surrogatepass"))
+    return visible(masked(text))
 
 
 def shortened(text: str, most: int) -> str:
@@ -192,70 +188,77 @@ _NAME_END: Final = (
 _SECRET_NAME: Final = re.compile(f"{_NAME_END}$", re.IGNORECASE)
 """Names of environment variables whose values are secrets."""
 
-_SHORTEST_SECRET: Final = (
-    6  #: bytes; a shorter value, such as `1` or `true`, is part of other words
-)
+_SHORTEST_SECRET: Final = 8  #: characters; shorter values, such as `true`, are part of other words
 _SECRET: Final = re.compile(
-    rb"(?<=https://)[^\s/@'\"]+(?=@)|(?<=http://)[^\s/@'\"]+(?=@)|(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)"
-    rb"|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}"
-    rb"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
-    rb"|(?<=uthorization: )[^\r\n'\"]+"
-    rb"|(?<![\w-])sk-(?=[\w-]*\d)[\w-]{20,}|\bhf_[A-Za-z0-9]{20,}|\bA[KS]IA[0-9A-Z]{16}\b"
+    # In addresses, of GitHub, GitLab, OpenAI, Hugging Face and AWS, JSON Web Tokens.
+    r"(?<=https://)[^\s/@'\"]+(?=@)|(?<=http://)[^\s/@'\"]+(?=@)|(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)"
+    r"|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
+    r"|(?<=uthorization: )[^\r\n'\"]+"
+    r"|(?<![\w-])sk-(?=[\w-]*\d)[\w-]{20,}|\bhf_[A-Za-z0-9]{20,}|\bA[KS]IA[0-9A-Z]{16}\b"
+    # NAME=value, a query of an address, a header: the name stays.
+    rf"|(?i:(?P<name>(?:{_NAME_END}|SIGNATURE|[?&](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
+    r"|-(?:API-?KEY|TOKEN|SECRET|PASSWORD): *)"
+    r"(?:(?<=\")[^\"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s&'\"\\]+))"
 )
-"""Secrets that are known by their form: in addresses, of GitHub, GitLab, OpenAI, Hugging Face and
-AWS, JSON Web Tokens."""
+"""Secrets that are known by their form or by the name before them."""
 
-_SECRET_SIGNS: Final = (
-    *(b"@", b"gh", b"glpat-", b"eyJ", b"uthorization: ", b"sk-", b"hf_", b"AKIA", b"ASIA"),
+_SIGNS: Final = (
+    *("@", "token", "key", "secret", "passw", "passphrase", "credential", "_pat", "glpat-", "eyj"),
+    *("uthorization: ", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "sk-", "hf_", "akia", "asia"),
+    *("signature=", "?sig=", "&sig=", "?code=", "&code=", "?auth=", "&auth="),
 )
-"""Every secret that `_SECRET` matches has one of these in it or beside it."""
+"""Every text that `_SECRET` matches has one of these, in small letters: few lines of logs have."""
 
-_NAMED_SECRET: Final = re.compile(
-    rf"(?P<kept>(?:{_NAME_END}|SIGNATURE|[?&](?:SIG|KEY|CODE|AUTH))=(?:\\?[\"'])?"
-    rf"|-(?:API-?KEY|TOKEN|SECRET|PASSWORD): *)"
-    r"(?:(?<=\")[^\"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s&'\"\\]+)".encode(),
-    re.IGNORECASE,
-)
-"""A name of a secret and its value: NAME=value, a query of an address, a header."""
+_ordinary_words: set[str] = set()
 
-_NAMED_SIGNS: Final = (
-    *(b"token", b"secret", b"passw", b"passphrase", b"credential", b"_pat=", b"_pat_", b"pats="),
-    *(b"apikey", b"api_key", b"api-key", b"accesskey", b"access_key", b"access-key"),
-    *(b"privatekey", b"private_key", b"private-key", b"signingkey", b"signing_key", b"signing-key"),
-    *(b"authkey", b"auth_key", b"auth-key", b"encryptionkey", b"encryption_key", b"encryption-key"),
-    *(b"signature=", b"?sig=", b"&sig=", b"?key=", b"&key=", b"?code=", b"&code="),
-    *(b"?auth=", b"&auth="),
-)
-"""Texts that `_NAMED_SECRET` matches have one of these in them, in small letters (not `_PAT2=`)."""
+
+def never_mask(words: Iterable[str]) -> None:
+    """Add words of the matrix and of commands: a value that consists of them is no secret."""
+    _ordinary_words.update(word for text in words for word in re.split(r"\W+", text))
+    _secret_values.cache_clear()
+
+
+def _is_secret(value: str) -> bool:
+    words = re.split(r"\W+", value)
+    is_ordinary = all(not word or word.isdigit() or word in _ordinary_words for word in words)
+    is_file = value.startswith("/") and Path(value).exists()
+    return len(value) >= _SHORTEST_SECRET and not (is_ordinary or is_file)
 
 
 @functools.cache
-def _secret_values() -> tuple[bytes, ...]:
+def _secret_values() -> tuple[str, ...]:
     """Return the values of environment variables that are secrets, longest first."""
     texts = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for setting in re.findall(r"access-tokens\s*=(.*)", os.environ.get("NIX_CONFIG", "")):
         texts += [pair.partition("=")[2] for pair in setting.split()]
     lines = [line.strip() for text in texts for line in text.splitlines()]
-    lines = [line for line in lines if not (line.startswith("/") and Path(line).exists())]
-    found = {form for line in lines for form in (line, json.dumps(line)[1:-1])}
-    values = [os.fsencode(form) for form in found]
-    return tuple(sorted((v for v in values if len(v) >= _SHORTEST_SECRET), key=len, reverse=True))
+    found = {form for line in lines if _is_secret(line) for form in (line, json.dumps(line)[1:-1])}
+    return tuple(sorted(found, key=len, reverse=True))
 
 
-def masked(data: bytes) -> bytes:
-    """Return text with `***` in place of secrets: tokens, passwords in addresses.
+def masked(text: str) -> str:
+    """Return free text with `***` in place of secrets: tokens, passwords in addresses.
 
     Secrets are values of environment variables that are called so (GITHUB_TOKEN), and texts that
-    have the form of one.
+    have the form of one. Text that is encoded, such as JSON, is masked before it is encoded.
     """
     for value in _secret_values():
-        if value in data:
-            data = data.replace(value, b"***")
-    if any(map(data.__contains__, _SECRET_SIGNS)):
-        data = _SECRET.sub(b"***", data)
-    if any(map(data.lower().__contains__, _NAMED_SIGNS)):
-        data = _NAMED_SECRET.sub(rb"\g<kept>***", data)
-    return data
+        text = text.replace(value, "***")
+    if any(map(text.lower().__contains__, _SIGNS)):
+        text = _SECRET.sub(lambda found: f"{found['name'] or ''}***", text)
+    return text
+
+
+def changed_texts(document: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+    """Return what JSON can express with each text changed; keys stay."""
+    if isinstance(document, str):
+        return change(document)
+    if isinstance(document, list | tuple):
+        return [changed_texts(item, change) for item in document]
+    if isinstance(document, dict):
+        return {key: changed_texts(item, change) for key, item in document.items()}
+    return document
 
 
 def counted(number: int, noun: str) -> str:
@@ -269,12 +272,10 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return " ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def print_json(document: object, stream: TextIO) -> None:
-    """Print a document for programs: a struct, or what JSON can express."""
-    write(
-        stream,
-        json.dumps(msgspec.to_builtins(document), indent=2).replace("\x7f", "\\u007f") + "\n",
-    )
+def print_json(document: object, stream: TextIO, indent: int | None = 2) -> None:
+    """Print a document for programs, with secrets masked: a struct, or what JSON can express."""
+    text = json.dumps(changed_texts(msgspec.to_builtins(document), masked), indent=indent)
+    _write(stream, text.replace("\x7f", "\\u007f") + "\n")
 
 
 def write(stream: TextIO, text: str) -> None:
@@ -282,8 +283,12 @@ def write(stream: TextIO, text: str) -> None:
 
     If the reader is gone (`| head`, a closed terminal), later output is dropped.
     """
+    _write(stream, "\x1b[".join(map(safe, text.split(_OUR_ESCAPE))))
+
+
+def _write(stream: TextIO, text: str) -> None:
     try:
-        stream.write("\x1b[".join(map(safe, text.split(_OUR_ESCAPE))))
+        stream.write(text)
         stream.flush()
     except OSError as error:
         if error.errno not in {errno.EPIPE, errno.EIO}:

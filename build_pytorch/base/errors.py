@@ -97,8 +97,7 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 def end_at_signals() -> None:
     """Let Ctrl-C and the like end this process with one line: while modules are imported.
 
-    Nothing has been started or written then. Exceptions would not do: Python ignores them in some
-    places, and prints a traceback in others.
+    Nothing has been started or written then. Python would ignore exceptions in some places.
     """
 
     def end(number: int, _frame: object) -> None:

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from msgspec import Struct, structs
 
-from build_pytorch.base import digest, files, git, outputs
+from build_pytorch.base import digest, files, git, outputs, paths
 from build_pytorch.base.console import WIDTH, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
 
@@ -143,6 +144,26 @@ def is_generated_for(data: bytes, stem: str) -> bool:
     return digest.is_intact(text) and text.partition("\n")[0] == f"# {stem}"
 
 
+def recipes_elsewhere(root: Path, folders: Sequence[str]) -> Iterator[str]:
+    """Yield the path of each generated recipe, edited or not, that is in none of the folders.
+
+    They are of folders that a matrix named before: a recipe has a digest, and its first line the
+    name that it was generated for. Only files in `.flox/pkgs` that Git tracks or would add count,
+    because Flox sees no others. Checkouts inside this one are left out.
+    """
+    inside = tuple(f"{folder}/" for folder in folders)
+    for path in git.files_named(root, ":(glob)**/.flox/pkgs/*.nix"):
+        parents = [root / parent for parent in PurePath(path).parents[:-1]]
+        is_of_another = any((folder / paths.MATRIX).exists() for folder in parents)
+        if path.startswith(inside) or path.split("/")[0] in paths.OWN_FOLDERS or is_of_another:
+            continue
+        with contextlib.suppress(OSError):
+            text = files.read_text_below(root, path)
+            is_named_so = text.partition("\n")[0] == f"# {PurePath(path).stem}"
+            if is_named_so and digest.has_digest(text):
+                yield path
+
+
 def _origin(current: str, text: str) -> str:
     if digest.is_intact(current):
         # The first line names the file that a text was generated for.
@@ -196,9 +217,9 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
         for change in writes:
             if Tree(root).read(change.path) != change.old:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")
-        files.remove_below(root, leftovers, sync=False)
+        files.remove_below(root, leftovers)
         written = {change.path: change.new for change in writes if change.new is not None}
-        files.write_all(root, written, make_folders=True)
+        files.write_all(root, written)
         files.remove_below(root, [change.path for change in writes if change.new is None])
 
 

@@ -20,15 +20,9 @@ from build_pytorch.base.errors import LinkError, WriteError
 TEMPORARY: Final = ".build-pytorch-tmp"
 """Suffix of half-written files. Not `.nix`, because Flox takes every `.nix` file for a package."""
 
-LARGEST: Final = 64 << 20
-"""Bytes that are read of a file, if the caller gives no limit."""
+LARGEST: Final = 64 << 20  #: bytes that are read of a file, if the caller gives no limit
 LARGEST_LOG: Final = 1 << 29  #: bytes of the log of a build; PyTorch's has some MB
-
-LARGEST_TEXT: Final = 1 << 20
-"""Bytes of a recipe or a matrix.toml. A generated recipe has seven thousand."""
-
-_OPEN: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""O_NONBLOCK: the open of a FIFO returns at once, and what was opened is checked then."""
+LARGEST_TEXT: Final = 1 << 20  #: bytes of a recipe or a matrix.toml; a recipe has seven thousand
 
 
 def place_below(root: Path, name: str | PurePath) -> Path:
@@ -50,24 +44,32 @@ def _folder_below(root: Path, folder: str | PurePath) -> Path:
     return place
 
 
-def open_below(
-    root: Path, name: str | PurePath, flags: int = os.O_RDONLY, *, make_folders: bool = False
-) -> int:
-    """Open a regular file below a folder and return its descriptor.
+def open_below(root: Path, name: str | PurePath, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file below a folder, or create it with the folders that lead to it.
 
     Raises LinkError as `place_below`, and OSError, also if the file is a link, a FIFO, a device or
     a folder.
     """
     path = place_below(root, name)
-    if make_folders:
+    if flags & os.O_CREAT:
         path.parent.mkdir(parents=True, exist_ok=True)
+    return _open_regular(path, flags | os.O_NOFOLLOW)
+
+
+def _open_regular(path: Path, flags: int) -> int:
+    """Open a file. O_NONBLOCK: that of a FIFO returns at once."""
     try:
-        descriptor = os.open(path, flags | _OPEN | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             error.strerror = "is a symbolic link"
         raise
-    return _regular(descriptor, path)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    what = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "not a regular file"
+    raise OSError(errno.EINVAL, what, str(path))
 
 
 def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
@@ -105,17 +107,15 @@ def open_named(path: Path, *, or_stdin: bool = False) -> int:
     """
     if or_stdin and str(path) == "-":
         return os.dup(0)
-    descriptor = os.open(path, os.O_RDONLY | _OPEN)
     if or_stdin and (str(path) == "/dev/stdin" or path.parent == Path("/dev/fd")):
-        os.set_blocking(descriptor, True)
-        return descriptor
-    return _regular(descriptor, path)
+        return os.open(path, os.O_RDONLY)
+    return _open_regular(path, os.O_RDONLY)
 
 
 def create_below(root: Path, name: str | PurePath) -> BinaryIO:
     """Create a new file and the folders that lead to it. Raises LinkError and OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    return os.fdopen(open_below(root, name, flags, make_folders=True), "wb", buffering=0)
+    return os.fdopen(open_below(root, name, flags), "wb", buffering=0)
 
 
 def walk_below(root: Path, folder: str) -> Iterator[str]:
@@ -140,42 +140,28 @@ def leftovers(root: Path, folder: str) -> list[str]:
     return [str(path.relative_to(root)) for path in found]
 
 
-def remove_below(root: Path, names: Sequence[str], *, sync: bool = True) -> None:
+def remove_below(root: Path, names: Sequence[str]) -> None:
     """Delete files, where they exist. Raises LinkError and OSError."""
     paths_below = [place_below(root, name) for name in names]
     for path in paths_below:
         path.unlink(missing_ok=True)
-    if sync:
-        _sync({path.parent for path in paths_below})
-
-
-def _regular(descriptor: int, path: Path) -> int:
-    """Return a descriptor of a regular file. Closes another one and raises OSError."""
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
+    _sync({path.parent for path in paths_below})
 
 
 def _read(descriptor: int, path: Path, limit: int) -> bytes:
     """Read and close a descriptor. Raises OSError if it has more bytes than the limit."""
     with os.fdopen(descriptor, "rb") as file:
-        data = b"" if os.fstat(descriptor).st_size > limit else file.read(limit + 1)
-        if len(data) > limit or os.fstat(descriptor).st_size > limit:
+        if os.fstat(descriptor).st_size > limit or len(data := file.read(limit + 1)) > limit:
             raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
     return data
 
 
 def _sync(folders: set[Path]) -> None:
     """Wait until the renamed and deleted entries of folders are on the disk."""
-    for folder in folders:
-        if folder.exists():
-            descriptor = os.open(folder, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+    for folder in filter(Path.exists, folders):
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -188,23 +174,21 @@ def write_errors(path: Path | None = None) -> Iterator[None]:
         raise WriteError(f"{where}: cannot be written: {error.strerror}") from None
 
 
-def write_all(
-    root: Path, contents: Mapping[str, bytes], *, sync: bool = True, make_folders: bool = False
-) -> None:
+def write_all(root: Path, contents: Mapping[str, bytes], *, sync: bool = True) -> None:
     """Replace files below `root`, each atomically, and none before all new data is on the disk.
 
     A kill at any moment leaves the old or the new file. A new file has the permissions of the old
-    one; a link in its place is replaced and not followed. Without `sync`, which takes 10 ms, a
-    power failure may damage the files: for what can be made again. Raises LinkError, and OSError
-    that names one of the files.
+    one; a link in its place is replaced and not followed. Missing folders are made. Without
+    `sync`, which takes 10 ms, a power failure may damage the files: for what can be made again.
+    Raises LinkError, and OSError that names one of the files.
     """
     written: dict[Path, Path] = {}
     path = root
     try:
+        root.stat()
         for name, data in contents.items():
             path = place_below(root, name)
-            if make_folders:
-                path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
             written[new] = path
             _write_new(new, data, like=path, sync=sync)

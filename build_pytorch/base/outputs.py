@@ -17,9 +17,8 @@ from build_pytorch.base.files import open_below, read_below, write_all, write_er
 def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> None:
     """Raise WriteError unless `write_output` may write a file that the user names.
 
-    It may be new, or hold an earlier output of the same kind, which `is_earlier` recognises. A
-    symbolic link, a FIFO, a device or any other file is refused. `/dev/stdout` and `/dev/null` are
-    allowed.
+    It may be new, or hold an earlier output of the same kind, which `is_earlier` recognises, or be
+    `/dev/stdout` or `/dev/null`. Links and other files are refused.
     """
     if path in _STREAMS:
         return
@@ -63,7 +62,7 @@ def make_state(root: Path) -> None:
     """
     ignore = f"{paths.STATE}/.gitignore"
     if not os.path.lexists(root / ignore):
-        write_all(root, {ignore: b"*\n"}, sync=False, make_folders=True)
+        write_all(root, {ignore: b"*\n"}, sync=False)
 
 
 @contextlib.contextmanager

@@ -154,10 +154,7 @@ def _limit_memory(pid: int, memory: int | None) -> None:
 def capture(
     argv: Sequence[str], *, cwd: Path | None = None, env: Environment = None, check: bool = True
 ) -> ProcessResult:
-    """Run a program and return its output.
-
-    Raises ToolError if it is missing, or if it fails and `check` is set.
-    """
+    """Run a program. Raises ToolError if it is missing, or if it fails and `check` is set."""
     result = start(argv, cwd=cwd, env=env).finish()
     if check and result.code:
         raise _failure(argv, result)
@@ -166,7 +163,7 @@ def capture(
 
 @contextlib.contextmanager
 def piped(
-    argv: Sequence[str], timeout: float | None = None, memory: int | None = None
+    argv: Sequence[str], timeout: float = threading.TIMEOUT_MAX, memory: int | None = None
 ) -> Iterator[IO[bytes]]:
     """Run a program and yield its stdout as a pipe; its output is never held as a whole.
 
@@ -176,12 +173,11 @@ def piped(
     """
     with tempfile.TemporaryFile() as stderr:
         process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
-        timer = threading.Timer(timeout or 0, process.kill)
+        timer = threading.Timer(timeout, process.kill)
         timer.daemon = True
+        timer.start()
         try:
             _limit_memory(process.pid, memory)
-            if timeout is not None:
-                timer.start()
             assert process.stdout is not None  # noqa: S101 - a pipe, see above
             with process.stdout as out:
                 yield out

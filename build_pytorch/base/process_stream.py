@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -24,19 +25,21 @@ _GRACE: Final = 3.0
 _LONGEST: Final = 1 << 20  #: bytes without a line break that are passed on as a line
 
 
+@dataclasses.dataclass
 class StreamedProcess:
     """A program in its own process group, with stdout and stderr as one output.
 
     Ctrl-C on the terminal does not reach it. On Linux it gets SIGTERM when this process dies.
     """
 
-    def __init__(
-        self, child: asyncio.subprocess.Process, output: asyncio.StreamReader, pipe: BaseTransport
-    ) -> None:
-        self.pid = child.pid
-        self._child = child
-        self._output = output
-        self._pipe = pipe
+    _child: asyncio.subprocess.Process
+    _output: asyncio.StreamReader
+    _pipe: BaseTransport
+
+    @property
+    def pid(self) -> int:
+        """The process id of the program and of its group."""
+        return self._child.pid
 
     @classmethod
     async def start(
@@ -72,8 +75,6 @@ class StreamedProcess:
     async def run(self, take: Callable[[list[bytes]], object]) -> int:
         """Pass the output to `take`, lines as they arrive, and return the exit code.
 
-        Secrets in it are masked.
-
         Processes that the program left behind in its group are ended. Where this is cancelled,
         the program is killed.
         """
@@ -98,12 +99,12 @@ class StreamedProcess:
             while data := await self._output.read(1 << 16):
                 whole, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
-                    take(masked(whole).split(b"\n"))
+                    take(whole.split(b"\n"))
                 if len(rest) > _LONGEST:
-                    take([masked(rest)])
+                    take([rest])
                     rest = b""
             if rest:
-                take([masked(rest)])
+                take([rest])
         except Exception:
             self.kill()  # nobody reads its output any more
             raise
@@ -154,18 +155,18 @@ async def run_tail(
 ) -> tuple[int, list[str]]:
     """Run a program, with its output in `log`. Raises ToolError, OSError for the log.
 
-    Returns its exit code and the last lines of its output that are not empty.
+    Returns its exit code and the last lines that are not empty, all with secrets masked.
     """
-    tail: deque[bytes] = deque(maxlen=most)
+    tail: deque[str] = deque(maxlen=most)
 
     def take(lines: list[bytes]) -> None:
-        tail.extend(line for line in lines if line.strip())
+        texts = [masked(line.decode("utf-8", errors="replace")) for line in lines]
+        tail.extend(text for text in texts if text.strip())
         if log:
-            log.writelines(line + b"\n" for line in lines)
+            log.writelines(f"{text}\n".encode() for text in texts)
 
     program = await StreamedProcess.start(argv, cwd=cwd)
-    code = await program.run(take)
-    return code, [line.decode("utf-8", errors="replace") for line in tail]
+    return await program.run(take), list(tail)
 
 
 def _terminated_with_parent() -> Callable[[], object] | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.console import visible
+from build_pytorch.base.console import masked, visible
 from build_pytorch.base.process_stream import StreamedProcess, run_tail
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_progress import BuildProgress, RuleMatch
@@ -62,11 +62,11 @@ class Attempt:
         return time.monotonic() - (began or self._started)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Add lines to the log, with control characters escaped, unless a write has failed."""
+        """Add lines to the log, unless a write has failed; secrets are masked, escapes shown."""
         if self.lost_log:
             return
         try:
-            text = "".join(f"{visible(line, _KEPT)}\n" for line in lines)
+            text = "".join(f"{visible(masked(line), _KEPT)}\n" for line in lines)
             self._file.write(text.encode())
             self._file.flush()
         except OSError as error:

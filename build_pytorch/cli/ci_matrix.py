@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from build_pytorch.base import console
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -69,8 +68,7 @@ def run(options: CiMatrixOptions) -> int:
     if len(jobs) > MOST:
         raise BuildPytorchError(f"{len(jobs)} jobs exceed GitHub's limit of {MOST}; raise --size")
     indent = 2 if sys.stdout.isatty() else None
-    document = to_builtins(CiMatrix(jobs))
-    console.write(sys.stdout, json.dumps(document, indent=indent) + "\n")
+    console.print_json(CiMatrix(jobs), sys.stdout, indent)
     return EXIT_OK
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from build_pytorch.base import paths, process
-from build_pytorch.base.console import Screen, write
+from build_pytorch.base.console import Screen, never_mask, write
 from build_pytorch.base.errors import (
     ENDINGS,
     EXIT_BAD_INPUT,
@@ -116,6 +116,7 @@ def guarded(run: Callable[[], int]) -> int:
     programs that were started end as well. Anything else is a bug and keeps it.
     """
     _prepare_streams()
+    never_mask(COMMANDS)
     handlers: dict[int, Any] = {}
     try:
         handlers |= _signals_raise()

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.console import masked, shortened, visible
+from build_pytorch.base.console import changed_texts, safe, shortened
 from build_pytorch.generate import matrix_reference, pages
 from build_pytorch.generate.recipes import render_file
 from build_pytorch.matrix.model import CompanionPackage
@@ -188,18 +188,7 @@ def json_bytes(document: BoardDocument) -> bytes:
     What others wrote (logs, ledger, reports) is cleaned here for the page as well, since the page
     is made from this JSON.
     """
-    raw = msgspec.json.decode(masked(msgspec.json.encode(document)))
-    return msgspec.json.encode(_visible(raw)) + b"\n"
-
-
-def _visible(value: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, list):
-        return [_visible(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _visible(item) for key, item in value.items()}
-    return value
+    return msgspec.json.encode(changed_texts(msgspec.to_builtins(document), safe)) + b"\n"
 
 
 def page(root: Path, data: bytes, json_name: str) -> str:

@@ -15,8 +15,8 @@ from build_pytorch.base.file_plan import (
     plan_delete,
     plan_kept,
     plan_text,
+    recipes_elsewhere,
 )
-from build_pytorch.base.former_recipes import recipes_elsewhere
 from build_pytorch.generate import docs, recipes, rendering
 from build_pytorch.matrix.model import Matrix, Package, Phase
 from build_pytorch.matrix.tables import Cleanup

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from build_pytorch.base import files, paths
+from build_pytorch.base import console, files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules
 from build_pytorch.matrix.matrix_errors import dotted, explain, message
@@ -38,7 +38,9 @@ def load(root: Path = paths.PROJECT) -> Matrix:
         raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {_RESTORE}") from None
-    return decode(data, path.name, root)
+    matrix = decode(data, path.name, root)
+    console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus])
+    return matrix
 
 
 def decode(data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:

@@ -107,7 +107,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     with files.write_errors(root / report):
         outputs.make_state(root)
         whole = msgspec.json.format(text, indent=2) + b"\n"
-        files.write_all(root, {report: whole}, make_folders=True)
+        files.write_all(root, {report: whole})
     if event:
         book.append(event)
     return report, event is not None

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from build_pytorch.base import files, outputs, paths
-from build_pytorch.base.console import masked
+from build_pytorch.base.console import changed_texts, masked
 from build_pytorch.base.errors import WriteError
 
 FILE: Final = "ledger.jsonl"
@@ -114,7 +114,7 @@ class Ledger:
 
     def append(self, event: AnyEvent) -> None:
         """Add one line, with secrets masked, and sync it to disk. Raises WriteError."""
-        line = masked(msgspec.json.encode(event)) + b"\n"
+        line = msgspec.json.encode(changed_texts(msgspec.to_builtins(event), masked)) + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.write_errors(self.path):
             outputs.make_state(self.root)

@@ -10,7 +10,7 @@ from msgspec import structs
 from build_pytorch.base import digest, files
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
-from build_pytorch.base.former_recipes import recipes_elsewhere
+from build_pytorch.base.file_plan import recipes_elsewhere
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
