@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
+import msgspec
+
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
-from build_pytorch.generate import matrix_reference
+from build_pytorch.generate import matrix_reference, picker_tables
 from build_pytorch.generate.recipes import (
     nixpkgs_imports,
     release_nix,
@@ -28,7 +30,7 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.tables import Release, Rule
+from build_pytorch.matrix.tables import Rule
 from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
@@ -89,25 +91,11 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         if "#" not in path and path not in recipe_paths
         if has_matrix or path not in _OF_CHECKOUT
     ]
-    changes += _stale_pages(texts, tree)
-    return changes + [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
-
-
-def _stale_pages(texts: dict[str, str], tree: Tree) -> list[Change]:
-    """Plan to delete the pages of releases that the matrix no longer has, unless edited by hand."""
-    found = files.walk_below(tree.root, paths.RELEASE_PAGES)
-    changes: list[Change] = []
-    for name in sorted(found):
-        if name in texts:
-            continue
-        change = plan_delete(tree, name, "no such release")
-        if (
-            change
-            and change.old is not None
-            and digest.is_intact(change.old.decode(errors="replace"))
-        ):
+    for path in files.walk_below(tree.root, paths.RELEASE_PAGES):
+        change = None if path in texts else plan_delete(tree, path, "no such release")
+        if change and digest.is_intact((change.old or b"").decode(errors="replace")):
             changes.append(change)
-    return changes
+    return changes + [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
 
 
 def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[Change]:
@@ -203,18 +191,12 @@ def _release(matrix: Matrix, name: str) -> dict[str, Any]:
     gpus = list(dict.fromkeys(v.gpu_key for v in variants if v.gpu_key))
     by_capability = sorted(gpus, key=lambda key: numbers(matrix.gpus[key].capability))
     return {
+        **msgspec.structs.asdict(release),
         "name": name,
-        "notes": release.notes,
-        "torch": release.torch,
-        "python": release.python.version,
-        "cuda": release.cuda,
         "pin": matrix.pins[release.nixpkgs.pin],
-        "purpose": release.purpose,
-        "support": release.support,
         "gpus": " to ".join(dict.fromkeys(by_capability[:1] + by_capability[-1:])) or "none",
         "rules": list(_applied_rules(variants)),
         "title": f"PyTorch {release.torch.version} {cuda}, Python {release.python.version}",
-        "folder": release.folder,
         "companions": [
             f"{name} {companion.version}" for name, companion in release.companion.packages.items()
         ],
@@ -255,7 +237,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     return {
         "total": len(matrix.variants),
         "buildable": len(buildable),
-        "drivers": _drivers(matrix),
+        "drivers": picker_tables.oldest_drivers(matrix),
         "gpus": [
             (gpu, platform, products, architecture, isas)
             for key, gpu in matrix.gpus.items()
@@ -276,35 +258,21 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
-    """Return each release with the oldest driver of each of its GPU architectures."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for variant in matrix.variants:
-        keys = rows.setdefault((variant.release_name, variant.driver), [])
-        if variant.gpu_key and variant.gpu_key not in keys:
-            keys.append(variant.gpu_key)
-    return [
-        (name, matrix.releases[name], driver or "none", keys or ["cpu"])
-        for (name, driver), keys in rows.items()
-    ]
-
-
 def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> list[tuple[str, str]]:
     """Return the architectures of the best variants for a GPU or for none, each with its ISAs.
 
-    With the newest driver, for a CPU of each ISA of the platform, the highest first.
+    With the newest driver, for CPUs of each class of the platform, the highest first.
     """
     matrix = chooser.matrix
     capability = matrix.gpus[gpu_key].capability if gpu_key else None
     gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
-    cpus = [cpu for cpu in matrix.cpus.values() if cpu.platform == platform]
     found: dict[str, dict[str, None]] = {}
-    for cpu in sorted(cpus, key=lambda cpu: -cpu.level):
-        flags = [flag for lower in cpus if lower.level <= cpu.level for flag in lower.cpuinfo]
-        processor = Processor(flags=" ".join(flags))
-        best = chooser.choose(
-            Machine(platform=platform, cpu=processor, gpus=gpus, driver="9999")
-        ).best
+    for cpu in picker_tables.cpu_classes(matrix):
+        if cpu.platform != platform:
+            continue
+        processor = Processor(flags=" ".join(cpu.flags))
+        machine = Machine(platform=platform, cpu=processor, gpus=gpus, driver="9999")
+        best = chooser.choose(machine).best
         if best and bool(best.variant.gpu) is bool(gpus):
             found.setdefault(best.variant.gpu_key or "", {})[best.variant.cpu_key] = None
     rows = [(architecture, ", ".join(isas)) for architecture, isas in found.items()]
@@ -324,10 +292,9 @@ def _example(matrix: Matrix, rendered: dict[str, str]) -> str:
     variant = next((v for v in matrix.variants if v.gpu and not v.impossible), matrix.variants[0])
     lines = matrix.text.replace("\r\n", "\n").split("\n")
     place = TomlLines(matrix.text)
-    keys = [
-        (kind, key) for kind, key in (("gpu", variant.gpu_key), ("cpu", variant.cpu_key)) if key
-    ]
-    tables = ["\n".join(lines[place.of(key) - 1 :]).partition("\n\n")[0] for key in keys]
+    keys = (("gpu", variant.gpu_key or ""), ("cpu", variant.cpu_key))
+    starts = [place.of(key) - 1 for key in keys if all(key)]
+    tables = ["\n".join(lines[start:]).partition("\n\n")[0] for start in starts]
     excerpt = rendered[variant.path].partition("\nlet\n")[2].partition("\nin\n")[0]
     return render_template(
         matrix.root,

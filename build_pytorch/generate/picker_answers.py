@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, to_builtins
 
 from build_pytorch.base.versions import numbers
+from build_pytorch.generate.picker_tables import CpuClass, cpu_classes
 from build_pytorch.hardware import explain
-from build_pytorch.hardware.choose import Answer, Chooser, ChosenBuild
+from build_pytorch.hardware.choose import Choice, Chooser, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.hardware.verdicts import CONSUMER, Obstacle, driver_limit
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.matrix.tables import environment_of
 
 NO_GPU: Final = "none"
@@ -29,20 +30,6 @@ UNKNOWN_GPU: Final = "?"
 """Kinds of GPUs without a capability: none at all, one of another vendor, an unknown one."""
 _NAME: Final = "{gpu}"
 _CONSUMER_NAME: Final = f"{{{CONSUMER[0]}}}"
-
-
-class CpuClass(Struct, frozen=True, kw_only=True):
-    """CPUs that get the same answer: those whose highest ISA is the same."""
-
-    key: str
-    """An ISA; for CPUs without any of their platform, a processor or the word `other`."""
-    title: str
-    platform: str
-    needs: tuple[str, ...] = ()
-    """Flags of the ISA, by which the page recognises it."""
-    flags: tuple[str, ...] = ()
-    """The same with the flags of the lower ISAs, which such CPUs have as well."""
-    cpus: tuple[str, ...] = ()
 
 
 class Axis(Struct, frozen=True, kw_only=True):
@@ -70,20 +57,26 @@ class _Need(NamedTuple):
     """Empty where the driver is that of the CUDA, whatever the architecture."""
 
 
-class _Pool:
-    """Distinct values, which others name by their numbers."""
+class Pool:
+    """Distinct values of JSON. In lists and objects, the values are numbers of other ones."""
 
     def __init__(self) -> None:
+        self.values: list[object] = []
         self._numbers: dict[object, int] = {}
 
     def add(self, value: object) -> int:
         """Return the number of a value."""
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    @property
-    def values(self) -> list[object]:
-        """The values in the order of their numbers."""
-        return list(self._numbers)
+        key: object = (type(value), value)
+        if isinstance(value, dict):
+            value = {name: self.add(part) for name, part in value.items()}
+            key = tuple(value.items())
+        elif isinstance(value, list):
+            value = [self.add(part) for part in value]
+            key = tuple(value)
+        number = self._numbers.setdefault(key, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
 
 
 class _DriverState:
@@ -98,69 +91,36 @@ class _DriverState:
         is_wsl: bool,
         is_consumer: bool,
     ) -> None:
-        name = _CONSUMER_NAME if is_consumer else _NAME
-        self.machine = Machine(
-            platform="",
-            cpu=Processor(flags="other"),
-            gpus=(MachineGpu(index=0, name=name),),
-            driver=driver,
-            cuda=cuda,
-            is_wsl=is_wsl,
-        )
-        self.verdicts: dict[_Need, str] = {}
-        self._limits: list[str] = []
-        for need, variant in needs.items():
-            limit = driver_limit(variant, self.machine, self.machine.gpus[0])
-            is_obstacle = isinstance(limit, Obstacle)
-            self.verdicts[need] = "obstacle" if is_obstacle else "doubt" if limit else "runs"
-            self._limits.append(limit.text if isinstance(limit, Obstacle) else limit or "")
+        self.gpu = MachineGpu(index=0, name=_CONSUMER_NAME if is_consumer else _NAME)
+        cpu = Processor(flags="other")
+        self.machine = Machine(platform="", cpu=cpu, driver=driver, cuda=cuda, is_wsl=is_wsl)
+        found = {need: driver_limit(it, self.machine, self.gpu) for need, it in needs.items()}
+        self.verdicts = {
+            need: "obstacle" if isinstance(limit, Obstacle) else "doubt" if limit else "runs"
+            for need, limit in found.items()
+        }
+        self.limits = [it.text if isinstance(it, Obstacle) else it or "" for it in found.values()]
         self.remarks = explain.driver_remarks(self.machine, {need.cuda for need in needs})
 
     def with_slots(self, text: str) -> str:
         """Return a text with the slot `{limit 0}` in place of what is said about the first need."""
-        limits = self._limits if "driver" in text else []  # each of them has the word
+        limits = self.limits if "driver" in text else []  # each of them has the word
         for number, limit in enumerate(limits):
             if limit:
                 text = text.replace(limit, f"{{limit {number}}}")
         return text.replace(_CONSUMER_NAME, _NAME)
 
-    def says(self, add: Callable[[str], int]) -> tuple[object, ...]:
-        """Return the texts for the slots, and the remarks by CUDA, as numbers of texts."""
+    def says(self) -> dict[str, Any]:
+        """Return the texts for the slots, and the remarks by CUDA, with slots of their own."""
 
-        def templated(text: str) -> int:
+        def templated(text: str) -> str:
             for value, name in ((self.machine.driver, "driver"), (self.machine.cuda, "cuda")):
                 if value:
                     text = re.sub(rf"\b{re.escape(value)}(?![.\d])", f"{{{name}}}", text)
-            return add(text)
+            return text
 
-        remarks = tuple((cuda, templated(text)) for cuda, text in sorted(self.remarks.items()))
-        return tuple(map(templated, self._limits)), remarks
-
-
-def cpu_classes(matrix: Matrix) -> list[CpuClass]:
-    """Return the classes of CPUs, of each platform the highest ISA first."""
-    known = known_hardware.load()
-    isas = {**known.cpu, **matrix.cpus}
-    found = []
-    for platform in dict.fromkeys(isa.platform for isa in isas.values()):
-        here = {key: isa for key, isa in isas.items() if isa.platform == platform}
-        for key, isa in sorted(here.items(), key=lambda item: -item[1].level):
-            lower = [it for it in here.values() if it.level <= isa.level]
-            found.append(
-                CpuClass(
-                    key=key,
-                    title=isa.title,
-                    platform=platform,
-                    needs=isa.cpuinfo,
-                    flags=tuple(dict.fromkeys(flag for it in lower for flag in it.cpuinfo)),
-                    cpus=isa.cpus,
-                )
-            )
-        older = (it for it in known.processor.items() if it[1].platform == platform)
-        key, processor = next(((k, it) for k, it in older if not it.isa), ("", None))
-        if processor:
-            found.append(CpuClass(key=key, title=processor.title, platform=platform))
-    return [*found, CpuClass(key="other", title="", platform="{platform}")]
+        remarks = [[cuda, templated(text)] for cuda, text in sorted(self.remarks.items())]
+        return {"limits": [templated(text) for text in self.limits], "remarks": remarks}
 
 
 class PickerAnswers:
@@ -168,25 +128,20 @@ class PickerAnswers:
 
     def __init__(self, matrix: Matrix) -> None:
         self.cpus = cpu_classes(matrix)
+        self._matrix = matrix
         self._chooser = Chooser(matrix)
         self._possible = self._chooser.possible
+        self._pool = Pool()
         known = known_hardware.load()
         gpus = [gpu for gpu in {**known.gpu, **matrix.gpus}.values() if gpu.is_single]
         self._capabilities = list(dict.fromkeys(gpu.capability for gpu in gpus))
         self._arm_only = {
             gpu.capability for gpu in gpus if not any(it.startswith("x86") for it in gpu.hosts)
         }
-        releases = {**self._possible.releases, **self._possible.others}
-        self._toolkits = {name: it.cuda for name, it in releases.items() if it.cuda}
-        self._companions: dict[str, list[CompanionPackage]] = {}
-        for companion in matrix.companions:
-            self._companions.setdefault(companion.variant.id, []).append(companion)
-        self._numbers: dict[str, int] = {}
-        self._texts, self._lists, self._answers, self._builds = _Pool(), _Pool(), _Pool(), _Pool()
-        toolkits = self._toolkits.values()
+        releases = [*self._possible.releases.values(), *self._possible.others.values()]
+        toolkits = [release.cuda for release in releases if release.cuda]
         bundled = [known.cuda[it.version].bundled for it in toolkits if it.version in known.cuda]
-        of_gpus = [gpu.driver for gpu in gpus]
-        needed = {*(toolkit.driver for toolkit in toolkits), *of_gpus, *bundled}
+        needed = {*(it.driver for it in toolkits), *(gpu.driver for gpu in gpus), *bundled}
         drivers = sorted((driver for driver in needed if driver), key=numbers)
         branches = dict.fromkeys(driver.partition(".")[0] for driver in drivers)
         majors = [f"{toolkit.version.partition('.')[0]}.0" for toolkit in toolkits]
@@ -200,22 +155,17 @@ class PickerAnswers:
         self._states = list(self._driver_states())
 
     def data(self) -> dict[str, Any]:
-        """Return the answers as JSON.
+        """Return the answers as JSON; the values of `states` and `table` are numbers of the pool.
 
-        `states` has a number in `says` for each driver state, and `table[gpu].groups` a group.
-        `table[gpu].by_cpu[cpu]` has the number of the answer for each group.
+        `table[gpu].groups` has a group for each driver state, and `table[gpu].by_cpu[cpu]` an
+        answer for each group.
         """
         kinds = (*self._capabilities, NO_GPU, OTHER_GPU, UNKNOWN_GPU)
-        says = _Pool()
         return {
             "axes": to_builtins(self._axes),
-            "states": [says.add(state.says(self._texts.add)) for state in self._states],
-            "says": says.values,
+            "states": [self._pool.add(state.says()) for state in self._states],
             "table": {kind: self._of_gpu(kind) for kind in kinds},
-            "answers": self._answers.values,
-            "builds": self._builds.values,
-            "lists": self._lists.values,
-            "texts": self._texts.values,
+            "pool": self._pool.values,
         }
 
     def _driver_states(self) -> Iterator[_DriverState]:
@@ -235,8 +185,9 @@ class PickerAnswers:
         """Yield one variant for each release and GPU architecture that its CUDA compiles for."""
         isa = next(iter(self._possible.cpus))
         for name, key in itertools.product(releases, keys):
-            if compiles(self._toolkits.get(name), self._possible.gpus[key]):
-                yield self._possible.variant(name, key, isa)
+            variant = self._possible.variant(name, key, isa)
+            if compiles(variant.cuda, self._possible.gpus[key]):
+                yield variant
 
     def _of_gpu(self, kind: str) -> dict[str, Any]:
         """Return the answers for a kind of GPU: one for each CPU and each group of states."""
@@ -245,30 +196,29 @@ class PickerAnswers:
             [_need(variant) for variant in self._variants(releases, keys)]
             for releases in (self._possible.releases, self._possible.others)
         )
-        groups = _Pool()
-        first: list[_DriverState] = []
+        first: dict[tuple[str, ...], _DriverState] = {}
         of_states = []
         for state in self._states:
             verdicts = [state.verdicts[need] for need in own]
             if set(verdicts) <= {"obstacle"}:  # only then do releases count that are no ones yet
                 verdicts += [state.verdicts[need] for need in others]
-            of_states.append(groups.add(tuple(verdicts)))
-            if of_states[-1] == len(first):
-                first.append(state)
+            first.setdefault(tuple(verdicts), state)
+            of_states.append(list(first).index(tuple(verdicts)))
         return {
-            "groups": self._lists.add(tuple(of_states)),
+            "groups": self._pool.add(of_states),
             "by_cpu": {
-                cpu.key: self._lists.add(tuple(self._answer(kind, cpu, state) for state in first))
+                cpu.key: self._pool.add([self._answer(kind, cpu, it) for it in first.values()])
                 for cpu in self.cpus
                 if kind not in self._arm_only or not cpu.platform.startswith("x86_64-")
             },
         }
 
-    def _answer(self, kind: str, cpu: CpuClass, state: _DriverState) -> int:
-        """Return the number of an answer."""
-        (gpu,) = state.machine.gpus
+    def _answer(self, kind: str, cpu: CpuClass, state: _DriverState) -> dict[str, Any]:
+        """Return the answer for a kind of GPU and CPU in a driver state."""
         gpus = [
-            MachineGpu(index=0, name=gpu.name, capability=None if kind == UNKNOWN_GPU else kind)
+            MachineGpu(
+                index=0, name=state.gpu.name, capability=None if kind == UNKNOWN_GPU else kind
+            )
             for _ in range(kind not in {NO_GPU, OTHER_GPU})
         ]
         choice = self._chooser.choose(
@@ -282,62 +232,54 @@ class PickerAnswers:
                 is_wsl=state.machine.is_wsl,
             )
         )
-        (answer,) = choice.answers
-
-        def text(words: str) -> tuple[int, ...]:
-            """Return the numbers of the parts of a text: many texts share parts."""
-            return tuple(self._texts.add(part) for part in state.with_slots(words).split("; "))
-
-        waits = answer.waits_for_driver
-        waiting = (
-            f"{waits.variant.id} needs a newer driver: {waits.obstacles[0].text}" if waits else ""
-        )
-        chosen = [build.variant for build in (choice.best, choice.ideal) if build]
-        reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
         remarks = choice.remarks[1:] if kind == OTHER_GPU else choice.remarks
-        return self._answers.add(
-            (
-                self._chosen(choice.best, text),
-                self._chosen(choice.ideal, text),
-                tuple(text(doubt) for doubt in (answer.best.doubts if answer.best else ())),
-                self._lists.add(tuple(self._next(answer))),
-                self._lists.add(tuple((text(subjects), text(why)) for subjects, why in reasons)),
-                text(waiting) if waiting else (),
-                tuple(text(it) for it in remarks if it not in state.remarks.values()),
-                tuple(explain.cudas_to_check(gpus, chosen)),
-            )
-        )
+        chosen = [build.variant for build in (choice.best, choice.ideal) if build]
+        return {
+            "best": self._chosen(choice.best, state),
+            "ideal": self._chosen(choice.ideal, state),
+            **_verdicts(choice, state),
+            "remarks": [state.with_slots(it) for it in remarks if it not in state.remarks.values()],
+            "cudas": explain.cudas_to_check(gpus, chosen),
+        }
 
-    def _chosen(
-        self, build: ChosenBuild | None, text: Callable[[str], tuple[int, ...]]
-    ) -> tuple[object, ...] | None:
-        """Return build, reason, later build, command, and whether GPUs stay unused."""
+    def _chosen(self, build: ChosenBuild | None, state: _DriverState) -> dict[str, Any] | None:
+        """Return a build; one that exists also with its names and companions."""
         if build is None:
             return None
-        texts = (text(build.reason), text(build.after_driver_update), text(build.command))
-        return (self._build(build.variant), *texts, bool(build.unused))
-
-    def _next(self, answer: Answer) -> Iterator[tuple[int, int]]:
-        """Yield what comes after the best, and how it differs."""
-        for candidate in answer.accepted[1:]:
-            if answer.best:
-                why = explain.why_fallback(candidate, answer.best)
-                yield self._build(candidate.variant), self._texts.add(why)
-
-    def _build(self, variant: Variant) -> int:
-        """Return the number of a build: id and description, and the names of one that exists."""
-        if variant.id in self._numbers:
-            return self._numbers[variant.id]
-        cuda = variant.cuda
-        on = f"on CUDA {cuda.version}" if cuda else "without CUDA"
+        variant = build.variant
+        on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
         python = variant.release.python.version
-        about = f"PyTorch {variant.version} {on}, Python {python}, {variant.cpu.title}"
-        row: tuple[object, ...] = (variant.id, about)
-        if self._possible.is_existing(variant):
-            companions = self._companions.get(variant.id, ())
-            row += (_names(variant), tuple((it.name, it.version, *_names(it)) for it in companions))
-        self._numbers[variant.id] = self._builds.add(row)
-        return self._numbers[variant.id]
+        companions = self._matrix.companions_of(variant) if build.is_in_matrix else ()
+        return {
+            "id": variant.id,
+            "about": f"PyTorch {variant.version} {on}, Python {python}, {variant.cpu.title}",
+            "names": _names(variant) if build.is_in_matrix else None,
+            "companions": [[it.name, it.version, *_names(it)] for it in companions],
+            "reason": state.with_slots(build.reason),
+            "later": build.after_driver_update,
+            "command": build.command,
+            "hasUnused": bool(build.unused),
+        }
+
+
+def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
+    """Return what else runs and what does not, for a machine with GPUs of one kind."""
+    (answer,) = choice.answers
+    best, waits = answer.best, answer.waits_for_driver
+    late = f"{waits.variant.id} needs a newer driver: {waits.obstacles[0].text}" if waits else ""
+    reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
+    return {
+        "doubts": [state.with_slots(doubt) for doubt in (best.doubts if best else ())],
+        "next": [
+            {"id": it.variant.id, "why": explain.why_fallback(it, best)}
+            for it in answer.accepted[1:]
+            if best
+        ],
+        "rejected": [
+            {"subjects": subjects, "why": state.with_slots(why)} for subjects, why in reasons
+        ],
+        "waits": state.with_slots(late),
+    }
 
 
 def _need(variant: Variant) -> _Need:
@@ -349,6 +291,6 @@ def _need(variant: Variant) -> _Need:
     return _Need(cuda.version, variant.driver, architecture)
 
 
-def _names(package: Package) -> tuple[str, str, str]:
+def _names(package: Package) -> list[str]:
     """Return the environment of Flox, the package there, and the attribute of release.nix."""
-    return environment_of(package.folder), package.package, package.attribute
+    return [environment_of(package.folder), package.package, package.attribute]

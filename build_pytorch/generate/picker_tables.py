@@ -1,4 +1,4 @@
-"""The tables of the picker: the map of each release, and the drivers that the releases need."""
+"""The tables of the picker: the map of each release, oldest drivers, classes of CPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
+from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Release
 
 STATES: Final = {
     "listed": "in the matrix, with a recipe",
@@ -21,6 +21,20 @@ STATES: Final = {
 """The states of a cell of the map, each with its meaning."""
 _TICKS: Final = 10
 """Maximum number of labels of the scale of drivers."""
+
+
+class CpuClass(Struct, frozen=True, kw_only=True):
+    """CPUs that get the same answer: those whose highest ISA is the same."""
+
+    key: str
+    """An ISA; for CPUs without any of their platform, a processor or the word `other`."""
+    title: str
+    platform: str
+    needs: tuple[str, ...] = ()
+    """Flags of the ISA, by which the page recognises it."""
+    flags: tuple[str, ...] = ()
+    """The same with the flags of the lower ISAs, which such CPUs have as well."""
+    cpus: tuple[str, ...] = ()
 
 
 class MapCell(Struct, frozen=True, kw_only=True):
@@ -106,19 +120,27 @@ class ReleaseMap:
         return f"{', '.join(gpu.hosts.get(cpu.platform, ()))} with {cpus}" if gpu else cpus
 
 
+def oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
+    """Return each release with the oldest driver of each of its GPU architectures."""
+    rows: dict[tuple[str, str], dict[str, None]] = {}
+    for variant in matrix.variants:
+        keys = rows.setdefault((variant.release_name, variant.driver), {})
+        keys[variant.gpu_key or "cpu"] = None
+    return [
+        (name, matrix.releases[name], driver or "none", list(keys))
+        for (name, driver), keys in rows.items()
+    ]
+
+
 def driver_bars(matrix: Matrix) -> dict[str, Any]:
     """Return the oldest drivers of each release as bars on one scale of driver branches."""
     rows: list[tuple[str, str, str, str]] = []
-    for name, release in matrix.releases.items():
-        own: dict[str, dict[str, None]] = {}
-        for variant in matrix.of_release(name):
-            own.setdefault(variant.driver, {})[variant.gpu_key or "cpu"] = None
-        cuda = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
-        rows += [
-            (name, cuda if driver else "without GPU", driver, ", ".join(own[driver]))
-            for driver in sorted(own, key=numbers)
-            if driver or not release.cuda
-        ]
+    for name, release, driver, keys in oldest_drivers(matrix):
+        if release.cuda and driver != "none":
+            rows.append((name, f"CUDA {release.cuda.version}", driver, ", ".join(keys)))
+        elif not release.cuda:
+            rows.append((name, "without GPU", "", ", ".join(keys)))
+    rows.sort(key=lambda row: (list(matrix.releases).index(row[0]), numbers(row[2])))
     majors = [numbers(driver)[0] for _, _, driver, _ in rows if driver] or [500]
     low, high = min(majors) // 10 * 10 - 10, max(majors) + 25
 
@@ -129,3 +151,29 @@ def driver_bars(matrix: Matrix) -> dict[str, Any]:
     step = 10 * -(-(high - low) // (10 * _TICKS))
     ticks = [(place(str(branch)), branch) for branch in range(low + step, high, step)]
     return {"ticks": ticks, "rows": [(*row, place(row[2]) if row[2] else 0) for row in rows]}
+
+
+def cpu_classes(matrix: Matrix) -> list[CpuClass]:
+    """Return the classes of CPUs, of each platform the highest ISA first."""
+    known = known_hardware.load()
+    isas = {**known.cpu, **matrix.cpus}
+    found = []
+    for platform in dict.fromkeys(isa.platform for isa in isas.values()):
+        here = {key: isa for key, isa in isas.items() if isa.platform == platform}
+        for key, isa in sorted(here.items(), key=lambda item: -item[1].level):
+            lower = [it for it in here.values() if it.level <= isa.level]
+            found.append(
+                CpuClass(
+                    key=key,
+                    title=isa.title,
+                    platform=platform,
+                    needs=isa.cpuinfo,
+                    flags=tuple(dict.fromkeys(flag for it in lower for flag in it.cpuinfo)),
+                    cpus=isa.cpus,
+                )
+            )
+        older = (it for it in known.processor.items() if it[1].platform == platform)
+        key, processor = next(((k, it) for k, it in older if not it.isa), ("", None))
+        if processor:
+            found.append(CpuClass(key=key, title=processor.title, platform=platform))
+    return [*found, CpuClass(key="other", title="", platform="{platform}")]

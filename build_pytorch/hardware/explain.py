@@ -6,11 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import digits, numbers, order
+from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import Candidate
-from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import TEGRA
+from build_pytorch.hardware.verdicts import (
+    Candidate,
+    Obstacle,
+    driver_limit,
+    with_driver,
+    without_driver,
+)
+from build_pytorch.matrix import known_hardware, rules
+from build_pytorch.matrix.compatibility import TEGRA, compiles
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
 
@@ -66,7 +73,7 @@ def why_fallback(fallback: Candidate, best: Candidate) -> str:
     return "; ".join(parts) or "the same in another group"
 
 
-def why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
+def _why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
     """Return how the code of a build fits the GPUs that it is chosen for."""
     capabilities = list(dict.fromkeys(str(each.capability) for each in used))
     if len(capabilities) > 1 and not gpu.is_single:
@@ -75,6 +82,79 @@ def why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
         return f"code for {gpu.arch_list} runs on all GPUs: {' and '.join(capabilities)}"
     how = "exactly" if capabilities[0] in gpu.capabilities else "which runs on"
     return f"code for {gpu.arch_list}, {how} {capabilities[0]}"
+
+
+def why_ideal(
+    possible: PossibleVariants,
+    variant: Variant,
+    machine: Machine,
+    used: Sequence[MachineGpu],
+    unused: Sequence[MachineGpu],
+) -> str:
+    """Return why a variant is ideal for a machine, and why some GPUs stay unused."""
+    why_unused = [_why_unused(possible, machine, gpu) for gpu in unused]
+    parts: list[str] = []
+    if variant.gpu and variant.cuda:
+        parts += [_why_gpu_code(variant.gpu, used)]
+        parts += [f"PyTorch {variant.version} on CUDA {variant.cuda.version}"]
+        parts += _why_no_newer(possible, variant, variant.gpu, machine, used)
+        if len({gpu.capability for gpu in used}) > 1:
+            matrix = possible.matrix
+            parts += [
+                f"rule {rule.id} holds for all GPUs of the build: {rule.reason}"
+                for rule in rules.effects(variant, matrix.rules, matrix.patches).rules
+                if rule.when.capability
+            ]
+        stays = zip(unused, why_unused, strict=True)
+        parts += [f"GPU {gpu.index} stays unused: {why}" for gpu, why in stays]
+    elif variant.kind == "mps":
+        parts += ["Metal is the GPU of macOS"]
+    else:
+        without = "no NVIDIA GPU" if machine.other_gpus else "no GPU"
+        parts += [f"CPU-only: {'; '.join(dict.fromkeys(why_unused)) or without}"]
+    highest = ", the highest ISA that the CPU has" if variant.cpu.cpuinfo else ""
+    return "; ".join([*parts, f"{variant.cpu.title}{highest}"])
+
+
+def _why_no_newer(
+    possible: PossibleVariants,
+    variant: Variant,
+    gpu: GpuArchitecture,
+    machine: Machine,
+    used: Sequence[MachineGpu],
+) -> Iterator[str]:
+    """Yield why releases with a newer PyTorch do not do."""
+    for name, release in possible.releases.items():
+        is_newer = order(release.torch.version) > order(variant.version)
+        if release.cuda is None or release.torch.is_nightly or not is_newer:
+            continue
+        if not compiles(release.cuda, gpu):
+            cuda = release.cuda.version
+            yield f"not {name}: CUDA {cuda} does not compile for {gpu.arch_list}"
+            continue
+        other = possible.variant(name, variant.gpu_key, variant.cpu_key)
+        limits = (driver_limit(other, machine, each) for each in used)
+        yield from [f"not {name}: {it.text}" for it in limits if isinstance(it, Obstacle)][:1]
+
+
+def _why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -> str:
+    """Return why no build uses a GPU."""
+    if gpu.capability is None:
+        return f"the capability of {gpu.name} is unknown"
+    fitting = possible.fitting(gpu.capability)
+    if not fitting:
+        known = known_hardware.load().gpu.get(f"sm{digits(gpu.capability)}")
+        why = f": {known.unsupported}" if known and known.unsupported else ""
+        return f"nothing runs on {gpu.name}, capability {gpu.capability}{why}"
+    compiled = list(possible.on(machine, possible.releases, fitting))
+    if not compiled:
+        return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability})"
+    for variant in compiled:
+        candidate = without_driver(variant, machine, gpu)
+        candidate = candidate if candidate.obstacles else with_driver(candidate, machine)
+        if candidate.obstacles:
+            return candidate.obstacles[0].text
+    return f"no build has code for {gpu.name} and for the others"
 
 
 def _gpu_code(candidate: Candidate) -> str:

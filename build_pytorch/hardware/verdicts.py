@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.tables import GpuArchitecture
 
 CONSUMER: Final = ("geforce", "titan")
 """Words in the names of GPUs that refuse a newer libcuda than their driver, with error 804.
@@ -53,36 +55,38 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 def without_driver(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Candidate:
     """Judge a variant, which need not be in the matrix, by everything but the driver."""
-    of_gpu = gpu_verdict(variant, gpu)
-    obstacles = (*cpu_obstacles(variant, machine), *of_gpu.obstacles)
-    return Candidate(variant=variant, gpu=gpu, grade=of_gpu.grade, obstacles=obstacles)
-
-
-def cpu_obstacles(variant: Variant, machine: Machine) -> tuple[Obstacle, ...]:
-    """Return why the CPU of a machine does not run a variant, by platform and flags alone."""
-    if variant.platform != machine.platform:
-        return (Obstacle("platform", variant.platform, f"this machine is {machine.platform}"),)
+    found: list[Obstacle] = []
     flags = machine.cpu.flags.split()
-    missing = missing_cpu_flags(variant.cpu, flags)
-    text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
-    return (Obstacle("flags", variant.cpu_key, text),) if missing else ()
-
-
-def gpu_verdict(variant: Variant, gpu: MachineGpu | None) -> Candidate:
-    """Judge a variant by the GPU alone, and by whether a machine can have both its GPU and CPU."""
+    if variant.platform != machine.platform:
+        text = f"this machine is {machine.platform}"
+        found.append(Obstacle("platform", variant.platform, text))
+    elif missing := missing_cpu_flags(variant.cpu, flags):
+        text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+        found.append(Obstacle("flags", variant.cpu_key, text))
     if not (variant.gpu and variant.gpu_key):
-        return Candidate(variant=variant, gpu=gpu, grade="cpu-only")
-    found, runs = [], None
+        return Candidate(variant=variant, gpu=gpu, grade="cpu-only", obstacles=tuple(found))
+    runs = None
     if gpu is None:
         found.append(Obstacle("gpu", "GPU variants", "no GPU with a working driver"))
     elif gpu.capability is None:
         text = f"the capability of {gpu.name} is unknown; add it to a description"
         found.append(Obstacle("gpu", "GPU variants", text))
     elif (runs := fit(variant.gpu, gpu.capability)) is None:
-        found.append(Obstacle("capability", variant.gpu_key, _why_not(variant, gpu.capability)))
+        text = _why_not(variant.gpu, gpu.capability)
+        found.append(Obstacle("capability", variant.gpu_key, text))
     if variant.impossible:
         found.append(Obstacle("host", variant.gpu_key, variant.impossible))
     return Candidate(variant=variant, gpu=gpu, grade=runs or "exact", obstacles=tuple(found))
+
+
+def with_driver(candidate: Candidate, machine: Machine) -> Candidate:
+    """Return a candidate that nothing else rejects, with the verdict about the driver."""
+    if candidate.variant.gpu is None or candidate.gpu is None:
+        return candidate
+    limit = driver_limit(candidate.variant, machine, candidate.gpu)
+    if isinstance(limit, Obstacle):
+        return msgspec.structs.replace(candidate, obstacles=(limit,))
+    return msgspec.structs.replace(candidate, doubts=(limit,)) if limit else candidate
 
 
 def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
@@ -122,11 +126,11 @@ def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacl
     return f"the driver version is unknown; {needs}"
 
 
-def _why_not(variant: Variant, capability: str) -> str:
-    """Return why the code of a GPU variant does not run on a GPU of this capability."""
-    built = variant.gpu.capability if variant.gpu else ""
-    if variant.gpu and not variant.gpu.is_single:
-        return f"built for {variant.gpu.arch_list}, and this GPU has {capability}"
+def _why_not(gpu: GpuArchitecture, capability: str) -> str:
+    """Return why the code for an architecture does not run on a GPU of this capability."""
+    built = gpu.capability
+    if not gpu.is_single:
+        return f"built for {gpu.arch_list}, and this GPU has {capability}"
     if numbers(built)[0] != numbers(capability)[0]:
         return f"built for another major version than this GPU's {capability}"
     if TEGRA & {built, capability}:

@@ -25,40 +25,28 @@ function makeAnswers(facts) {
   const stateOf = (machine) => facts.axes.reduce((number, axis) =>
     number * (axis.steps.length + 2 + axis.exact.length) + placeOn(axis, machine[axis.name]), 0);
 
+  /* A value of the pool with the values that its lists and objects name; `fill` changes its texts. */
+  function valueOf(number, fill) {
+    const value = facts.pool[number];
+    if (typeof value === "string") return fill(value);
+    if (Array.isArray(value)) return value.map((part) => valueOf(part, fill));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, valueOf(part, fill)]));
+  }
+
   /* The answer for { kind, cpu, platform, gpu, driver, cuda, isWsl, isConsumer }; null if the table
      has none. `kind` is a capability, "none", "other" or "?", `cpu` the key of a class of CPUs. */
   function lookUp(machine) {
     const row = Object.hasOwn(facts.table, machine.kind) ? facts.table[machine.kind] : null;
     if (!row || !Object.hasOwn(row.by_cpu, machine.cpu)) return null;
     const state = stateOf(machine);
-    const [limits, stateRemarks] = facts.says[facts.states[state]];
-    const group = facts.lists[row.groups][state];
-    const [best, ideal, doubts, next, rejected, waits, remarks, cudas] =
-      facts.answers[facts.lists[row.by_cpu[machine.cpu]][group]];
-
-    const values = { gpu: machine.gpu, driver: machine.driver, cuda: machine.cuda, platform: machine.platform };
-    const filled = (text) => text.replace(/\{limit (\d+)\}/g, (_, number) => facts.texts[limits[number]])
-      .replace(/\{(gpu|driver|cuda|platform)\}/g, (_, name) => values[name]);
-    const say = (numbers) => filled(numbers.map((number) => facts.texts[number]).join("; "));
-    const buildOf = (number) => {
-      const [id, about, names = null, companions = []] = facts.builds[number];
-      return { id, about, names, companions };
-    };
-    const chosen = (found) => {
-      if (!found) return null;
-      const [build, reason, later, command, hasUnused] = found;
-      return { ...buildOf(build), reason: say(reason), later: say(later), command: say(command), hasUnused };
-    };
-    return {
-      best: chosen(best),
-      ideal: chosen(ideal),
-      doubts: doubts.map(say),
-      next: facts.lists[next].map(([build, why]) => ({ id: facts.builds[build][0], why: filled(facts.texts[why]) })),
-      rejected: facts.lists[rejected].map(([subjects, why]) => ({ subjects: say(subjects), why: say(why) })),
-      waits: say(waits),
-      remarks: [...remarks.map(say), ...stateRemarks.filter(([cuda]) => !cuda || cudas.includes(cuda))
-        .map(([, text]) => filled(facts.texts[text]))],
-    };
+    const said = valueOf(facts.states[state], (text) => text);
+    const filled = (text) => text.replace(/\{limit (\d+)\}/g, (_, number) => said.limits[number])
+      .replace(/\{(gpu|driver|cuda|platform)\}/g, (_, name) => machine[name]);
+    const group = facts.pool[facts.pool[row.groups][state]];
+    const { cudas, remarks, ...answer } = valueOf(facts.pool[row.by_cpu[machine.cpu]][group], filled);
+    const ofDriver = said.remarks.filter(([cuda]) => !cuda || cudas.includes(cuda));
+    return { ...answer, remarks: [...remarks, ...ofDriver.map(([, text]) => filled(text))] };
   }
 
   return { lookUp };
