@@ -219,6 +219,7 @@ def test_a_release_like_one_that_inherits() -> None:
 # --- the command ---
 
 
+@pytest.mark.slow
 @needs_nix
 def test_everything_is_written_or_nothing(whole: Project) -> None:
     before = whole.snapshot()

@@ -408,10 +408,10 @@ def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
     matrix: Matrix,
 ) -> None:
     move = ReleaseMove(matrix, "cuda13_0", NewVersions(torch="2.11.0"))
-    moved = {trail[1:]: it.value for trail, it in move.values.items() if trail[0] == "companion"}
-    assert moved["torchvision", "version"] == "0.26.0"
-    assert moved["torchvision", "rev"] == "v0.26.0"
-    assert moved["torchaudio", "version"] == "2.11.0"
+    place = ("release", "cuda13_0", "companion")
+    assert move.values[*place, "torchvision", "version"].value == "0.26.0"
+    assert move.values[*place, "torchvision", "rev"].value == "v0.26.0"
+    assert move.values[*place, "torchaudio", "version"].value == "2.11.0"
 
 
 def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(matrix: Matrix) -> None:

@@ -22,7 +22,7 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
-from build_pytorch.matrix.matrix_errors import dotted, explain
+from build_pytorch.matrix.matrix_errors import dotted, misfits
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.matrix.toml_lines import TomlLines
@@ -266,9 +266,7 @@ class Whole(msgspec.Struct):
 
 def test_any_type_can_be_explained() -> None:
     raw = {"parts": [{"count": 1, "sizes": [1, "2"]}, {"cout": 1}, {"count": None}]}
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.convert(raw, Whole)
-    assert [(dotted(trail), text) for trail, text in explain(caught.value, raw, Whole)] == [
+    assert [(dotted(trail), text) for trail, text in misfits(raw, Whole)] == [
         ("parts[0].sizes[1]", 'found "2"; allowed: integer'),
         ("parts[1].cout", 'unknown key; allowed: count, sizes; did you mean "count"?'),
         ("parts[2].count", "found null; allowed: integer"),

@@ -123,12 +123,10 @@ def parse(data: bytes, name: str) -> Machine:
     except ValueError as error:
         fix = "write one with `invoke describe-machine --output FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    try:
-        machine = msgspec.convert(raw, Machine)
-    except msgspec.ValidationError as error:
-        wrong = matrix_errors.explain(error, raw, Machine, matrix_errors.JSON)
+    if wrong := matrix_errors.misfits(raw, Machine, matrix_errors.JSON):
         errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
-        raise DocumentError(matrix_errors.message(errors)) from None
+        raise DocumentError(matrix_errors.message(errors))
+    machine = msgspec.convert(raw, Machine)
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):
         if index in indices[:place]:

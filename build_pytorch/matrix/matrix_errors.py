@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
+from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import near_miss
 from build_pytorch.matrix.tables import Trail
 
@@ -27,46 +28,34 @@ Fault = tuple[Trail, str]
 """The path of a wrong value, and what is wrong."""
 
 
-def explain(
-    error: msgspec.ValidationError,
-    raw: Any,
-    kind: type[msgspec.Struct],
-    names: Mapping[str, str] = _TOML,
-) -> list[Fault]:
-    """Return the path and the explanation of each value in `raw` that does not fit `kind`.
+def misfits(value: Any, kind: Any, names: Mapping[str, str] = _TOML) -> list[Fault]:
+    """Return the path and the explanation of each innermost value that does not fit its type.
 
-    msgspec itself decides on every value; its own `error` names only the first one.
+    msgspec decides on every value; its own error names only the first one.
     """
-    return list(_faults(raw, kind, (), names)) or [((), str(error))]
+    return list(_faults(value, kind, (), names))
 
 
-def _faults(
-    value: Any,
-    kind: Any,
-    trail: Trail,
-    names: Mapping[str, str],
-) -> Iterator[Fault]:
-    """Yield the innermost values that do not fit their types."""
+def _faults(value: Any, kind: Any, trail: Trail, names: Mapping[str, str]) -> Iterator[Fault]:
     if _fits(value, kind):
         return
     plain = _plain(kind)
     inner: list[Fault] = []
+    parts: list[tuple[str | int, Any]] = []
     if isinstance(value, dict) and isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        fields = msgspec.structs.fields(plain)
         inner += _key_faults(value, plain, trail)
-        for field in fields:
-            if field.encode_name in value:
-                path = (*trail, field.encode_name)
-                inner += _faults(value[field.encode_name], field.type, path, names)
+        parts = [(f.encode_name, f.type) for f in msgspec.structs.fields(plain)]
+        parts = [(key, each) for key, each in parts if key in value]
     elif isinstance(value, dict) and get_origin(plain) is dict:
         key_kind, value_kind = get_args(plain)
-        for key, each in value.items():
+        for key in value:
             if not _fits(key, key_kind):
                 inner.append(((*trail, key), _explained(key, key_kind, names, "this key")))
-            inner += _faults(each, value_kind, (*trail, key), names)
+            parts.append((key, value_kind))
     elif isinstance(value, list) and get_origin(plain) is tuple:
-        for index, each in enumerate(value):
-            inner += _faults(each, get_args(plain)[0], (*trail, index), names)
+        parts = [(index, get_args(plain)[0]) for index in range(len(value))]
+    for step, part_kind in parts:
+        inner += _faults(value[step], part_kind, (*trail, step), names)
     yield from inner or [(trail, _explained(value, kind, names))]
 
 
@@ -89,37 +78,35 @@ def _key_faults(value: dict[str, Any], kind: type[msgspec.Struct], trail: Trail)
     """Yield unknown and missing keys of a table; a misspelled key is one error."""
     fields = msgspec.structs.fields(kind)
     known = [field.encode_name for field in fields]
-    hints = {}
+    misspelled = ""
     if kind.__struct_config__.forbid_unknown_fields:
-        unknown = [key for key in value if key not in known]
-        hints = {key: near_miss(key, known) if key in unknown[:_MOST] else "" for key in unknown}
-    for key, hint in hints.items():
-        yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
-    misspelled = "".join(hints.values())
+        for number, key in enumerate(key for key in value if key not in known):
+            hint = near_miss(key, known) if number < _MOST else ""
+            misspelled += hint
+            yield (*trail, key), f"unknown key; allowed: {listed(known)}{hint}"
     for field in fields:
         key = field.encode_name
         if field.required and key not in value and f'"{key}"' not in misspelled:
             yield (*trail, key), "missing; add it"
 
 
-def _explained(
-    value: Any,
-    kind: Any,
-    names: Mapping[str, str],
-    shown: str = "",
-) -> str:
+def _explained(value: Any, kind: Any, names: Mapping[str, str], shown: str = "") -> str:
     """Return what is found and what is allowed; `shown` is said in place of the value."""
     schema = msgspec.json.schema(kind)
     if isinstance(value, str) and len(value) > schema.get("maxLength", math.inf):
-        most = f"at most {schema['maxLength']} characters"
-        return f"found {len(value)} characters; allowed: {most}"
+        return wrong(f"{len(value)} characters", f"at most {schema['maxLength']} characters")
     if isinstance(value, (dt.date, dt.time)):
         quotes = ", in quotes" if schema.get("type") == "string" else ""
-        found = f"found the TOML date or time {value.isoformat()}"
-        return f"{found}; allowed: {allowed(schema, names)}{quotes}"
+        found = f"the TOML date or time {value.isoformat()}"
+        return wrong(found, f"{allowed(schema, names)}{quotes}")
     choices = [str(choice) for choice in schema.get("enum", ())]
     hint = near_miss(value, choices) if isinstance(value, str) else ""
-    return f"found {shown or quoted(value)}; allowed: {allowed(schema, names)}{hint}"
+    return f"{wrong(shown or quoted(value), allowed(schema, names))}{hint}"
+
+
+def wrong(found: str, allowed_: str) -> str:
+    """Return what is wrong with a value."""
+    return f"found {found}; allowed: {allowed_}"
 
 
 def dotted(trail: Trail) -> str:
@@ -129,7 +116,7 @@ def dotted(trail: Trail) -> str:
         if isinstance(step, int):
             out += f"[{step}]"
         else:
-            key = step if len(step) <= _SHOWN // 2 else f"{step[: _SHOWN // 2]}..."
+            key = shortened(step, _SHOWN // 2)
             out += f".{key if re.fullmatch('[A-Za-z0-9_-]+', key) else json.dumps(key)}"
     out = out.removeprefix(".") or "top level"
     return out if len(out) <= 3 * _SHOWN else f"{out[:_SHOWN]}...{out[-_SHOWN:]}"
@@ -155,14 +142,13 @@ def allowed(schema: dict[str, Any], names: Mapping[str, str] = _TOML) -> str:
 def quoted(value: Any) -> str:
     """Return a value as TOML writes it, shortened to 80 characters."""
     try:
-        text = json.dumps(value, default=str, ensure_ascii=False)
+        return shortened(json.dumps(value, default=str, ensure_ascii=False), _SHOWN)
     except ValueError:  # an integer of thousands of digits, written as 0xffff...
-        text = "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+        return "a number of thousands of digits"
 
 
 def listed(names: Iterable[str]) -> str:
     """Return names with commas between them: the first 20 and the number of the others."""
-    short = [name if len(name) <= _SHOWN // 2 else f"{name[: _SHOWN // 2]}..." for name in names]
+    short = [shortened(name, _SHOWN // 2) for name in names]
     more = [f"and {len(short) - _MOST} more"] if len(short) > _MOST else []
     return ", ".join(short[:_MOST] + more)

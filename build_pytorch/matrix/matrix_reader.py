@@ -13,7 +13,7 @@ import msgspec
 from build_pytorch.base import console, files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import consistency, inheritance, rules
-from build_pytorch.matrix.matrix_errors import dotted, explain, message
+from build_pytorch.matrix.matrix_errors import dotted, message, misfits
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Variant
 from build_pytorch.matrix.tables import MatrixFile, Trail
 from build_pytorch.matrix.toml_lines import TomlLines, syntax_problem
@@ -65,10 +65,9 @@ def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Ma
     raw = _parse_toml(text, name)
     if wrong := list(inheritance.apply(raw)):
         raise _error(text, name, wrong)
-    try:
-        spec = msgspec.convert(raw, MatrixFile, strict=True)
-    except msgspec.ValidationError as error:
-        raise _error(text, name, explain(error, raw, MatrixFile)) from None
+    if wrong := misfits(raw, MatrixFile):
+        raise _error(text, name, wrong)
+    spec = msgspec.convert(raw, MatrixFile)
     if wrong := list(consistency.contradictions(spec)):
         raise _error(text, name, wrong)
     variants = _named(_variants(spec))
