@@ -78,17 +78,15 @@ class Running:
         `callback` is called with 0 every half second. On an exception, such as Ctrl-C, the program
         is left to `kill_all`.
         """
-        left = math.inf if timeout is None else timeout
-        step = _STEP if callback else left
-        while self.is_running(min(step, left)):
-            left -= min(step, left)
-            if not left:
-                self.kill()
-            elif callback:
-                callback(0)
+        with _time_limit(self._process, timeout) as expired:
+            while self.is_running(_STEP if callback else math.inf):
+                if callback:
+                    callback(0)
         _live.discard(self)
+        code = self._process.returncode
         stdout, stderr = _drained(self._stdout), _drained(self._stderr)
-        return ProcessResult(self._process.returncode, stdout, stderr, expired=not left)
+        is_killed = expired.is_set() and code == -signal.SIGKILL
+        return ProcessResult(code, stdout, stderr, expired=is_killed)
 
     def is_running(self, seconds: float) -> bool:
         """Wait at most so many seconds for the end, and return whether the program still runs."""
@@ -173,18 +171,15 @@ def piped(
     """
     with tempfile.TemporaryFile() as stderr:
         process = _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
-        timer = threading.Timer(timeout, process.kill)
-        timer.daemon = True
-        timer.start()
         try:
             _limit_memory(process.pid, memory)
             assert process.stdout is not None  # noqa: S101 - a pipe, see above
-            with process.stdout as out:
-                yield out
-                is_read = not out.read(1)
-            code = process.wait()
+            with _time_limit(process, timeout):
+                with process.stdout as out:
+                    yield out
+                    is_read = not out.read(1)
+                code = process.wait()
         finally:
-            timer.cancel()
             process.kill()
             process.wait()
         if code and is_read:
@@ -238,6 +233,30 @@ def _signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for arrived_number in arrived:
             signal.raise_signal(arrived_number)
+
+
+@contextlib.contextmanager
+def _time_limit(
+    process: subprocess.Popen[bytes], seconds: float | None
+) -> Iterator[threading.Event]:
+    """Kill a program after so many seconds; the event is set if that happened.
+
+    A wait with a time limit would poll, up to 50 ms late.
+    """
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(seconds or 0, expire)
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
 
 
 def _failure(argv: Sequence[str], result: ProcessResult) -> ToolError:

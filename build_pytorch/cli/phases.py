@@ -18,6 +18,8 @@ from build_pytorch.generate.phase_plan import plan
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Phase, Variant
 from build_pytorch.matrix.selection import select
+from build_pytorch.verify import recipe_evaluation, reports, verification
+from build_pytorch.verify.check import Context
 
 
 def run(
@@ -38,45 +40,47 @@ def run(
     _refuse_ignored_folders(matrix, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
+    context = _started_verification(matrix, root, chosen) if verify else None
     pages = reference_pages() if Phase.DOCS in phases else {}
     plans = {phase: plan(phase, matrix, tree, pages, options.release) for phase in phases}
     everything = [change for planned in plans.values() for change in planned]
+    has_changes = any(change.action.writes for change in everything)
+    if context and has_changes:
+        recipe_evaluation.abandon(context)
     if not options.is_read_only:
         file_plan.apply(root, everything)  # before it is reported: it may fail
-    pending = options.is_read_only and any(change.action.writes for change in everything)
+        if context and has_changes:
+            context = _started_verification(matrix, root, chosen)
+    pending = options.is_read_only and has_changes
     counts = totals(everything)
     code = EXIT_FINDINGS if Action.REFUSED in counts or (pending and options.check) else EXIT_OK
     if screen:
         _show(screen, plans, counts, options)
-    verified = None
-    if verify and pending and screen:
+    if context and pending and screen:
         screen.line("Verification not run: the files above are not written yet.")
-    if verify and not pending:
-        failed, verified = _verify(matrix, chosen, options, screen)
-        code = max(code, failed)
+    result = verification.run_checks(context) if context and not pending else None
+    if result:
+        code = max(code, result.exit_code)
+        if screen:
+            reports.show(result, screen, verbose=options.verbose)
     if not screen:
         document = {
             "root": str(root),
             "written": not options.is_read_only,
             "phases": [_report(phase, planned, options) for phase, planned in plans.items()],
             "totals": counts,
-            "verification": verified,
+            "verification": reports.document(result) if result else None,
             "exit_code": code,
         }
         print_json(document, sys.stdout)
     return code
 
 
-def _verify(
-    matrix: Matrix, variants: Sequence[Variant], options: PhaseOptions, screen: Screen | None
-) -> tuple[int, dict[str, Any] | None]:
-    """Verify, print the result if there is a screen, else return it beside the exit code."""
-    from build_pytorch.verify import reports, verification
-
-    result = verification.verify(matrix, options.root, variants=variants, pages=reference_pages)
-    if screen:
-        reports.show(result, screen, verbose=options.verbose)
-    return result.exit_code, None if screen else reports.document(result)
+def _started_verification(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Context:
+    """Start Nix on the recipes as they are: it takes longest, and works while files are planned."""
+    context = Context(matrix, root, variants, pages=reference_pages)
+    recipe_evaluation.start(context)
+    return context
 
 
 def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:

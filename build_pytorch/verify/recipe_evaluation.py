@@ -94,6 +94,12 @@ def start(context: Context) -> None:
         context.evaluating = _start(context, recipes)
 
 
+def abandon(context: Context) -> None:
+    """Kill the run that `start` started: its files were written anew."""
+    if context.evaluating:
+        context.evaluating.kill()
+
+
 @functools.cache
 def evaluated(context: Context) -> Evaluation:
     """Return the results of the run that `start` started. Nix runs again after fatal errors.

@@ -91,7 +91,14 @@ def verify(  # noqa: PLR0913 - the options of a verification
     # Nix takes longest. It works while modules are imported and the first categories are checked.
     if not only or {"evaluation", "hooks"} & set(only):
         recipe_evaluation.start(context)
-    registry.refuse_unknown_waivers(matrix)
+    return run_checks(context, only=only, strict=strict)
+
+
+def run_checks(
+    context: Context, *, only: Collection[str] = (), strict: bool = False
+) -> VerificationResult:
+    """Run checks on a context, for which Nix may have been started. Raises as `verify`."""
+    registry.refuse_unknown_waivers(context.matrix)
     checks = [check for check in registry.chosen(only) if check.applies(context)]
     if not checks:
         raise BuildPytorchError("these checks need all variants; leave the patterns out")

@@ -100,9 +100,10 @@ def _key(package: Package, facts: Facts) -> str:
     flags = variant.cpu.flags
     capability = variant.gpu.arch_list if variant.gpu else ""
     names = (variant.package, variant.gpu_label)
-    for value in (*names, " ".join(flags), ",".join(flags), capability):
-        if value:
-            whole = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "@", whole)
+    for value in (*names, " ".join(flags), ",".join(flags)):
+        whole = whole.replace(value, "@") if value else whole
+    if capability:
+        whole = re.sub(rf"(?<![\w.]){re.escape(capability)}(?![\w.])", "@", whole)
     fixes = _source_fixes(package)
     code = variant.gpu and "codegen-condition" in fixes and variant.gpu.code
     pinned = [facts.text(f"pin.{name}") for name in hook_runs.NAMES]
