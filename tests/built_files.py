@@ -31,14 +31,23 @@ VARIANTS = {
     "armv9": "sm110-armv9",
 }
 
-# What compilers turn into the best instructions that their flags allow, and intrinsics for what
-# they do not emit on their own. In C with mangled names, as there is often no g++ for ARM.
+# What compilers turn into the best instructions that their flags allow, and those that they do not
+# emit on their own. In C with mangled names, as there is often no g++ for ARM, and without the
+# headers of intrinsics, which take most of a second to read.
+RARE = {
+    "__F16C__": "vcvtph2ps %xmm0, %ymm0",
+    "__AVX2__": "vpaddb %ymm1, %ymm0, %ymm0",
+    "__AVX512F__": "vmovups %zmm0, (%rdi){%k1}",
+    "__AVX512DQ__": "vpmullq %zmm1, %zmm0, %zmm0",
+    "__AVX512BW__": "vpaddb %zmm1, %zmm0, %zmm0",
+    "__AVX512VL__": "vpternlogq $0x17, %ymm1, %ymm0, %ymm0",
+    "__AVX512BF16__": "vdpbf16ps %zmm2, %zmm1, %zmm0",
+    "__AVX512VNNI__": "vpdpbusd %zmm2, %zmm1, %zmm0",
+    "__AVXVNNI__": "{vex} vpdpbusd %ymm2, %ymm1, %ymm0",
+    "__ARM_FEATURE_DOTPROD": "sdot v0.4s, v1.16b, v2.16b",
+    "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "fadd v0.8h, v0.8h, v1.8h",
+}
 COMMON_CODE = """
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
-#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -46,54 +55,11 @@ void _ZN3c104axpyEPfPKffl(float* y, const float* x, float a, long n) {
   for (long i = 0; i < n; i++) y[i] += a * x[i];
 }
 long _ZN3c105countEPl(long* n) { return __atomic_add_fetch(n, 1, __ATOMIC_SEQ_CST); }
-#ifdef __F16C__
-__m256 _ZN3c104halfEDv2_x(__m128i h) { return _mm256_cvtph_ps(h); }
-#endif
-#ifdef __AVX2__
-__m256i _ZN3c103addEDv4_xS0_(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-#endif
-#ifdef __AVX512F__
-void _ZN3c106selectEPfPKf(float* y, const float* x) {
-  __m512 v = _mm512_loadu_ps(x);
-  _mm512_mask_storeu_ps(y, _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), 1), v);
-}
-#endif
-#ifdef __AVX512DQ__
-__m512i _ZN3c103mulEDv8_xS0_(__m512i a, __m512i b) { return _mm512_mullo_epi64(a, b); }
-#endif
-#ifdef __AVX512BW__
-__m512i _ZN3c103addEDv8_xS0_(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-#endif
-#ifdef __AVX512VL__
-__m256i _ZN3c107ternaryEDv4_xS0_(__m256i a, __m256i b) {
-  return _mm256_ternarylogic_epi64(a, b, a, 0x17);
-}
-#endif
-#ifdef __AVX512BF16__
-__m512 _ZN3c103dotEDv16_fDv32_bS1_(__m512 s, __m512bh a, __m512bh b) {
-  return _mm512_dpbf16_ps(s, a, b);
-}
-#endif
-#ifdef __AVX512VNNI__
-__m512i _ZN3c103dotEDv8_xS0_S0_(__m512i s, __m512i a, __m512i b) {
-  return _mm512_dpbusd_epi32(s, a, b);
-}
-#endif
-#ifdef __AVXVNNI__
-__m256i _ZN3c103dotEDv4_xS0_S0_(__m256i s, __m256i a, __m256i b) {
-  return _mm256_dpbusd_avx_epi32(s, a, b);
-}
-#endif
-#ifdef __ARM_FEATURE_DOTPROD
-int32x4_t _ZN3c103dotEiaa(int32x4_t s, int8x16_t a, int8x16_t b) { return vdotq_s32(s, a, b); }
-#endif
-#ifdef __ARM_FEATURE_FP16_VECTOR_ARITHMETIC
-float16x8_t _ZN3c104halfEhh(float16x8_t a, float16x8_t b) { return vaddq_f16(a, b); }
-#endif
-#ifdef __cplusplus
-}
-#endif
-"""
+""" + "".join(
+    f'#ifdef {macro}\nvoid _ZN3c10{len(macro)}{macro}Ev(void) {{ asm("{text}"); }}\n#endif\n'
+    for macro, text in RARE.items()
+)
+COMMON_CODE += "#ifdef __cplusplus\n}\n#endif\n"
 
 
 def compile_library(

@@ -282,7 +282,7 @@ OPENS_FILES: Final = {
     "build_pytorch.inspect.fatbin": "the cuobjdump of a Python package",
     "build_pytorch.inspect.inspection": "results in the Nix store",
     "build_pytorch.inspect.instructions": "results in the Nix store",
-    "build_pytorch.inspect.libraries": "results in the Nix store",
+    "build_pytorch.inspect.code_owners": "results in the Nix store",
     "build_pytorch.inspect.part": "results in the Nix store",
     "build_pytorch.matrix.known_hardware": "a table of the package",
     "build_pytorch.results.artefacts": "results in the Nix store",

@@ -11,7 +11,7 @@ from conftest import Project
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
-from build_pytorch.inspect.part import PRODUCTS, PartRun, Target
+from build_pytorch.inspect.part import PartResult, Target
 from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.artefacts import Artefact
@@ -40,7 +40,7 @@ void scale(float* x, const float* y, long n) {
 
 def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matrix) -> None:
     names = known_companions().keys()
-    assert names == PRODUCTS.keys() - {"torch"} == set(script.COMPANIONS)
+    assert names == set(script.COMPANIONS)
     assert names >= {package.name for package in matrix.companions}
 
 
@@ -204,13 +204,14 @@ def test_the_closure_of_a_companion_holds_the_pytorch_of_its_variant_only(
     names: list[str], found: str
 ) -> None:
     variant = package_of("sm120-avx2+torchvision").variant
-    findings = list(closure._torch(variant, names))  # noqa: SLF001
-    assert [finding.severity for finding in findings] == (["error"] if found else [])
-    assert not found or found in findings[0].found
+    result = PartResult(id="closure", title="")
+    closure.check_torch(variant, names, result)
+    assert [finding.severity for finding in result.findings] == (["error"] if found else [])
+    assert not found or found in result.findings[0].found
 
 
 def test_the_target_of_a_companion_names_its_variant(tmp_path: Path) -> None:
     package = package_of("sm120-avx2+torchaudio")
     artefact = Artefact(link=tmp_path / "result", output=tmp_path)
     target = Target(package=package, folder=tmp_path, artefact=artefact)
-    assert PartRun(target, lambda *_: None).target.variant.id == "sm120-avx2"
+    assert target.variant.id == "sm120-avx2"

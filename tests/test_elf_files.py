@@ -55,7 +55,7 @@ def garbage(path: Path, kind: str) -> None:
     [
         ("libc10.so", "text", "it begins with other bytes"),
         ("libc10.so", "empty", "it is empty"),
-        ("libc10.so", "folder", "not a regular file"),
+        ("libc10.so", "folder", "Is a directory"),
         ("libc10.so", "pipe", "not a regular file"),
         ("libc10.so", "dangling", "No such file or directory"),
         ("libc10.so", "loop", "Too many levels of symbolic links"),

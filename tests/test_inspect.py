@@ -430,7 +430,7 @@ def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -
     ],
 )
 def test_the_name_of_a_store_path_has_its_cuda_version(name: str, version: str | None) -> None:
-    found = closure.cuda_versions([f"/nix/store/{'0' * 32}-{name}"])
+    found = closure.cuda_versions([name])
     assert list(found) == ([version] if version else [])
 
 

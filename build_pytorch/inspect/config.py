@@ -12,16 +12,14 @@ import re
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, structs
 from packaging.version import Version
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.base.files import read_named
+from build_pytorch.base.files import open_named, read_named
 from build_pytorch.base.versions import minor_version
 from build_pytorch.inspect.cpu_features import enables_more
-from build_pytorch.inspect.elf_file import open_regular
-from build_pytorch.inspect.part import Findings, PartRun, Target, error, warning
+from build_pytorch.inspect.part import PartResult, Progress, Target
 from build_pytorch.matrix.model import CompanionPackage, Variant
 from build_pytorch.results.artefacts import Artefact, interpreter
 from build_pytorch.smoke import script
@@ -29,6 +27,7 @@ from build_pytorch.smoke.judge import cpu_mismatch
 
 _SECONDS: Final = 300.0
 _ORIGIN: Final = "the files"
+_VERSION_FILE: Final = "version.py"
 _CXX: Final = b"-fvisibility-inlines-hidden"
 """In CXX_FLAGS of every PyTorch (CMakeLists.txt), and in no other of its strings."""
 _NO_CUPTI: Final = "-DLIBKINETO_NOCUPTI"
@@ -41,56 +40,40 @@ _SAYS_CUPTI: Final = Version("2.14")
 _LONGEST: Final = 1 << 16
 """Bytes on either side of what is searched for in a library."""
 _PIECE: Final = 1 << 24
-_VERSION_FILE: Final = "version.py"
 
 
-class BuildConfig(Struct, frozen=True, kw_only=True):
-    """The configuration that a PyTorch was built with; None for what is unknown."""
-
-    version: str | None = None
-    cuda: str | None = None
-    """Empty: built without CUDA."""
-    cxx_flags: str | None = None
-
-
-def look(run: PartRun) -> Findings:
+def check_config(target: Target, result: PartResult, _progress: Progress) -> None:
     """Compare the configuration with the matrix. What is unknown leaves the part undecided."""
-    run.progress("build configuration", 0, 0)
-    if isinstance(run.target.package, CompanionPackage):
-        yield from _version(run, run.target.package)
+    stated, variant = _stated(target), target.variant
+    version, cuda = stated.get("__version__"), stated.get("cuda")
+    if isinstance(target.package, CompanionPackage):  # its files state the version only
+        result.passed = [_VERSION_FILE]
+        result.figures = {"from": _VERSION_FILE, "version": version}
+        if version is None:
+            result.reason = f"{_VERSION_FILE}: the version not found"
+        elif script.release_of(version) != target.package.version:
+            found = f"{target.product.title} {version}"
+            result.error(_VERSION_FILE, found, target.package.version)
         return
-    variant, reason = run.target.variant, _cannot_run(run.target)
-    config = read_config(run.target)
-    run.figures = {"from": _ORIGIN, "not_asked": reason, **structs.asdict(config)}
-    if run.target.artefact and not reason:
-        run.subjects.append("torch")
-        yield from _wrong_import(run.target.artefact, variant)
-    run.subjects.append(_ORIGIN)
-    names = {"version": "the version", "cuda": "the CUDA version", "cxx_flags": "CXX_FLAGS"}
-    if unknown := [name for key, name in names.items() if run.figures[key] is None]:
-        run.undecided = f"{_ORIGIN}: {', '.join(unknown)} not found"
-    yield from _problems(variant, config)
+    flags = _string_with(target.folder / "libtorch_cpu.so", _CXX)
+    not_asked = "a folder has no Python of its own"
+    if target.artefact:
+        not_asked = cpu_mismatch(variant, platform.machine(), script.cpu_facts()["flags"])
+        if not not_asked:
+            result.passed.append("torch")
+            _check_import(target.artefact, variant, result)
+    result.passed.append(_ORIGIN)
+    known = {"the version": version, "the CUDA version": cuda, "CXX_FLAGS": flags}
+    if unknown := [name for name, value in known.items() if value is None]:
+        result.reason = f"{_ORIGIN}: {', '.join(unknown)} not found"
+    result.figures = {"from": _ORIGIN, "not_asked": not_asked}
+    result.figures |= {"version": version, "cuda": cuda, "cxx_flags": flags}
+    _check_versions(variant, version, cuda, result)
+    if flags is not None:
+        _check_flags(variant, flags.split(), result)
 
 
-def _version(run: PartRun, package: CompanionPackage) -> Findings:
-    """Compare the version of a companion, which is all that its files state."""
-    found = _stated(run.target).get("__version__")
-    run.subjects.append(_VERSION_FILE)
-    run.figures = {"from": _VERSION_FILE, "version": found}
-    if found is None:
-        run.undecided = f"{_VERSION_FILE}: the version not found"
-    elif script.release_of(found) != package.version:
-        yield error(_VERSION_FILE, f"{run.target.product.title} {found}", package.version)
-
-
-def _cannot_run(target: Target) -> str:
-    """Return why the variant's Python does not run here though nothing is wrong with it."""
-    if target.artefact is None:
-        return "a folder has no Python of its own"
-    return cpu_mismatch(target.variant, platform.machine(), script.cpu_facts()["flags"])
-
-
-def _wrong_import(built: Artefact, variant: Variant) -> Findings:
+def _check_import(built: Artefact, variant: Variant, result: PartResult) -> None:
     """Let the variant's Python import torch, and find an error or a torch from elsewhere.
 
     Raises ToolError if there is no Python, or if it does not start or end.
@@ -104,46 +87,38 @@ def _wrong_import(built: Artefact, variant: Variant) -> Findings:
     if done.code:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
         found = f"its Python cannot import torch: {last}"
-        yield error("torch", found, "a torch that can be imported")
+        result.error("torch", found, "a torch that can be imported")
     elif not built.holds(file):
         found = f"its Python imports another torch: {file or 'none'}"
-        yield error("torch", found, f"one in {built.output}")
+        result.error("torch", found, f"one in {built.output}")
 
 
-def _problems(variant: Variant, config: BuildConfig) -> Findings:
-    release, own = variant.release, " ".join(variant.cpu.flags)
-    if config.version is not None and config.version.partition("+")[0] != release.torch.version:
-        yield error(_ORIGIN, f"PyTorch {config.version}", release.torch.version)
-    cuda = release.cuda.version if variant.gpu and release.cuda else ""
-    if config.cuda is not None and minor_version(config.cuda) != minor_version(cuda):
-        yield error(_ORIGIN, f"CUDA {config.cuda or 'none'}", f"CUDA {cuda or 'none'}")
-    if config.cxx_flags is not None:
-        flags = config.cxx_flags.split()
-        if missing := [flag for flag in variant.cpu.flags if flag not in flags]:
-            yield error(_ORIGIN, f"CXX_FLAGS without {' '.join(missing)}", f"all of {own}")
-        if surplus := [flag for flag in flags if enables_more(flag, variant.cpu)]:
-            yield error(_ORIGIN, f"CXX_FLAGS with {' '.join(surplus)}", f"only {own}")
-        if variant.gpu:
-            yield from _without_cupti(flags, Version(release.torch.version))
+def _check_versions(
+    variant: Variant, version: str | None, cuda: str | None, result: PartResult
+) -> None:
+    release = variant.release
+    if version is not None and version.partition("+")[0] != release.torch.version:
+        result.error(_ORIGIN, f"PyTorch {version}", release.torch.version)
+    wanted = release.cuda.version if variant.gpu and release.cuda else ""
+    if cuda is not None and minor_version(cuda) != minor_version(wanted):
+        result.error(_ORIGIN, f"CUDA {cuda or 'none'}", f"CUDA {wanted or 'none'}")
 
 
-def _without_cupti(flags: list[str], torch: Version) -> Findings:
+def _check_flags(variant: Variant, flags: list[str], result: PartResult) -> None:
+    wanted = variant.cpu.flags
+    if missing := [flag for flag in wanted if flag not in flags]:
+        found = f"CXX_FLAGS without {' '.join(missing)}"
+        result.error(_ORIGIN, found, f"all of {' '.join(wanted)}")
+    if surplus := [flag for flag in flags if enables_more(flag, variant.cpu)]:
+        result.error(_ORIGIN, f"CXX_FLAGS with {' '.join(surplus)}", f"only {' '.join(wanted)}")
+    if variant.gpu is None:
+        return
     expected = "a Kineto with CUPTI: without it torch.profiler records no CUDA activity"
     fix = "give CMake the paths of CUPTI, as nixpkgs' pytorch-pr-108847.patch does"
     if off := [flag for flag in flags if flag.startswith(_NO_CUPTI)]:
-        yield error(_ORIGIN, f"CXX_FLAGS with {off[0]}", expected, fix)
-    elif torch >= _SAYS_CUPTI and _HAS_CUPTI not in flags:
-        yield warning(_ORIGIN, f"CXX_FLAGS without {_HAS_CUPTI}", expected, fix)
-
-
-def read_config(target: Target) -> BuildConfig:
-    """Read the configuration from the libraries and from version.py."""
-    stated = _stated(target)
-    return BuildConfig(
-        version=stated.get("__version__"),
-        cuda=stated.get("cuda"),
-        cxx_flags=_string_with(target.folder / "libtorch_cpu.so", _CXX),
-    )
+        result.error(_ORIGIN, f"CXX_FLAGS with {off[0]}", expected, fix)
+    elif Version(variant.release.torch.version) >= _SAYS_CUPTI and _HAS_CUPTI not in flags:
+        result.warning(_ORIGIN, f"CXX_FLAGS without {_HAS_CUPTI}", expected, fix)
 
 
 def _stated(target: Target) -> dict[str, str]:
@@ -153,7 +128,7 @@ def _stated(target: Target) -> dict[str, str]:
     """
     places = [target.folder, target.folder.parent]
     if target.artefact:
-        package = target.product.place.partition("/")[0]
+        package = target.product.folder.partition("/")[0]
         places += target.artefact.output.glob(f"lib/python3*/site-packages/{package}")
     for place in places:
         try:
@@ -168,8 +143,8 @@ def _stated(target: Target) -> dict[str, str]:
 def _string_with(library: Path, part: bytes) -> str | None:
     """Return the string of a library that contains some bytes, at most 64 KiB to either side."""
     try:
-        file = open_regular(library)
-    except (OSError, ToolError):
+        file = os.fdopen(open_named(library), "rb")
+    except OSError:
         return None
     with file:
         for begin in range(0, os.fstat(file.fileno()).st_size, _PIECE):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.matrix.tables import CpuIsa
@@ -25,8 +25,6 @@ except ImportError:  # no wheel for ARM on macOS
     raise ToolError("iced-x86: not installed; pip install iced-x86 (it may need Rust)") from None
 
 Features = frozenset[str]
-_NONE: Final[Features] = frozenset()
-
 
 _ENABLES_NOTHING: Final = re.compile(
     r"(?!-m).*|-m(?:no-.+|tune=.+|cmodel=.+|64|fpmath=.+|abi=.+|prefer-vector-width=.+"
@@ -63,20 +61,17 @@ class InstructionSet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class IsaFeatures(Struct, frozen=True, kw_only=True):
     """What the flags of a CPU ISA mean for the code that is compiled with them."""
 
-    machine: int
-    """e_machine of its ELF files."""
+    table: InstructionSet
     named: tuple[str, ...]
     """The features that the flags name."""
     allowed: Features
     """Every feature that the compiler may use."""
     replacing: re.Pattern[str]
     """Features whose instructions replace older ones."""
-    tier: str = ""
+    tier: str
     """The highest family of features that is allowed, such as AVX-512; empty: none."""
-    family: Features = _NONE
+    family: Features
     """The allowed features of that family."""
-    is_tier_in_each: bool = False
-    """Whether every library with enough code shows that family."""
 
 
 INSTRUCTION_SETS: Final = msgspec.toml.decode(
@@ -103,21 +98,6 @@ _TZCNT: Final = {getattr(Code, f"TZCNT_R{bits}_RM{bits}") for bits in (16, 32, 6
 """CPUs without BMI run it as bsf, and gcc emits it for baseline x86-64."""
 
 
-@functools.cache
-def x86_features(code: int) -> Features:
-    """Return the features beyond baseline x86-64 (SSE2) that an instruction needs.
-
-    `code` is iced-x86's Code. AVX512F is left out where another feature implies it.
-    """
-    if code in _TZCNT:
-        return _NONE
-    instruction = Instruction()
-    instruction.code = code  # type: ignore[assignment] # typed as an enum, an int at run time
-    found = {_CPUID[number] for number in instruction.cpuid_features() if number in _CPUID}
-    is_implied = any(map(_IMPLY_AVX512F.fullmatch, found))
-    return frozenset(found - {"avx512f"} if is_implied else found)
-
-
 _XMM: Final = {
     number
     for name, number in vars(OpCodeOperandKind).items()
@@ -126,12 +106,22 @@ _XMM: Final = {
 
 
 @functools.cache
-def is_replaced_x86(code: int) -> bool:
-    """Whether a compiler with -mavx emits another instruction instead: SSE without a VEX prefix."""
+def x86_features(code: int) -> tuple[Features, bool]:
+    """Return the features beyond baseline x86-64 (SSE2) that an instruction needs.
+
+    And whether a compiler with -mavx emits another one instead: it is SSE without a VEX prefix.
+    `code` is iced-x86's Code. AVX512F is left out where another feature implies it.
+    """
     instruction = Instruction()
-    instruction.code = code  # type: ignore[assignment] # as above
-    found = instruction.op_code()
-    return found.encoding == EncodingKind.LEGACY and not _XMM.isdisjoint(found.op_kinds())
+    instruction.code = code  # type: ignore[assignment] # typed as an enum, an int at run time
+    found = {_CPUID[number] for number in instruction.cpuid_features() if number in _CPUID}
+    if code in _TZCNT:
+        found.clear()
+    if any(map(_IMPLY_AVX512F.fullmatch, found)):
+        found.discard("avx512f")
+    encoded = instruction.op_code()
+    is_legacy = encoded.encoding == EncodingKind.LEGACY
+    return frozenset(found), is_legacy and not _XMM.isdisjoint(encoded.op_kinds())
 
 
 # --- aarch64 ---
@@ -181,9 +171,6 @@ def arm_features(mnemonic: bytes, text: bytes) -> Features:
     return found
 
 
-# --- both ---
-
-
 @functools.cache
 def isa_features(cpu: CpuIsa) -> IsaFeatures:
     """Return what the flags of a CPU ISA mean. Raises BuildPytorchError for an unknown flag."""
@@ -200,17 +187,19 @@ def isa_features(cpu: CpuIsa) -> IsaFeatures:
     allowed = list(dict.fromkeys(named))
     for feature in allowed:  # grows in the loop
         allowed += [new for new in table.implied.get(feature, ()) if new not in allowed]
-    isa = IsaFeatures(
-        machine=table.machine,
+    families = {
+        tier: frozenset(name for name in allowed if re.fullmatch(pattern, name))
+        for tier, pattern in table.tiers.items()
+    }
+    tier = next(filter(families.get, families), "")
+    return IsaFeatures(
+        table=table,
         named=tuple(dict.fromkeys(named)),
         allowed=frozenset(allowed),
         replacing=re.compile(table.replacing),
+        tier=tier,
+        family=families.get(tier, frozenset()),
     )
-    for tier, pattern in table.tiers.items():
-        if family := frozenset(name for name in allowed if re.fullmatch(pattern, name)):
-            in_each = tier in table.tiers_of_each
-            return structs.replace(isa, tier=tier, family=family, is_tier_in_each=in_each)
-    return isa
 
 
 def enables_more(flag: str, cpu: CpuIsa) -> bool:

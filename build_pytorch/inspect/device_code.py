@@ -22,7 +22,7 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
-from build_pytorch.inspect.part import Findings, PartRun, Target, error, warning
+from build_pytorch.inspect.part import TORCH, PartResult, Progress, Target
 from build_pytorch.matrix.compatibility import runs_on, sm_code
 from build_pytorch.matrix.tables import GpuArchitecture
 
@@ -54,7 +54,7 @@ class DeviceCodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _TABLE: Final = msgspec.toml.decode(
     Path(__file__).with_suffix(".toml").read_bytes(), type=DeviceCodeTable
 )
-_OWN: Final = "PyTorch"
+_OWN: Final = TORCH.title
 _UNKNOWN: Final = "unknown owner"
 
 
@@ -87,56 +87,57 @@ class ExpectedCode(Struct, frozen=True, kw_only=True):
         return has_all and self.allowed.issuperset(each.cubins) and self.ptx in (*each.ptx, "")
 
 
-def look(run: PartRun) -> Findings:
+def check_device_code(target: Target, result: PartResult, progress: Progress) -> None:
     """Compare the device code of every library with the GPU architectures of the variant."""
-    files = {path.name: read_elf(path) for path in run.target.libraries()}
-    gpu, product = run.target.variant.gpu, run.target.product
+    files = {path.name: read_elf(path) for path in target.libraries()}
+    gpu, product = target.variant.gpu, target.product
     holding = {name: elf for name, elf in files.items() if elf.named(fatbin.SECTION)}
-    run.figures["device_code"] = list(holding)
-    run.subjects += holding if gpu else files
+    result.figures["device_code"] = list(holding)
+    result.passed += holding if gpu else files
     if gpu is None:
         for name in files:
             if name in holding or "cuda" in name:
                 found = "device code" if name in holding else "a library for CUDA"
-                yield error(name, found, f"none in a CPU-only {product.title}")
+                result.error(name, found, f"none in a CPU-only {product.title}")
         return
-    present = [name for name in product.cuda if name in holding]
-    expected = _expected(run.target, gpu, (present or product.cuda)[0])
+    present = [name for name in product.device_code if name in holding]
+    expected = _expected(target, gpu, (present or product.device_code)[0])
     if not present:
-        run.subjects += [] if holding else [expected.library]
+        result.passed += [] if holding else [expected.library]
         cpu_only = f"no device code in any library: this {product.title} is CPU-only"
         found = "missing, or without device code" if holding else cpu_only
-        yield error(expected.library, found, f"device code for {expected.title}")
+        result.error(expected.library, found, f"device code for {expected.title}")
     undecided = []
     for number, (name, elf) in enumerate(holding.items()):
-        run.progress(f"device code of {name}", number, len(holding))
+        progress(f"device code of {name}", number, len(holding))
         objects, reason = _with_owners(elf.path, fatbin.device_objects(elf), expected)
         undecided += [f"{name}: {reason}"] if reason else []
-        run.figures[name] = _figures(objects)
-        yield from _problems(name, objects, expected)
-        for owner, held in _bundled(objects).items():
-            run.notes.append(f"{name}: {owner} for {_counts(held)}")
-            for capability in gpu.capabilities:
-                yield from _unusable(name, owner, held, capability)
-    run.undecided = "; ".join(undecided)
+        owners = {owner or "no functions": held for owner, held in _by_owner(objects).items()}
+        result.figures[name] = {
+            **_figures(objects),
+            "owners": {owner: _figures(held) for owner, held in sorted(owners.items())},
+        }
+        _check_own(name, objects, expected, result)
+        _check_bundled(name, objects, gpu, result)
+    result.reason = "; ".join(undecided)
 
 
 def _expected(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCode:
     codes, release = tuple(map(sm_code, gpu.capabilities)), target.variant.release
-    cuda = release.cuda.version if release.cuda else "0"
-    added = [
-        each
-        for each in _TABLE.added
-        if each.base in gpu.capabilities
-        and Version(cuda) >= Version(each.cuda)
-        and Version(release.torch.version) >= Version(each.torch)
-    ]
+    cuda, torch = release.cuda.version if release.cuda else "0", release.torch.version
+    added = (
+        one
+        for one in _TABLE.added
+        if one.base in gpu.capabilities
+        and Version(cuda) >= Version(one.cuda)
+        and Version(torch) >= Version(one.torch)
+    )
     return ExpectedCode(
         product=target.product.title,
         library=library,
         codes=codes,
         ptx=codes[-1] if gpu.ptx else "",
-        added=tuple(added) if target.product.title == _OWN else (),
+        added=tuple(added) if target.product is TORCH else (),
     )
 
 
@@ -172,69 +173,80 @@ def _with_owners(
         if owner == _UNKNOWN and expected.is_right(each):
             owner = _OWN
         owned.append(structs.replace(each, owner=owner))
-    unknown = [each for each in owned if each.owner == _UNKNOWN]
+    unknown = _by_owner(owned).get(_UNKNOWN)
     if not unknown:
         return owned, ""
     number = f"{counted(len(unknown), 'object')} of {len(objects)}"
     return owned, f"the owner of {number} cannot be told, with code for {_counts(unknown)}{reason}"
 
 
-def _problems(library: str, objects: Sequence[DeviceObject], expected: ExpectedCode) -> Findings:
+def _by_owner(objects: Iterable[DeviceObject]) -> dict[str, list[DeviceObject]]:
+    found: dict[str, list[DeviceObject]] = {}
+    for each in objects:
+        found.setdefault(each.owner, []).append(each)
+    return found
+
+
+def _check_own(
+    library: str, objects: Sequence[DeviceObject], expected: ExpectedCode, result: PartResult
+) -> None:
+    """Find missing and surplus architectures in the product's own code."""
     ours = [each for each in objects if each.owner == expected.product]
     known = ours + [each for each in objects if each.owner == _UNKNOWN]
+    compiled = [each for each in ours if each.cubins]
     present = {name for each in known for name in each.cubins}
-    if library == expected.library and not present & set().union(
-        *map(_with_features, expected.codes)
-    ):
+    is_main = library == expected.library
+    if is_main and not any(present & _with_features(code) for code in expected.codes):
         found = f"device code for {_counts(known) or 'nothing'}"
-        yield error(library, found, f"for {expected.title}")
+        result.error(library, found, f"for {expected.title}")
         return
     for code in expected.codes:
         wanted = _with_features(code)
-        if without := [each for each in ours if each.cubins and wanted.isdisjoint(each.cubins)]:
-            found = (
-                f"{counted(len(without), 'object')} of {expected.product} without code for {code}"
-            )
-            yield error(library, f"{found}, but for {_counts(without)}", f"{code} in each")
-    surplus = Counter(c for each in ours for c in each.cubins if c not in expected.allowed)
-    if surplus:
+        if without := [each for each in compiled if wanted.isdisjoint(each.cubins)]:
+            number = f"{counted(len(without), 'object')} of {expected.product}"
+            found = f"{number} without code for {code}, but for {_counts(without)}"
+            result.error(library, found, f"{code} in each")
+    if surplus := Counter(c for each in ours for c in each.cubins if c not in expected.allowed):
         found = f"device code of {expected.product} for {_listing(surplus)}"
-        yield error(library, found, f"{expected.title} and nothing else")
-    for each in expected.added:
-        wanted = {each.code, f"{each.code[:-1]}f"}
-        if library == expected.library and each.needed and present.isdisjoint(wanted):
-            yield error(
+        result.error(library, found, f"{expected.title} and nothing else")
+    for added in expected.added:
+        is_there = not present.isdisjoint({added.code, f"{added.code[:-1]}f"})
+        if is_main and added.needed and not is_there:
+            result.error(
                 library,
-                f"no {each.code} code: FP8 row-wise matrix products fail",
-                f"{each.code} in RowwiseScaledMM.cu, where {sm_code(each.base)} is asked for",
+                f"no {added.code} code: FP8 row-wise matrix products fail",
+                f"{added.code} in RowwiseScaledMM.cu, where {sm_code(added.base)} is asked for",
                 'look in the build log for "cmake/Codegen.cmake has no condition", and build again',
             )
     ptx = expected.ptx
-    if without := [each for each in ours if ptx and each.cubins and ptx not in each.ptx]:
+    if without := [each for each in compiled if ptx and ptx not in each.ptx]:
         found = f"{counted(len(without), 'object')} of {expected.product} without PTX of {ptx}"
-        yield error(library, found, f"PTX of {ptx} in each: newer GPUs need it")
+        result.error(library, found, f"PTX of {ptx} in each: newer GPUs need it")
     if surplus := Counter(name for each in known for name in each.ptx if name != ptx):
         fix = "none needed: PTX makes the library larger and the start on newer GPUs slower"
         wanted_ptx = f"of {ptx} only" if ptx else "none: recipes build binaries only"
-        yield warning(library, f"PTX of {_listing(surplus)}", wanted_ptx, fix)
+        result.warning(library, f"PTX of {_listing(surplus)}", wanted_ptx, fix)
 
 
-def _bundled(objects: Iterable[DeviceObject]) -> dict[str, list[DeviceObject]]:
-    """Return the objects of each owner whose code was compiled elsewhere."""
-    found: dict[str, list[DeviceObject]] = {}
-    for each in objects:
-        if each.owner in _TABLE.owners and _TABLE.owners[each.owner].bundled:
-            found.setdefault(each.owner, []).append(each)
-    return dict(sorted(found.items(), key=lambda item: [*_TABLE.owners].index(item[0])))
-
-
-def _unusable(library: str, owner: str, held: Sequence[DeviceObject], capability: str) -> Findings:
-    """Find bundled code that does not run on a GPU of the variant."""
-    if lacking := [each for each in held if not _runs(each, capability)]:
-        found = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
-        fix = f"{owner} fails on this GPU: build it for {capability} as well (cudaCapabilities)"
-        expected = f"code that runs on {capability}"
-        yield warning(library, f"{found} for {_counts(lacking)}", expected, fix)
+def _check_bundled(
+    library: str, objects: Sequence[DeviceObject], gpu: GpuArchitecture, result: PartResult
+) -> None:
+    """Note the code that was compiled elsewhere; warn where it does not run on the GPUs."""
+    by_owner = _by_owner(objects)
+    for owner in (name for name, owner in _TABLE.owners.items() if owner.bundled):
+        held = by_owner.get(owner, [])
+        if held:
+            result.notes.append(f"{library}: {owner} for {_counts(held)}")
+        for capability in gpu.capabilities:
+            if lacking := [each for each in held if not _runs(each, capability)]:
+                number = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
+                result.warning(
+                    library,
+                    f"{number} for {_counts(lacking)}",
+                    f"code that runs on {capability}",
+                    f"{owner} fails on this GPU: build it for {capability} as well "
+                    "(cudaCapabilities)",
+                )
 
 
 def _runs(each: DeviceObject, capability: str) -> bool:
@@ -254,19 +266,11 @@ def _capability(code: str) -> str:
 
 
 def _figures(objects: Sequence[DeviceObject]) -> dict[str, Any]:
-    """Return how many objects hold each architecture, together and for each owner."""
-
-    def count(held: Sequence[DeviceObject]) -> dict[str, dict[str, int]]:
-        return {
-            "elf": dict(sorted(Counter(c for each in held for c in each.cubins).items())),
-            "ptx": dict(sorted(Counter(c for each in held for c in each.ptx).items())),
-        }
-
-    by_owner = {
-        owner or "no functions": count([each for each in objects if each.owner == owner])
-        for owner in sorted({each.owner for each in objects})
+    """Return how many objects hold each architecture."""
+    return {
+        "elf": dict(sorted(Counter(c for each in objects for c in each.cubins).items())),
+        "ptx": dict(sorted(Counter(c for each in objects for c in each.ptx).items())),
     }
-    return {**count(objects), "owners": by_owner}
 
 
 def _counts(objects: Iterable[DeviceObject]) -> str:

@@ -9,11 +9,9 @@ pyelftools 0.32 23 s, which doubles an inspection, with LIEF more than a minute 
 
 from __future__ import annotations
 
-import itertools
 import os
-import stat
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, starmap
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct as Layout
@@ -22,6 +20,7 @@ from typing import BinaryIO, Final, NamedTuple
 from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.files import open_named
 
 # The fields that are used, of ELF64, little-endian, as of both platforms (System V ABI, chapter 4):
 # machine, place of the sections, size of a row, number of rows, index of the section with names.
@@ -116,23 +115,13 @@ class ElfFile(Struct, frozen=True):
                         yield Symbol(kind == _FILE, is_internal, value, size, plain)
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError; ToolError for a FIFO, a device, ..."""
-    # O_NONBLOCK: opening a FIFO would wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ToolError("not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
 def read_elf(path: Path) -> ElfFile:
     """Read the headers of an ELF file and check what they refer to.
 
     Raises ToolError with the reason if it is not a complete 64-bit little-endian library.
     """
     try:
-        with open_regular(path) as file:
+        with os.fdopen(open_named(path), "rb") as file:
             return _read_headers(path, file, os.fstat(file.fileno()).st_size)
     except OSError as fault:
         raise ToolError(fault.strerror or "cannot be read") from None
@@ -151,7 +140,7 @@ def _read_headers(path: Path, file: BinaryIO, size: int) -> ElfFile:
         raise ToolError("it has no section table")
     file.seek(place)
     rows = _SECTION.iter_unpack(file.read(count * row_size))
-    sections = tuple(itertools.starmap(Section, rows))
+    sections = tuple(starmap(Section, rows))
     needed = max(section.offset + section.size * (section.type != _NOBITS) for section in sections)
     if needed > size:
         raise ToolError(f"{size} bytes of {needed}")

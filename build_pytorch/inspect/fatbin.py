@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from build_pytorch.base import process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.elf_file import ElfFile, open_regular
+from build_pytorch.inspect.elf_file import ElfFile
 
 SECTION: Final = b".nv_fatbin"
 """Device code that can run; __nv_relfatbin holds what the device linker took it from."""
@@ -68,7 +68,7 @@ def device_objects(elf: ElfFile) -> list[DeviceObject]:
             raise damaged
         return layout.unpack(data)
 
-    with open_regular(elf.path) as file:
+    with elf.path.open("rb") as file:
         at, end, left = section.offset, section.offset + section.size, _MOST_ENTRIES
         while (at := _after_padding(file, at, end)) < end:
             magic, header, size = read(_OBJECT, at, end)

@@ -1,52 +1,74 @@
-"""An inspection: finds the files of a variant, runs the parts, records the result."""
+"""An inspection: finds the files of a package, runs the parts, records the result."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs, to_builtins
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.inspect import closure, config, device_code, instructions, libraries
+from build_pytorch.inspect import closure, config, device_code, instructions
+from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.part import Part, PartResult, Progress, Target
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.nix.store import requisites
+from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
 from build_pytorch.results.artefacts import Artefact
+
+
+def check_libraries(target: Target, result: PartResult, _progress: Progress) -> None:
+    """Find the libraries that are not complete ELF files. Only headers are read."""
+    libraries, product = target.libraries(), target.product
+    result.passed = [library.name for library in libraries]
+    if not target.has_main(target.folder):
+        found = f"not in {target.folder}, nor in the closure"
+        result.error(product.main[0], found, f"{product.title}'s library")
+    for library in libraries:
+        place = os.path.realpath(library)
+        if target.artefact and not place.startswith(f"{store.folder()}/"):
+            found = f"a link that leads out of the Nix store: {place}"
+            result.error(library.name, found, "a file of the result")
+            continue
+        try:
+            read_elf(library)
+        except ToolError as error:
+            expected = "a shared library of 64 bits, little-endian"
+            result.error(library.name, f"not a complete ELF file: {error}", expected)
+
 
 PARTS: Final = (
     Part(
         "files",
         "{product}'s libraries are complete ELF files",
         "build the variant again from its recipe",
-        libraries.look,
+        check_libraries,
         needs_files=False,
     ),
     Part(
         "device-code",
         "{product}'s device code is for the variant's GPU architecture, and for no other",
         "look at gpuTargets in the recipe and build again",
-        device_code.look,
+        device_code.check_device_code,
     ),
     Part(
         "instructions",
         "instructions of the variant's CPU ISA, and none above it in common code",
         "look at the recipe's cpuFlags and build again",
-        instructions.look,
+        instructions.check_instructions,
     ),
     Part(
         "config",
         "{product}'s build configuration agrees with the matrix",
         "build the variant again from its recipe",
-        config.look,
+        config.check_config,
     ),
     Part(
         "closure",
         "one CUDA version in the closure, and no more bytes than allowed",
         "look at the overlays in the recipe, or raise closure_gib in matrix.toml",
-        closure.look,
+        closure.check_closure,
         needs_result=True,
         needs_files=False,
     ),
@@ -54,7 +76,7 @@ PARTS: Final = (
 
 
 class Inspection(Struct, frozen=True, kw_only=True):
-    """The result for one variant; the fields are the keys of --json and of the report."""
+    """The result for one package; the fields are the keys of --json and of the report."""
 
     release: str
     variant: str
@@ -62,7 +84,6 @@ class Inspection(Struct, frozen=True, kw_only=True):
     outcome: Literal["passed", "failed", "skipped", "not run"] = "not run"
     """Failed if one part failed, passed if no part was skipped, else skipped."""
     reasons: tuple[str, ...] = ()
-    """Why the variant did not pass."""
     folder: str = ""
     output: str = ""
     recorded: bool = False
@@ -78,13 +99,13 @@ def built_target(package: Package, artefact: Artefact) -> Target:
     """
     output = artefact.output
     target = Target(package=package, folder=output, artefact=artefact)
-    has_main = target.product.main_of
-    places = sorted(output.glob(f"lib/python3*/site-packages/{target.product.place}"))
-    folder = next(filter(has_main, [*places, output / "lib"]), None)
+    places = sorted(output.glob(f"lib/python3*/site-packages/{target.product.folder}"))
+    folder = next(filter(target.has_main, [*places, output / "lib"]), None)
     if folder is None and isinstance(package, Variant):
         # The libraries of PyTorch may be in another output of its derivation.
-        folder = next(filter(has_main, (Path(p) / "lib" for p in requisites(str(output)))), None)
-    return msgspec.structs.replace(target, folder=(folder or output).resolve())
+        others = (Path(path) / "lib" for path in store.requisites(str(output)))
+        folder = next(filter(target.has_main, others), None)
+    return structs.replace(target, folder=(folder or output).resolve())
 
 
 def folder_target(package: Package, folder: Path) -> Target:
@@ -93,10 +114,10 @@ def folder_target(package: Package, folder: Path) -> Target:
         raise BuildPytorchError(f"--path {folder}: no such folder")
     target = Target(package=package, folder=folder.resolve())
     product = target.product
-    if not product.main_of(folder):
+    if not target.has_main(folder):
         raise BuildPytorchError(
             f"--path {folder}: no {product.main[0]} in it; give the folder of {product.title}'s "
-            f"libraries, such as .../site-packages/{product.place}"
+            f"libraries, such as .../site-packages/{product.folder}"
         )
     return target
 
@@ -119,9 +140,9 @@ def inspect_result(root: Path, package: Package, progress: Progress) -> Inspecti
         test="inspect",
         outcome=result.outcome,
         reasons=result.reasons,
-        document=msgspec.to_builtins(result),
+        document=to_builtins(result),
     )
-    return msgspec.structs.replace(result, report=report, recorded=recorded)
+    return structs.replace(result, report=report, recorded=recorded)
 
 
 def inspect_target(target: Target, progress: Progress) -> Inspection:
@@ -134,10 +155,10 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
             results.append(part.skipped(target, "the libraries are not complete"))
         else:
             results.append(part.inspect(target, progress))
-    states = {part.state for part in results}
-    return msgspec.structs.replace(
+    states = {result.state for result in results}
+    return structs.replace(
         _not_run(target.package),
-        outcome=next((state for state in ("failed", "skipped") if state in states), "passed"),
+        outcome="failed" if "failed" in states else "skipped" if "skipped" in states else "passed",
         reasons=tuple(part.problem for part in results if part.state in {"failed", "skipped"}),
         folder=str(target.folder),
         output=str(target.artefact.output) if target.artefact else "",

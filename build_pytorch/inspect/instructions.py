@@ -22,11 +22,12 @@ from iced_x86 import Decoder
 from build_pytorch.base import process
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import cpu_features, fatbin, libraries
+from build_pytorch.inspect import code_owners, cpu_features, fatbin
+from build_pytorch.inspect.code_owners import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
 from build_pytorch.inspect.cpu_features import Features, isa_features
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
-from build_pytorch.inspect.libraries import COMMON, FOREIGN, NO_NAME, UNKNOWN, CodeRange
-from build_pytorch.inspect.part import Findings, PartRun, Product, Progress, error, warning
+from build_pytorch.inspect.part import TORCH, PartResult, Progress, Target
+from build_pytorch.matrix.companion_versions import KnownCompanion
 from build_pytorch.matrix.tables import CpuIsa
 
 _ONE_IN: Final = 10_000
@@ -42,8 +43,7 @@ of C above AVX2 after `strip -S`, of 347,768: one in 24,800 and one in 2,200."""
 _VECTOR_FUNCTIONS: Final = 300
 """A library with so many common functions with the ISA's instructions has some of its highest
 family; see tiers_of_each in cpu_features.toml."""
-_MAIN: Final = "libtorch_cpu.so"
-"""In every PyTorch, and in no companion."""
+_MAIN: Final = TORCH.main[0]
 _STANDARD_LIBRARY: Final = re.compile("_Z(?:GTt)?N?K?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)")
 """Some compilers link parts of libstdc++ into each library, without our flags: 372 functions of
 libtorch.so in the official wheel, which has no other code."""
@@ -74,12 +74,12 @@ class Scan:
         self.isa = isa_features(cpu)
         self.has_device_code = elf.named(fatbin.SECTION) is not None
         self.code_bytes = sum(section.size for section in elf.code())
-        self.depth, self.ranges = libraries.code_ranges(elf)
+        self.depth, self.ranges = code_owners.code_ranges(elf)
         owners = [code.owner for code in self.ranges if code.name != NO_NAME]
         self.functions, self.common_functions = len(owners), owners.count(COMMON)
         self.instructions, self.seconds = 0, 0.0
         self.found: dict[str, Counter[Features]] = {}
-        self.above: list[tuple[int, CodeRange, tuple[str, ...]]] = []
+        self.above: list[tuple[int, CodeRange, list[str]]] = []
         """Instructions above the ISA, the function that contains them, and their features."""
         self.functions_above: Counter[str] = Counter()
         self.holders: Counter[str] = Counter()
@@ -102,12 +102,8 @@ class Scan:
         if high:
             self.functions_above[code.owner] += 1
             if len(self.above) < _KEPT:
-                names = tuple(sorted(frozenset().union(*high)))
-                self.above.append((sum(counts[features] for features in high), code, names))
-
-    def noun(self, owner: str) -> str:
-        """Return what is counted of an owner: code without a name is in spans of any size."""
-        return "span" if owner == UNKNOWN and self.depth == "exported" else "function"
+                number = sum(counts[features] for features in high)
+                self.above.append((number, code, sorted(frozenset[str]().union(*high))))
 
     def figures(self) -> dict[str, Any]:
         """Return the counts for the report."""
@@ -137,15 +133,14 @@ def scan(elf: ElfFile, cpu: CpuIsa, progress: Progress) -> Scan:
     """
     begin, shown = monotonic(), -1
     result = Scan(elf, cpu)
-    what = f"disassembling {result.name}, MB of code"
     decode = _decoded_x86 if cpu.platform == "x86_64-linux" else _disassembled_arm
     for code, instructions, counts, has_older in decode(elf, result.ranges):
         result.instructions += instructions
         if counts or has_older:
             result.add(code, counts, has_older)
         if (done := (code.offset - result.ranges[0].offset) // 1_000_000) > shown:
-            shown = done
-            progress(what, done, result.code_bytes // 1_000_000)
+            shown, total = done, result.code_bytes // 1_000_000
+            progress(f"disassembling {result.name}, MB of code", done, total)
     result.seconds = monotonic() - begin
     return result
 
@@ -161,11 +156,13 @@ def _decoded_x86(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
         for code in ranges:
             data = os.pread(file.fileno(), code.end - code.start, code.offset)
             codes = Counter(map(code_of, Decoder(64, data)))
-            counts = Counter[Features]()
+            counts, has_older = Counter[Features](), False
             for number, times in codes.items():
-                if features := cpu_features.x86_features(number):
+                features, is_older = cpu_features.x86_features(number)
+                has_older |= is_older
+                if features:
                     counts[features] += times
-            yield code, codes.total(), counts, any(map(cpu_features.is_replaced_x86, codes))
+            yield code, codes.total(), counts, has_older
 
 
 def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
@@ -212,79 +209,78 @@ def _objdump(library: Path) -> str:
     )
 
 
-def look(run: PartRun) -> Findings:
+def check_instructions(target: Target, result: PartResult, progress: Progress) -> None:
     """Disassemble every library and compare the instructions with the CPU ISA."""
-    cpu = run.target.variant.cpu
-    files = [read_elf(library) for library in run.target.libraries()]
-    run.subjects += [elf.path.name for elf in files]
-    machine = isa_features(cpu).machine
-    wrong = [elf for elf in files if elf.machine != machine]
-    for elf in wrong:
-        found = f"an ELF file for machine {elf.machine}"
-        yield error(elf.path.name, found, f"{machine}, which is {cpu.platform}")
-    if wrong:
+    cpu = target.variant.cpu
+    files = [read_elf(library) for library in target.libraries()]
+    result.passed = [elf.path.name for elf in files]
+    machine = isa_features(cpu).table.machine
+    for elf in files:
+        if elf.machine != machine:
+            found = f"an ELF file for machine {elf.machine}"
+            result.error(elf.path.name, found, f"{machine}, which is {cpu.platform}")
+    if result.findings:
         return
-    scans = [scan(elf, cpu, run.progress) for elf in files]
-    run.figures = {each.name: each.figures() for each in scans}
+    scans = [scan(elf, cpu, progress) for elf in files]
+    result.figures = {library.name: library.figures() for library in scans}
     expected = f"nothing above {cpu.title} except in code that checks the CPU first"
     undecided = []
-    for each in scans:
-        for owner in filter(each.functions_above.get, _FIXES):
-            above, noun = each.functions_above[owner], each.noun(owner)
-            number = counted(above, noun)
-            listing = _listing([row for row in each.above if row[1].owner == owner])
+    for library in scans:
+        for owner in filter(library.functions_above.get, _FIXES):
+            above = library.functions_above[owner]
+            # Code without a name is in spans of any size, so their number says nothing.
+            is_span = owner == UNKNOWN and library.depth == "exported"
+            number = counted(above, "span" if is_span else "function")
+            listing = _listing([row for row in library.above if row[1].owner == owner])
             found = f"{number} of {owner} with instructions above it: {listing}"
-            report = error if owner == COMMON else warning
-            yield report(each.name, found, expected, _FIXES[owner])
-            if noun == "span":
-                undecided.append(f"{each.name}: {number} above the ISA in {owner}")
-            elif above * _UNDECIDED_ONE_IN[owner] > each.functions:
-                share = f"{number} of {each.functions}"
-                undecided.append(f"{each.name}: {share} above the ISA in {owner}")
-    run.undecided = "; ".join(undecided)
-    yield from _missing(cpu, scans, run.target.product)
+            report = result.error if owner == COMMON else result.warning
+            report(library.name, found, expected, _FIXES[owner])
+            if is_span or above * _UNDECIDED_ONE_IN[owner] > library.functions:
+                share = number if is_span else f"{number} of {library.functions}"
+                undecided.append(f"{library.name}: {share} above the ISA in {owner}")
+    result.reason = "; ".join(undecided)
+    _check_flags_arrived(target, scans, result)
 
 
-def _listing(above: list[tuple[int, CodeRange, tuple[str, ...]]]) -> str:
+def _listing(above: list[tuple[int, CodeRange, list[str]]]) -> str:
     """Return the functions with the most such instructions, demangled if c++filt is installed."""
     most = sorted(above, key=lambda row: -row[0])[:_SHOWN]
     names = [code.name for _, code, _ in most]
     if process.which("c++filt"):
         said = process.start(["c++filt"], stdin="\n".join(names)).finish(30).stdout.splitlines()
         names = said if len(said) == len(names) else names
+    names = [name if len(name) <= _WIDTH else f"{name[: _WIDTH - 3]}..." for name in names]
     shown = [
-        f"{name if len(name) <= _WIDTH else f'{name[: _WIDTH - 3]}...'} "
-        f"({', '.join(features)}: {number})"
+        f"{name} ({', '.join(features)}: {number})"
         for name, (number, _, features) in zip(names, most, strict=True)
     ]
     return "; ".join(shown + ([f"and {len(above) - _SHOWN} more"] if len(above) > _SHOWN else []))
 
 
-def _missing(cpu: CpuIsa, scans: Sequence[Scan], product: Product) -> Findings:
-    """Yield instructions that the flags allow and the compiled code lacks, for each library."""
+def _check_flags_arrived(target: Target, scans: Sequence[Scan], result: PartResult) -> None:
+    """Find libraries whose code lacks instructions that the flags allow."""
+    cpu, product = target.variant.cpu, target.product
     isa, expected = isa_features(cpu), f"code that was compiled with {' '.join(cpu.flags)}"
-    for each in scans:
-        if found := _not_compiled_for(each, product):
+    for library in scans:
+        if found := _not_compiled_for(library, product):
             fix = "the flags did not reach the compiler: look at CXXFLAGS in the build log"
-            yield error(each.name, found, expected, fix)
+            result.error(library.name, found, expected, fix)
     fix = "no action, if another variant with the same flags has the same result"
-    present = set[str]().union(*(each.holders for each in scans))
+    present = set[str]().union(*(library.holders for library in scans))
     absent = [feature for feature in isa.named if feature not in present]
-    if _MAIN in product.main and absent and present & isa.family:
-        yield warning(
-            _MAIN,
-            f"no {', '.join(absent)} in the code compiled with the variant's flags",
-            "some; compilers rarely emit them without intrinsics, so this is only a warning",
-            fix,
-        )
-    for each in scans if isa.is_tier_in_each else ():
-        is_compiled = each.name != _MAIN and not each.has_device_code
-        if is_compiled and each.newer >= _VECTOR_FUNCTIONS and not isa.family & each.holders.keys():
-            found = f"no {isa.tier} instructions in {each.newer} functions with vector registers"
-            yield warning(each.name, found, expected, fix)
+    if product is TORCH and absent and present & isa.family:
+        found = f"no {', '.join(absent)} in the code compiled with the variant's flags"
+        rare = "some; compilers rarely emit them without intrinsics, so this is only a warning"
+        result.warning(_MAIN, found, rare, fix)
+    for library in scans if isa.tier in isa.table.tiers_of_each else ():
+        is_compiled = library.name != _MAIN and not library.has_device_code
+        has_none = library.newer >= _VECTOR_FUNCTIONS and isa.family.isdisjoint(library.holders)
+        if is_compiled and has_none:
+            found = f"no {isa.tier} instructions in {library.newer} functions with vector registers"
+            result.warning(library.name, found, expected, fix)
 
 
-def _not_compiled_for(scanned: Scan, product: Product) -> str:
+def _not_compiled_for(library: Scan, product: KnownCompanion) -> str:
     """Return what shows that the flags did not reach the code of a library, or "".
 
     A library may have little or no code that the flags change (libshm.so, libtorch.so). Host code
@@ -292,18 +288,18 @@ def _not_compiled_for(scanned: Scan, product: Product) -> str:
     own; so of a library with device code only the total absence counts: in PyTorch, whose libraries
     are large, of one in 10,000 functions.
     """
-    isa, functions = scanned.isa, scanned.common_functions
+    isa, functions = library.isa, library.common_functions
     of = f"of {functions} of {product.title}'s common code"
-    most = max((scanned.holders[feature] for feature in isa.family), default=0)
-    if scanned.name == _MAIN and isa.family and most * _ONE_IN < max(functions, 1):
+    most = max((library.holders[feature] for feature in isa.family), default=0)
+    if library.name == _MAIN and isa.family and most * _ONE_IN < max(functions, 1):
         return f"{isa.tier} instructions in {counted(most, 'function')} {of}"
     if not any(map(isa.replacing.fullmatch, isa.allowed)):
         return ""
-    if not scanned.has_device_code:
-        is_wrong = scanned.older > scanned.newer
-    elif _MAIN in product.main:
-        is_wrong = functions >= _ONE_IN and scanned.newer * _ONE_IN < functions
+    if not library.has_device_code:
+        is_wrong = library.older > library.newer
+    elif product is TORCH:
+        is_wrong = functions >= _ONE_IN and library.newer * _ONE_IN < functions
     else:
-        is_wrong = scanned.older > 0 and not scanned.newer
-    found = f"instructions that these flags replace in {counted(scanned.older, 'function')} {of}"
-    return f"{found}, new ones in {scanned.newer}" if is_wrong else ""
+        is_wrong = library.older > 0 and not library.newer
+    found = f"instructions that these flags replace in {counted(library.older, 'function')} {of}"
+    return f"{found}, new ones in {library.newer}" if is_wrong else ""

@@ -1,65 +1,36 @@
-"""The parts of an inspection: what they look at, what they report, and their results."""
+"""What the parts of an inspection share: the files they look at, and the result they fill in."""
 
 from __future__ import annotations
 
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.companion_versions import known_companions
+from build_pytorch.matrix.companion_versions import KnownCompanion, known_companions
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.results.artefacts import Artefact
 
 Progress = Callable[[str, int, int], None]
 """Called with what is read, how much of it is done, and how much there is (0: unknown)."""
 
+TORCH: Final = KnownCompanion(
+    title="PyTorch",
+    repository="pytorch/pytorch",
+    folder="torch/lib",
+    libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
+    main=("libtorch_cpu.so",),
+    device_code=("libtorch_cuda.so",),
+)
+"""PyTorch, described as companion_versions.toml describes the companions."""
+
 _UNREADABLE: Final = (ArithmeticError, ValueError, LookupError, MemoryError, struct.error)
 """What reading a file that somebody else made may raise besides ToolError and OSError."""
-
-
-class Product(Struct, frozen=True, kw_only=True):
-    """Where the libraries of PyTorch or of a companion are, and what they are called."""
-
-    title: str
-    place: str
-    """The folder of the libraries, below site-packages."""
-    libraries: str
-    """A pattern of the names of its own libraries, without those that a wheel bundles."""
-    main: tuple[str, ...]
-    """The names that the library with most of its CPU code may have."""
-    cuda: tuple[str, ...]
-    """The names that the library with its device code may have."""
-
-    def main_of(self, folder: Path) -> str:
-        """Return the name of the main library that is there, of any file type, or ""."""
-        return next((name for name in self.main if os.path.lexists(folder / name)), "")
-
-
-PRODUCTS: Final = {
-    "torch": Product(
-        title="PyTorch",
-        place="torch/lib",
-        libraries=r"lib(?:torch|c10|caffe2|shm)\w*\.so",
-        main=("libtorch_cpu.so",),
-        cuda=("libtorch_cuda.so",),
-    )
-} | {
-    name: Product(
-        title=companion.title,
-        place=companion.folder,
-        libraries=companion.libraries,
-        main=companion.main,
-        cuda=companion.device_code,
-    )
-    for name, companion in known_companions().items()
-}
-"""By name of the companion; `torch` for a variant."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -76,10 +47,15 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.package.variant
 
     @property
-    def product(self) -> Product:
-        """What is inspected."""
-        package = self.package
-        return PRODUCTS[package.name if isinstance(package, CompanionPackage) else "torch"]
+    def product(self) -> KnownCompanion:
+        """What the libraries are called and where they are."""
+        if isinstance(self.package, CompanionPackage):
+            return known_companions()[self.package.name]
+        return TORCH
+
+    def has_main(self, folder: Path) -> bool:
+        """Whether a folder has the product's main library, of any file type."""
+        return any(os.path.lexists(folder / name) for name in self.product.main)
 
     def libraries(self) -> list[Path]:
         """Return the product's own libraries."""
@@ -87,8 +63,8 @@ class Target(Struct, frozen=True, kw_only=True):
         return sorted(path for path in self.folder.iterdir() if ours.fullmatch(path.name))
 
 
-class PartFinding(Struct, frozen=True):
-    """A difference from the expected. `path` is one of the part's subjects."""
+class PartFinding(Struct):
+    """A difference from the expected. `path` is one of the things that the part looked at."""
 
     path: str
     severity: Literal["error", "warning"]
@@ -97,47 +73,42 @@ class PartFinding(Struct, frozen=True):
     fix: str = ""
 
 
-Findings = Iterator[PartFinding]
-PartState = Literal["passed", "failed", "warning", "skipped"]
-
-
-def error(path: str, found: str, expected: str, fix: str = "") -> PartFinding:
-    """Return a finding that fails the part."""
-    return PartFinding(path, "error", found, expected, fix)
-
-
-def warning(path: str, found: str, expected: str, fix: str = "") -> PartFinding:
-    """Return a finding that does not fail the part."""
-    return PartFinding(path, "warning", found, expected, fix)
-
-
-class PartRun(Struct):
-    """The input of a part, and what it reports besides its findings."""
-
-    target: Target
-    progress: Progress
-    subjects: list[str] = []
-    """The files or other things that the part looks at."""
-    figures: dict[str, Any] = {}
-    notes: list[str] = []
-    """Facts for people that are neither right nor wrong."""
-    undecided: str = ""
-    """What could not be decided; if not empty, the part does not pass."""
-
-
-class PartResult(Struct, frozen=True, kw_only=True):
-    """The outcome of one part; the fields are keys of --json."""
+class PartResult(Struct, kw_only=True):
+    """The outcome of one part, which fills it in; the fields are keys of --json."""
 
     id: str
     title: str
-    state: PartState = "skipped"
+    state: Literal["passed", "failed", "warning", "skipped"] = "skipped"
     reason: str = ""
-    """Why the part was skipped, or what could not be decided."""
-    passed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    findings: tuple[PartFinding, ...] = ()
-    notes: tuple[str, ...] = ()
+    """Why the part was skipped, or what could not be decided; then it does not pass."""
+    passed: list[str] = []
+    """The files or other things that the part looks at; in the end those without a finding."""
+    failed: list[str] = []
+    findings: list[PartFinding] = []
+    notes: list[str] = []
+    """Facts for people that are neither right nor wrong."""
     figures: dict[str, Any] = {}
+
+    def error(self, path: str, found: str, expected: str, fix: str = "") -> None:
+        """Add a finding that fails the part."""
+        self.findings.append(PartFinding(path, "error", found, expected, fix))
+
+    def warning(self, path: str, found: str, expected: str, fix: str = "") -> None:
+        """Add a finding that does not fail the part."""
+        self.findings.append(PartFinding(path, "warning", found, expected, fix))
+
+    def conclude(self, fix: str) -> None:
+        """Decide the state from the findings; `fix` is for those that have none of their own."""
+        with_finding = {finding.path for finding in self.findings}
+        if any(finding.severity == "error" for finding in self.findings):
+            self.state = "failed"
+        elif not self.reason and self.passed:
+            self.state = "warning" if self.findings else "passed"
+        self.failed = [name for name in self.passed if name in with_finding]
+        kept = [] if self.reason else self.passed
+        self.passed = [name for name in kept if name not in with_finding]
+        for finding in self.findings:
+            finding.fix = finding.fix or fix
 
     @property
     def problem(self) -> str:
@@ -147,47 +118,35 @@ class PartResult(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """One part of an inspection: a stable id, a title, how to fix a violation, what looks.
+    """One part of an inspection: a stable id, a title, how to fix a violation, the check.
 
-    In the title, {product} is PyTorch or the companion. `look` yields findings and raises ToolError
-    if it cannot look. `needs_result`: it looks at a store path, so a folder has nothing for it.
-    `needs_files`: it reads the libraries.
+    In the title, {product} is PyTorch or the companion. `check` raises ToolError if it cannot look.
+    `needs_result`: it looks at a store path, so a folder has nothing for it. `needs_files`: it
+    reads the libraries.
     """
 
     id: str
     title: str
     fix: str
-    look: Callable[[PartRun], Findings]
+    check: Callable[[Target, PartResult, Progress], None]
     needs_result: bool = False
     needs_files: bool = True
 
     def inspect(self, target: Target, progress: Progress) -> PartResult:
-        """Look at the files; skipped if a tool is missing or fails or a file cannot be read."""
-        run = PartRun(target, progress)
+        """Check the files; skipped if a tool is missing or fails or a file cannot be read."""
+        result = self.skipped(target)
+        progress(self.id, 0, 0)
         try:
-            findings = tuple(structs.replace(f, fix=f.fix or self.fix) for f in self.look(run))
-        except (ToolError, OSError) as reason:
-            return self.skipped(target, str(reason).partition("\n")[0])
-        except _UNREADABLE as reason:
-            why = f"the files cannot be read: {type(reason).__name__}: {reason}"
+            self.check(target, result, progress)
+        except (ToolError, OSError) as error:
+            return self.skipped(target, str(error).partition("\n")[0])
+        except _UNREADABLE as error:
+            why = f"the files cannot be read: {type(error).__name__}: {error}"
             return self.skipped(target, why)
-        bad = {finding.path for finding in findings}
-        state: PartState = "warning" if findings else "passed"
-        if run.undecided or not run.subjects:
-            state = "skipped"
-        if any(finding.severity == "error" for finding in findings):
-            state = "failed"
-        return structs.replace(
-            self.skipped(target, run.undecided),
-            state=state,
-            passed=() if run.undecided else tuple(n for n in run.subjects if n not in bad),
-            failed=tuple(name for name in run.subjects if name in bad),
-            findings=findings,
-            notes=tuple(run.notes),
-            figures=run.figures,
-        )
+        result.conclude(self.fix)
+        return result
 
-    def skipped(self, target: Target, reason: str) -> PartResult:
-        """Return the result of a part that could not look."""
+    def skipped(self, target: Target, reason: str = "") -> PartResult:
+        """Return the result of a part that has not looked."""
         title = self.title.format(product=target.product.title)
         return PartResult(id=self.id, title=title, reason=reason)

@@ -1,4 +1,4 @@
-"""Built libraries: whether they are complete, and the owner of each range of their code.
+"""The code of a library by function, and whose it is.
 
 Owners are bodies of code that may hold instructions above the CPU ISA of a variant, because they
 check the CPU at run time; code_owners.toml lists them.
@@ -6,7 +6,6 @@ check the CPU at run time; code_owners.toml lists them.
 
 from __future__ import annotations
 
-import os
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -17,10 +16,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect.elf_file import ElfFile, read_elf
-from build_pytorch.inspect.part import Findings, PartRun, error
-from build_pytorch.nix import store
+from build_pytorch.inspect.elf_file import ElfFile
 
 Depth = Literal["files", "names", "exported"]
 """files: .symtab with FILE symbols, which name the source of each local function.
@@ -30,30 +26,8 @@ internal linkage the compiler flags are unknown.
 exported: .dynsym only (strip). Code outside exported functions has no name."""
 
 
-def look(run: PartRun) -> Findings:
-    """Find the libraries that are not complete ELF files. Only headers are read."""
-    run.progress("libraries", 0, 0)
-    libraries, folder = run.target.libraries(), run.target.folder
-    run.subjects += [library.name for library in libraries]
-    product = run.target.product
-    if not product.main_of(folder):
-        found = f"not in {folder}, nor in the closure"
-        yield error(product.main[0], found, f"{product.title}'s library")
-    for library in libraries:
-        place = os.path.realpath(library)
-        if run.target.artefact and not place.startswith(f"{store.folder()}/"):
-            found = f"a link that leads out of the Nix store: {place}"
-            yield error(library.name, found, "a file of the result")
-            continue
-        try:
-            read_elf(library)
-        except ToolError as fault:
-            found = f"not a complete ELF file: {fault}"
-            yield error(library.name, found, "a shared library of 64 bits, little-endian")
-
-
 class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body of code that selects its functions at run time: a table of code_owners.toml."""
+    """A table of code_owners.toml, which explains the fields."""
 
     hints: tuple[str, ...]
     symbol: str
@@ -61,7 +35,7 @@ class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_block: bool = False
 
 
-_TABLE: Final = Path(__file__).with_name("code_owners.toml")
+_TABLE: Final = Path(__file__).with_suffix(".toml")
 OWNERS: Final = msgspec.toml.decode(_TABLE.read_bytes(), type=dict[str, Owner])
 ATEN: Final = "ATen kernels"
 COMMON: Final = "common code"
@@ -73,7 +47,6 @@ NO_NAME: Final = "(no name)"
 
 _RANKS: Final = {name: rank for rank, name in enumerate((*OWNERS, COMMON, FOREIGN))}
 """Of several symbols at one address the one with the lowest rank determines the owner."""
-_BLOCKS: Final = {name for name, owner in OWNERS.items() if owner.is_block}
 _MOST_FILE_NAME: Final = 255
 _CLONE: Final = re.compile(r"\.(?:constprop|isra|part|cold|lto_priv|clone|_omp_fn)\b.*$")
 _KERNEL: Final = re.compile("2at6native|_GLOBAL__N_1")
@@ -86,6 +59,13 @@ class CodeRange(NamedTuple):
     start: int
     end: int
     offset: int
+    owner: str
+    name: str
+
+
+class _Function(NamedTuple):
+    start: int
+    end: int
     owner: str
     name: str
 
@@ -108,13 +88,12 @@ def code_ranges(elf: ElfFile) -> tuple[Depth, list[CodeRange]]:
     ranges = []
     for section in elf.code():
         first, end = section.address, section.address + section.size
-        rows = functions[bisect_left(functions, (first,)) : bisect_left(functions, (end,))]
+        inside = functions[bisect_left(functions, (first,)) : bisect_left(functions, (end,))]
         marks = [(first, UNKNOWN, NO_NAME)]
-        for index, (start, last, owner, name) in enumerate(rows):
-            marks.append((start, owner, name))
-            following = rows[index + 1][0] if index + 1 < len(rows) else end
-            if depth == "exported" and last < following:
-                marks.append((last, UNKNOWN, NO_NAME))
+        for function, following in pairwise([*inside, _Function(end, end, "", "")]):
+            marks.append((function.start, function.owner, function.name))
+            if depth == "exported" and function.end < following.start:
+                marks.append((function.end, UNKNOWN, NO_NAME))
         for (start, owner, name), (stop, *_) in pairwise([*marks, (end, "", "")]):
             if start < stop:
                 offset = section.offset + start - first
@@ -122,9 +101,9 @@ def code_ranges(elf: ElfFile) -> tuple[Depth, list[CodeRange]]:
     return depth, ranges
 
 
-def _functions(elf: ElfFile) -> tuple[Depth, list[tuple[int, int, str, str]]]:
-    """Return what the symbols name, and start, end, owner and name of each function, by address."""
-    found: dict[int, tuple[int, int, str, str]] = {}
+def _functions(elf: ElfFile) -> tuple[Depth, list[_Function]]:
+    """Return what the symbols name, and the functions by address."""
+    found: dict[int, _Function] = {}
     internal: list[tuple[int, str]] = []
     has_files, source_owner = False, None
     for is_file, is_internal, start, size, name in elf.symbols():
@@ -138,31 +117,31 @@ def _functions(elf: ElfFile) -> tuple[Depth, list[tuple[int, int, str, str]]]:
             owner = COMMON if name.startswith("_Z") else FOREIGN
             if is_internal and owner == COMMON:
                 internal.append((start, name))
-        row = (start, start + size, owner, name)
-        if (before := found.get(start)) is not None:
-            best = min(before, row, key=lambda r: _RANKS[r[2]])
-            row = (start, max(row[1], before[1]), *best[2:])
-        found[start] = row
-    depth: Depth = "files" if has_files else "exported"
-    if not has_files and elf.has_symtab:
-        depth = "names"
+        function, before = _Function(start, start + size, owner, name), found.get(start)
+        if before is not None:
+            end = max(function.end, before.end)
+            function = min(before, function, key=lambda row: _RANKS[row.owner])._replace(end=end)
+        found[start] = function
+    depth: Depth = "files" if has_files else "names" if elf.has_symtab else "exported"
+    if depth == "names":
         copies = Counter(name for _, name in internal)
         for start, name in internal:
-            if found[start][2] == COMMON:
+            if found[start].owner == COMMON:
                 has_copies = copies[name] > 1 or copies[_CLONE.sub("", name)] > 1
                 owner = ATEN if has_copies and _KERNEL.search(name) else UNKNOWN
-                found[start] = (*found[start][:2], owner, name)
-    return depth, _with_blocks(sorted(found.values()))
+                found[start] = found[start]._replace(owner=owner, name=name)
+    functions = sorted(found.values())
+    _assign_blocks(functions)
+    return depth, functions
 
 
-def _with_blocks(rows: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str, str]]:
+def _assign_blocks(functions: list[_Function]) -> None:
     """Assign the C functions between two functions of a block to its owner."""
     before, first = "", 0
-    for index, row in enumerate(rows):
-        if row[2] == FOREIGN:
+    for index, function in enumerate(functions):
+        if function.owner == FOREIGN:
             continue
-        if row[2] == before and before in _BLOCKS:
+        if function.owner == before and before in OWNERS and OWNERS[before].is_block:
             for number in range(first, index):
-                rows[number] = (*rows[number][:2], before, rows[number][3])
-        before, first = row[2], index + 1
-    return rows
+                functions[number] = functions[number]._replace(owner=before)
+        before, first = function.owner, index + 1
