@@ -228,7 +228,7 @@ def test_a_report_is_evidence_only_for_the_companion_that_was_asked_for(
         ("3.9.0", "~=3.8.0", True),
         ("3.8.1", "~=3.8.0", False),
         (None, "3.6.0", False),
-        ("3.5.1", None, False),
+        ("3.6.0", None, False),
         ("3.5.1", "three", False),
         ("what", "3.6.0", True),
     ],

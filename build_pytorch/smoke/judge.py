@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
+from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
-from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport, TorchFacts
+from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]
-
-_NONE: Final[Mapping[str, str]] = {}
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -35,7 +34,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    report: SmokeReport, variant: Variant, companions: Mapping[str, str] = _NONE
+    report: SmokeReport, variant: Variant, companions: Mapping[str, str] | None = None
 ) -> Judgement:
     """Compare a report with what the matrix states of a variant, or of companions for it.
 
@@ -45,15 +44,15 @@ def judge(
     """
     if error := report.torch.import_error:
         return Judgement(outcome="failed", reasons=(f"torch cannot be imported: {error}",))
-    gpu = report.gpu if variant.gpu else None
+    companions, gpu = companions or {}, report.gpu if variant.gpu else None
     fit = compatibility.fit(variant.gpu, gpu.capability) if variant.gpu and gpu else None
     tests = [test for test in report.declared if test.companion in {"", *companions}]
     bad_cpu = [*_wrong_kernels(report, variant), *_bad_tests(report, tests, "cpu")]
     bad_gpu = list(_bad_tests(report, tests, "cuda")) if fit else []
     if variant.gpu and report.cuda.crashed:
         bad_gpu.append(f"CUDA does not start: {report.cuda.reason}")
-    wrong = [*_wrong_facts(report, variant), *_wrong_companions(report, companions)]
     outcome: Outcome = "failed"
+    wrong = [*_wrong_facts(report, variant), *_wrong_companions(report, companions)]
     reasons = [*wrong, *bad_cpu, *bad_gpu]
     if not reasons:
         outcome, *reasons = _by_gpu(report, variant, fit)
@@ -95,6 +94,14 @@ def cpu_mismatch(variant: Variant, machine: str, flags: Sequence[str]) -> str:
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
 
 
+def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Iterator[str]:
+    """Yield the companions that the script was not told to require; it compares the versions."""
+    for name, version in companions.items():
+        found = report.companions.get(name)
+        if found is None or found.expected != version:
+            yield f"the script was not told to test {name} {version}"
+
+
 def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield how this torch differs from the variant, as far as it is known without a GPU."""
     torch, release = report.torch, variant.release
@@ -122,25 +129,16 @@ def _wrong_facts(report: SmokeReport, variant: Variant) -> Iterator[str]:
         yield "is built without MAGMA"
 
 
-def _wrong_companions(report: SmokeReport, companions: Mapping[str, str]) -> Iterator[str]:
-    """Yield the companions that the script was not told to require; it compares the versions."""
-    for name, version in companions.items():
-        found = report.companions.get(name)
-        if found is None or found.expected != version:
-            yield f"the script was not told to test {name} {version}"
-
-
 def _wrong_kernels(report: SmokeReport, variant: Variant) -> Iterator[str]:
     """Yield a reason if PyTorch chose kernels below the variant's ISA when it started.
 
     ATen uses its AVX512 kernels on a CPU with f, bw, dq, vl and fma. On ARM the names depend on
     the length of the vectors, so they decide nothing.
     """
-    found = report.torch.cpu_capability
-    if "avx512f" in variant.cpu.cpuinfo and found != "AVX512":
-        yield f"takes {found} kernels, not AVX512"
-    elif "avx2" in variant.cpu.cpuinfo and found not in {"AVX2", "AVX512"}:
-        yield f"takes {found} kernels, not AVX2"
+    found, flags = report.torch.cpu_capability, variant.cpu.cpuinfo
+    wanted = "AVX512" if "avx512f" in flags else "AVX2" if "avx2" in flags else found
+    if found not in {wanted, "AVX512"}:
+        yield f"takes {found} kernels, not {wanted}"
 
 
 def _bad_tests(report: SmokeReport, tests: Sequence[DeclaredTest], device: str) -> Iterator[str]:
@@ -204,8 +202,11 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
     torch = report.torch
     if "+" in torch.version:
         yield f"PyTorch reports its version as {torch.version}"
-    if torch.triton and torch.triton_required and not _is_allowed(torch):
-        requires = f"PyTorch {torch.version} requires {torch.triton_required}"
+    # A build may state no requirement: then the one of the wheel counts.
+    known = version_for(torch.version.partition("+")[0], "triton")
+    required = torch.triton_required or known or ""
+    if torch.triton and required and not _is_allowed(torch.triton, required):
+        requires = f"PyTorch {torch.version} requires {required}"
         yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
     if variant.gpu and report.gpu:
         is_fitting = report.gpu.capability in variant.gpu.capabilities
@@ -220,12 +221,10 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
             yield f"{test.name} was skipped: {skipped[test.name].message or 'no reason given'}"
 
 
-def _is_allowed(torch: TorchFacts) -> bool:
-    """Whether the installed Triton is one that this PyTorch requires; True if that is unclear."""
-    required = torch.triton_required or ""
+def _is_allowed(version: str, required: str) -> bool:
+    """Whether a version is one that a requirement allows; True if that is unclear."""
     try:
-        return SpecifierSet(required if required[:1] in "~>=" else f"=={required}").contains(
-            torch.triton or "", prereleases=True
-        )
+        allowed = SpecifierSet(required if required[:1] in "~>=" else f"=={required}")
+        return allowed.contains(version, prereleases=True)
     except InvalidSpecifier:
         return True

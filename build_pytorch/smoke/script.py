@@ -64,13 +64,13 @@ class SmokeTest(NamedTuple):
     name: str
     device: str
     tolerance: float
-    capability: str | None
-    magma: bool
-    torch: str | None
-    optional: str
-    meaning: str
-    companion: str
     work: Callable[[Any, str], Measured]
+    capability: str | None = None
+    magma: bool = False
+    torch: str | None = None
+    optional: str = ""
+    meaning: str = ""
+    companion: str = ""
 
 
 class MissingPart(Exception):  # noqa: N818 - the test is skipped, nothing is wrong
@@ -84,25 +84,20 @@ companions: dict[str, str] = {}
 """The companions that must be there -> their version, empty for any; from `--companion`."""
 
 
-def smoke_test(  # noqa: PLR0913 - a declaration, all by name
-    name: str,
-    tolerance: float,
-    *,
-    devices: tuple[str, ...] = ("cpu", "cuda"),
-    capability: str | None = None,
-    magma: bool = False,
-    torch: str | None = None,
-    optional: str = "",
-    meaning: str = "",
-    companion: str = "",
-    **arguments: Any,
-) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
-    """Declare a test on each device; its function gets torch, the device and `arguments`.
+GPU = ("cuda",)
+FAILURE = "A failure means: "
 
-    On a GPU it needs at least the compute `capability`, such as `8.9` (None: any), and with
-    `magma` a PyTorch that has MAGMA. `torch` is the oldest PyTorch that has the function.
-    `optional` names a part without which PyTorch works: where it is missing, the function raises
-    MissingPart, and the test is skipped. `meaning` says what a failure means for the user.
+
+def smoke_test(
+    name: str, tolerance: float, *, devices: tuple[str, ...] = ("cpu", "cuda"), **facts: Any
+) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
+    """Declare a test on each device; its function gets torch, the device and the other `facts`.
+
+    Facts of the test itself are fields of SmokeTest. On a GPU it needs at least the compute
+    `capability`, such as `8.9` (None: any), and with `magma` a PyTorch that has MAGMA. `torch` is
+    the oldest PyTorch that has the function. `optional` names a part without which PyTorch works:
+    where it is missing, the function raises MissingPart, and the test is skipped. `meaning` says
+    what a failure means for the user; if it is not given, the docstring may say it after FAILURE.
     `companion` is the one of COMPANIONS that is tested, if `companions` names it.
 
     A good tolerance is about four times what a sum of 1024 products loses in the format (its unit
@@ -111,11 +106,14 @@ def smoke_test(  # noqa: PLR0913 - a declaration, all by name
     """
 
     def declare(function: Callable[..., Measured]) -> Callable[..., Measured]:
-        work = partial(function, **arguments)
+        needs = {key: value for key, value in facts.items() if key in SmokeTest._fields}
+        arguments = {key: value for key, value in facts.items() if key not in needs}
+        work, meaning = partial(function, **arguments), (function.__doc__ or "").partition(FAILURE)
+        needs.setdefault("meaning", " ".join(meaning[2].split()))
         for device in devices:
-            needs = (capability, magma) if device == "cuda" else (None, False)
-            facts = (f"{device} {name}", device, tolerance, *needs, torch, optional, meaning)
-            _declared.append(SmokeTest(*facts, companion, work))
+            of_gpu = {} if device == "cuda" else {"capability": None, "magma": False}
+            test = SmokeTest(f"{device} {name}", device, tolerance, work, **{**needs, **of_gpu})
+            _declared.append(test)
         return function
 
     return declare
@@ -139,10 +137,16 @@ def compared(got: Any, want: Any) -> Measured:
     return ((got - want).abs().max() / want.abs().max()).item(), ""
 
 
+def against_float64(function: Callable[..., Any], device: str, *inputs: Any) -> Measured:
+    """Compare a function of tensors on a device with the same in float64 on the CPU."""
+    got = function(*(x.to(device) for x in inputs))
+    return compared(got, function(*(x.double() for x in inputs)))
+
+
 # --- The tests. Random numbers are the same in every run: `run_test` sets the seed. ---
 
 
-@smoke_test("matmul tf32", 3e-3, devices=("cuda",), dtype="float32", precision="high")
+@smoke_test("matmul tf32", 3e-3, devices=GPU, dtype="float32", precision="high")
 @smoke_test("matmul fp16", 2e-3, dtype="float16")
 @smoke_test("matmul bf16", 1e-2, dtype="bfloat16")
 @smoke_test("matmul fp32", 1e-5, dtype="float32")
@@ -150,20 +154,41 @@ def matmul(torch: Any, device: str, dtype: str, precision: str = "highest") -> M
     """Multiply two 1024 x 1024 matrices. The reference multiplies the rounded inputs."""
     torch.set_float32_matmul_precision(precision)
     a, b = (torch.randn(1024, 1024).to(getattr(torch, dtype)) for _ in range(2))
-    return compared(a.to(device) @ b.to(device), a.double() @ b.double())
+    return against_float64(lambda a, b: a @ b, device, a, b)
 
 
-# Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3).
-@smoke_test("matmul fp8", 2e-2, devices=("cuda",), capability="8.9")
-def matmul_fp8(torch: Any, device: str) -> Measured:
-    """Multiply FP8 (e4m3) matrices with FP32 sums, through the function that torch itself uses."""
+# Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3). From PyTorch 2.8 on
+# the rows of 12.0 may have scales as well (RowwiseScaledMM.cu).
+ROWWISE = (
+    "FP8 with a scale for each row (torchao) does not work: the architecture-specific code "
+    "(sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel"
+)
+
+
+@smoke_test(
+    "matmul fp8 rowwise",
+    2e-2,
+    devices=GPU,
+    capability="8.9",
+    torch="2.8",
+    meaning=ROWWISE,
+    has_scales=True,
+)
+@smoke_test("matmul fp8", 2e-2, devices=GPU, capability="8.9")
+def matmul_fp8(torch: Any, device: str, *, has_scales: bool = False) -> Measured:
+    """Multiply FP8 (e4m3) matrices with FP32 sums, through the function that torch itself uses.
+
+    With scales there is one for each row of one matrix and for each column of the other.
+    """
     a, b = (torch.randn(1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
-    one = torch.ones((), device=device)
-    got = torch._scaled_mm(
-        a.to(device), b.to(device).t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
-    )
+    rows, columns = torch.ones(()), torch.ones(())
+    if has_scales:
+        rows, columns = torch.rand(1024, 1) + 0.5, torch.rand(1, 1024) + 0.5
+    scales = {"scale_a": rows.to(device), "scale_b": columns.to(device)}
+    there = a.to(device), b.to(device).t()
+    got = torch._scaled_mm(*there, **scales, out_dtype=torch.bfloat16)
     got = got[0] if isinstance(got, tuple) else got  # a pair before torch 2.5
-    return compared(got, a.float().double() @ b.float().double().t())
+    return compared(got, (a.float().double() * rows) @ (b.float().double().t() * columns))
 
 
 @smoke_test("matmul int8", 0.0, devices=("cpu",))
@@ -181,9 +206,8 @@ def convolution(torch: Any, device: str) -> Measured:
         if not torch.backends.cudnn.is_acceptable(images.to(device)):
             raise RuntimeError("this PyTorch does not use cuDNN")
         torch.backends.cudnn.allow_tf32 = False
-    conv = torch.nn.functional.conv2d
-    got = conv(images.to(device), weights.to(device), padding=1)
-    return compared(got, conv(images.double(), weights.double(), padding=1))
+    conv = partial(torch.nn.functional.conv2d, padding=1)
+    return against_float64(conv, device, images, weights)
 
 
 @smoke_test("sparse matmul", 1e-5)
@@ -194,8 +218,8 @@ def sparse(torch: Any, device: str) -> Measured:
     return compared(a.to(device).to_sparse_csr() @ b.to(device), a.double() @ b.double())
 
 
-@smoke_test("solve magma", 1e-5, devices=("cuda",), magma=True, library="magma")
-@smoke_test("solve cusolver", 1e-5, devices=("cuda",), library="cusolver")
+@smoke_test("solve magma", 1e-5, devices=GPU, magma=True, library="magma")
+@smoke_test("solve cusolver", 1e-5, devices=GPU, library="cusolver")
 @smoke_test("solve", 1e-5, devices=("cpu",))
 def solve(torch: Any, device: str, library: str = "") -> Measured:
     """Solve 512 linear equations: on a GPU with the named library, on a CPU with LAPACK."""
@@ -203,17 +227,22 @@ def solve(torch: Any, device: str, library: str = "") -> Measured:
     b = torch.randn(512, 8)
     if library:
         torch.backends.cuda.preferred_linalg_library(library)
-    got = torch.linalg.solve(a.to(device), b.to(device))
-    return compared(got, torch.linalg.solve(a.double(), b.double()))
+    return against_float64(torch.linalg.solve, device, a, b)
 
 
 @smoke_test("attention bf16", 2e-2)
 def attention(torch: Any, device: str) -> Measured:
     """Compute scaled dot-product attention, which is most of the compiled code for a GPU."""
-    q, k, v = (torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3))
-    got = torch.nn.functional.scaled_dot_product_attention(*(x.to(device) for x in (q, k, v)))
-    q, k, v = (x.double() for x in (q, k, v))
-    return compared(got, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v)
+    inputs, want = attention_case(torch)
+    got = torch.nn.functional.scaled_dot_product_attention(*(x.to(device) for x in inputs))
+    return compared(got, want)
+
+
+def attention_case(torch: Any) -> tuple[list[Any], Any]:
+    """Return query, key and value, and their attention by matrix products in float64."""
+    inputs = [torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3)]
+    q, k, v = (x.double() for x in inputs)
+    return inputs, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v
 
 
 @smoke_test("elementwise", 1e-5)
@@ -224,7 +253,7 @@ def elementwise(torch: Any, device: str) -> Measured:
     def work(x: Any) -> Any:
         return (torch.tanh(x) * torch.exp(-x * x) + torch.sqrt(x.abs())).sum(dim=1)
 
-    return compared(work(x.to(device)), work(x.double()))
+    return against_float64(work, device, x)
 
 
 @smoke_test("training", 1e-3)
@@ -272,7 +301,7 @@ ATTENTION = "_scaled_dot_product_"
 @smoke_test(
     "cudnn attention bf16",
     2e-2,
-    devices=("cuda",),
+    devices=GPU,
     capability="8.0",
     backend="cudnn_attention",
     optional="attention in cuDNN for this GPU",
@@ -294,8 +323,8 @@ def forced_attention(torch: Any, device: str, backend: str) -> Measured:
             called.append(function.__name__)
             return function(*args, **(kwargs or {}))
 
-    q, k, v = (torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3))
-    there = [x.to(device) for x in (q, k, v)]
+    inputs, want = attention_case(torch)
+    there = [x.to(device) for x in inputs]
     if backend == "cudnn_attention":
         params = torch.backends.cuda.SDPAParams(*there, None, 0.0, False, False)  # noqa: FBT003
         if not torch.backends.cuda.can_use_cudnn_attention(params):
@@ -307,47 +336,17 @@ def forced_attention(torch: Any, device: str, backend: str) -> Measured:
     if not any(name.startswith(ATTENTION + backend) for name in computed):
         used = ", ".join(computed) or "matrix products"
         raise RuntimeError(f"{backend} was asked for, and {used} computed it")
-    q, k, v = (x.double() for x in (q, k, v))
-    want = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(64), dim=-1) @ v
     return compared(got, want)[0], f"by {computed[0].removeprefix(ATTENTION).partition('.')[0]}"
 
 
-# From PyTorch 2.8 on it runs on 12.0 as well (RowwiseScaledMM.cu).
-@smoke_test(
-    "matmul fp8 rowwise",
-    2e-2,
-    devices=("cuda",),
-    capability="8.9",
-    torch="2.8",
-    meaning="FP8 with a scale for each row (torchao) does not work: the architecture-specific code "
-    "(sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel",
-)
-def matmul_fp8_rowwise(torch: Any, device: str) -> Measured:
-    """Multiply FP8 matrices that have a scale for each row of one and each column of the other."""
-    a, b = (torch.randn(1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
-    rows, columns = torch.rand(1024, 1) + 0.5, torch.rand(1, 1024) + 0.5
-    got = torch._scaled_mm(
-        a.to(device),
-        b.to(device).t(),
-        scale_a=rows.to(device),
-        scale_b=columns.to(device),
-        out_dtype=torch.bfloat16,
-    )
-    return compared(got, (a.float().double() * rows) @ (b.float().double().t() * columns))
-
-
 # PyTorch 2.8 has it for 9.0 only; from 2.9 on, GPUs other than 9.0 and 10.x take single products.
-@smoke_test(
-    "grouped matmul bf16",
-    1e-2,
-    devices=("cuda",),
-    capability="9.0",
-    torch="2.9",
-    meaning="grouped products (mixture-of-experts models) do not work: sm_90a, 100a or 103a code "
-    "is missing in this build",
-)
+@smoke_test("grouped matmul bf16", 1e-2, devices=GPU, capability="9.0", torch="2.9")
 def grouped_matmul(torch: Any, device: str) -> Measured:
-    """Multiply the rows of each of four groups with a matrix of its own, in one call."""
+    """Multiply the rows of each of four groups with a matrix of its own, in one call.
+
+    A failure means: grouped products (mixture-of-experts models) do not work: sm_90a, 100a or 103a
+    code is missing in this build
+    """
     ends = (64, 192, 448, 512)
     a, b = torch.randn(512, 256).bfloat16(), torch.randn(4, 128, 256).bfloat16()
     offsets = torch.tensor(ends, dtype=torch.int32, device=device)
@@ -360,38 +359,31 @@ def grouped_matmul(torch: Any, device: str) -> Measured:
 @smoke_test("fft", 1e-5, meaning="cuFFT, or the FFT library of the CPU, is missing or wrong")
 def fft(torch: Any, device: str) -> Measured:
     """Transform vectors whose length is no power of two; a GPU uses cuFFT."""
-    x = torch.randn(64, 1000)
-
-    def work(x: Any) -> Any:
-        return torch.view_as_real(torch.fft.fft(x))
-
-    return compared(work(x.to(device)), work(x.double()))
+    return against_float64(
+        lambda x: torch.view_as_real(torch.fft.fft(x)), device, torch.randn(64, 1000)
+    )
 
 
-@smoke_test(
-    "nvrtc",
-    1e-5,
-    devices=("cuda",),
-    meaning="NVRTC is missing or does not know this GPU: PyTorch cannot compile kernels at run "
-    "time, which it does for some functions of complex and special numbers",
-)
+@smoke_test("nvrtc", 1e-5, devices=GPU)
 def nvrtc(torch: Any, device: str) -> Measured:
-    """Compile a kernel at run time, through the jiterator; `work` switches its cache off."""
+    """Compile a kernel at run time, through the jiterator; `work` switches its cache off.
+
+    A failure means: NVRTC is missing or does not know this GPU: PyTorch cannot compile kernels at
+    run time, which it does for some functions of complex and special numbers
+    """
     code = "template <typename T> T shifted(T x, T y) { return x * x + y; }"
     x, y = torch.randn(1000), torch.randn(1000)
     got = torch.cuda.jiterator._create_jit_fn(code)(x.to(device), y.to(device))
     return compared(got, x.double() * x.double() + y.double())
 
 
-@smoke_test(
-    "profiler",
-    0.0,
-    devices=("cuda",),
-    meaning="torch.profiler shows no GPU activity: Kineto was built without CUPTI, or CUPTI cannot "
-    "be loaded or is in use by another profiler",
-)
+@smoke_test("profiler", 0.0, devices=GPU)
 def profiler(torch: Any, device: str) -> Measured:
-    """Record a matrix product; the profiler must see its kernels on the GPU."""
+    """Record a matrix product; the profiler must see its kernels on the GPU.
+
+    A failure means: torch.profiler shows no GPU activity: Kineto was built without CUPTI, or CUPTI
+    cannot be loaded or is in use by another profiler
+    """
     profiler = torch.profiler
     kinds = profiler.ProfilerActivity
     x = torch.randn(256, 256, device=device)
@@ -405,24 +397,25 @@ def profiler(torch: Any, device: str) -> Measured:
     return 0.0, f"{len(kernels)} recorded"
 
 
-@smoke_test(
-    "compile",
-    1e-5,
-    optional="a compiler: Triton on a GPU, a C++ compiler and Python's headers on a CPU",
-    meaning="torch.compile does not work, on a GPU perhaps because this Triton does not fit this "
-    "PyTorch; everything else is unaffected",
-)
+COMPILER = "a compiler: Triton on a GPU, a C++ compiler and Python's headers on a CPU"
+
+
+@smoke_test("compile", 1e-5, optional=COMPILER)
 def compiled(torch: Any, device: str) -> Measured:
-    """Compile a function with torch.compile, which must generate a kernel."""
+    """Compile a function with torch.compile, which must generate a kernel.
+
+    A failure means: torch.compile does not work, on a GPU perhaps because this Triton does not fit
+    this PyTorch; everything else is unaffected
+    """
     is_cpu = device == "cpu"
     if is_cpu and not shutil.which(os.environ.get("CXX", "g++")):
         raise MissingPart("no C++ compiler")
     if is_cpu and not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise MissingPart("no Python.h, the headers of this Python")
-    version, required = triton_versions(torch)
+    version, required = triton_versions()
     if not is_cpu and version is None:
         raise MissingPart("Triton is not installed")
-    versions = "" if is_cpu else triton_text(version, required)
+    versions = "" if is_cpu else f"Triton {version}, required: {required or 'unknown'}"
     x, y = torch.randn(256, 1000), torch.randn(256, 1000)
 
     def work(x: Any, y: Any) -> Any:
@@ -445,18 +438,14 @@ def compiled(torch: Any, device: str) -> Measured:
     return compared(got, work(x.double(), y.double()))[0], versions
 
 
-@smoke_test(
-    "nccl all-reduce",
-    1e-6,
-    devices=("cuda",),
-    optional="NCCL",
-    meaning="torch.distributed cannot use this GPU: NCCL does not start, or holds no code for it "
-    "(nixpkgs builds NCCL for a list of its own)",
-)
+@smoke_test("nccl all-reduce", 1e-6, devices=GPU, optional="NCCL")
 def nccl(torch: Any, device: str) -> Measured:
     """Reduce a tensor in a group of one process.
 
     For a plain sum of one process NCCL only copies; for a sum of scaled values it starts a kernel.
+
+    A failure means: torch.distributed cannot use this GPU: NCCL does not start, or holds no code
+    for it (nixpkgs builds NCCL for a list of its own)
     """
     dist = torch.distributed
     if not (dist.is_available() and dist.is_nccl_available()):
@@ -482,31 +471,22 @@ NO_KERNEL = (
 )
 
 
-@smoke_test(
-    "torchvision pairing",
-    0.0,
-    devices=("cpu",),
-    companion="torchvision",
-    optional="a trace of the PyTorch that it was compiled with",
-    meaning="this TorchVision belongs to another PyTorch; its calls may crash or be wrong",
-    package="torchvision",
-    libraries="_C*.so",
-)
-@smoke_test(
-    "torchaudio pairing",
-    0.0,
-    devices=("cpu",),
-    companion="torchaudio",
-    optional="a trace of the PyTorch that it was compiled with",
-    meaning="this TorchAudio belongs to another PyTorch; its calls may crash or be wrong",
-    package="torchaudio",
-    libraries="lib/*torchaudio*.so",
-)
-def pairing(torch: Any, _device: str, package: str, libraries: str) -> Measured:
+PAIRING: Facts = {
+    "devices": ("cpu",),
+    "optional": "a trace of the PyTorch that it was compiled with",
+}
+LIBRARIES = ("_C*.so", "lib/*torchaudio*.so")
+
+
+@smoke_test("torchvision pairing", 0.0, companion="torchvision", package="torchvision", **PAIRING)
+@smoke_test("torchaudio pairing", 0.0, companion="torchaudio", package="torchaudio", **PAIRING)
+def pairing(torch: Any, _device: str, package: str) -> Measured:
     """Require the expected version, and that it was compiled with the PyTorch of this process.
 
     Its metadata may require one PyTorch; the run path of its libraries may name the folder of one,
     as it does in a Nix store. TorchVision itself compares the version of CUDA only.
+
+    A failure means: it belongs to another PyTorch; its calls may crash or be wrong
     """
     place = Path(importlib.import_module(package).__file__ or "").parent
     version, wanted = companion_facts(package)["version"], companions.get(package)
@@ -518,7 +498,7 @@ def pairing(torch: Any, _device: str, package: str, libraries: str) -> Measured:
         if release_of(required) != release_of(torch.__version__):
             raise RuntimeError(f"it {signs[-1]}, and this is {torch.__version__}")
     here = (Path(torch.__file__).parent / "lib").resolve()
-    for library in sorted(place.glob(libraries)):
+    for library in sorted(path for names in LIBRARIES for path in place.glob(names)):
         named = [name for name in search_path(library) if os.path.lexists(name / "libc10.so")]
         if named and named[0].resolve() != here:
             raise RuntimeError(f"{library.name} was compiled with {named[0]}, and this is {here}")
@@ -539,11 +519,22 @@ def release_of(version: str | None) -> str:
 
 def required_torch(companion: str) -> str:
     """Return the one version of PyTorch that a companion's metadata requires, or an empty text."""
+    return requirement(companion, r"torch\s*\(?==\s*([0-9.]+)") or ""
+
+
+def requirement(package: str, pattern: str) -> str | None:
+    """Return the version in the first requirement of an installed package that matches."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        for line in importlib.metadata.requires(companion) or ():
-            if match := re.match(r"torch\s*\(?==\s*([0-9.]+)", line):
-                return match[1]
-    return ""
+        found = (re.match(pattern, line) for line in importlib.metadata.requires(package) or ())
+        return next((match[1] for match in found if match), None)
+    return None
+
+
+def installed(package: str) -> str | None:
+    """Return the version of an installed package. It is not imported: it may crash."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
 
 
 def search_path(library: Path) -> list[Path]:
@@ -605,20 +596,17 @@ def roi_align(torch: Any, device: str) -> Measured:
 @smoke_test(
     "torchvision decode_jpeg",
     3e-2,
-    devices=("cuda",),
+    devices=GPU,
     companion="torchvision",
     optional="nvJPEG in TorchVision",
     meaning="TorchVision cannot decode JPEG files on this GPU",
 )
-@smoke_test(
-    "torchvision decode_jpeg",
-    3e-2,
-    devices=("cpu",),
-    companion="torchvision",
-    meaning="TorchVision was built without libjpeg, or finds another one",
-)
+@smoke_test("torchvision decode_jpeg", 3e-2, devices=("cpu",), companion="torchvision")
 def decode_jpeg(torch: Any, device: str) -> Measured:
-    """Encode a smooth image on the CPU, and decode it."""
+    """Encode a smooth image on the CPU, and decode it.
+
+    A failure means: TorchVision was built without libjpeg, or finds another one
+    """
     io = importlib.import_module("torchvision.io")
     ramp = torch.arange(64)
     image = torch.stack([2 * ramp.expand(64, 64), 3 * ramp[:, None].expand(64, 64)])
@@ -663,13 +651,10 @@ def lfilter(torch: Any, device: str) -> Measured:
     return compared(got, y[:, 2:])
 
 
-@smoke_test(
-    "torchaudio rnnt_loss",
-    1e-5,
-    companion="torchaudio",
-    optional="the RNN transducer in TorchAudio (nixpkgs builds it without)",
-    meaning=NO_KERNEL,
-)
+RNNT = "the RNN transducer in TorchAudio (nixpkgs builds it without)"
+
+
+@smoke_test("torchaudio rnnt_loss", 1e-5, companion="torchaudio", optional=RNNT, meaning=NO_KERNEL)
 def rnnt_loss(torch: Any, device: str) -> Measured:
     """Compute the loss of an RNN transducer, for six frames and four labels."""
     functional = importlib.import_module("torchaudio.functional")
@@ -736,20 +721,26 @@ def work(arguments: argparse.Namespace) -> None:
             return  # the remaining tests need a new process
 
 
+def unmet_need(torch: Any, device: str, test: SmokeTest) -> str:
+    """Return why a test cannot run with this torch or on this GPU, or an empty text."""
+    if test.companion and test.companion not in companions:
+        return f"without --companion {test.companion}"
+    if test.torch and numbers(torch.__version__) < numbers(test.torch):
+        return f"needs PyTorch {test.torch} or newer"
+    oldest = numbers(test.capability or "")
+    if oldest and torch.cuda.get_device_capability(device) < oldest:
+        return f"needs capability {test.capability} or newer"
+    if test.magma and not torch.cuda.has_magma:
+        return "this PyTorch was built without MAGMA"
+    return ""
+
+
 def run_test(torch: Any, device: str, test: SmokeTest) -> Facts:
     """Run one test and return its outcome, error, tolerance, seconds and message."""
     start = time.monotonic()
-    if test.companion and test.companion not in companions:
-        return {"outcome": "skipped", "message": f"without --companion {test.companion}"}
     try:
-        if test.torch and numbers(torch.__version__) < numbers(test.torch):
-            return {"outcome": "skipped", "message": f"needs PyTorch {test.torch} or newer"}
-        oldest = numbers(test.capability or "")
-        if oldest and torch.cuda.get_device_capability(device) < oldest:
-            message = f"needs capability {test.capability} or newer"
-            return {"outcome": "skipped", "message": message}
-        if test.magma and not torch.cuda.has_magma:
-            return {"outcome": "skipped", "message": "this PyTorch was built without MAGMA"}
+        if reason := unmet_need(torch, device, test):
+            return {"outcome": "skipped", "message": reason}
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("highest")
         error, message = test.work(torch, device)
@@ -780,41 +771,10 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall("[0-9]+", version)[:2]))
 
 
-TRITON = {
-    "2.6": "3.2.0",
-    "2.7": "3.3.0",
-    "2.7.1": "3.3.1",
-    "2.8": "3.4.0",
-    "2.9": "3.5.0",
-    "2.9.1": "3.5.1",
-    "2.10": "3.6.0",
-    "2.11": "3.6.0",
-    "2.12": "3.7.0",
-    "2.13": "3.7.1",
-    "2.14": "~=3.8.0",
-}
-"""PyTorch -> the Triton that its Linux wheel requires (metadata on PyPI, 2026-11-21)."""
-
-
-def triton_versions(torch: Any) -> tuple[str | None, str | None]:
+def triton_versions() -> tuple[str | None, str | None]:
     """Return the installed Triton and the one that this PyTorch requires, None where unknown."""
-    metadata = importlib.metadata
-    found = required = None
-    for name in ("triton", "pytorch-triton"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found = found or metadata.version(name)
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for line in metadata.requires("torch") or ():
-            if match := re.match(r"(?:pytorch-)?triton\s*\(?(?:==|(?=[~>]))\s*([~>=0-9.]+)", line):
-                required = match[1]
-    version = str(torch.__version__).partition("+")[0]
-    short = ".".join(map(str, numbers(version)))
-    return found, required or TRITON.get(version, TRITON.get(short))
-
-
-def triton_text(found: str | None, required: str | None) -> str:
-    """Return both versions of Triton as one text."""
-    return f"Triton {found or 'missing'}, required: {required or 'unknown'}"
+    pattern = r"(?:pytorch-)?triton\s*\(?(?:==|(?=[~>]))\s*([~>=0-9.]+)"
+    return installed("triton") or installed("pytorch-triton"), requirement("torch", pattern)
 
 
 def nccl_version(torch: Any) -> str | None:
@@ -831,7 +791,7 @@ def torch_facts(torch: Any) -> Facts:
     cudnn = torch.backends.cudnn
     # torch.cuda.get_arch_list() is empty without a GPU; this is what it reads.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
-    triton, required = triton_versions(torch)
+    triton, required = triton_versions()
     return {
         "file": torch.__file__,
         "version": str(torch.__version__),
@@ -852,11 +812,9 @@ def torch_facts(torch: Any) -> Facts:
 
 def companion_facts(name: str) -> Facts:
     """Return what is installed of a companion. It is not imported: it may crash."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version(name)
-        found = importlib.util.find_spec(name)
-        return {"version": version, "file": found.origin if found else None}
-    return {"version": None, "file": None}
+    version = installed(name)
+    found = importlib.util.find_spec(name) if version else None
+    return {"version": version, "file": found.origin if found else None}
 
 
 def cuda_facts(torch: Any, arguments: argparse.Namespace) -> Facts:

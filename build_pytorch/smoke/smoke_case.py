@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs, to_builtins
 
@@ -69,35 +69,27 @@ def smoke_test(
     built, python = artefacts.find(settings.root, package), settings.python
     env: Mapping[str, str | None] = {}
     if built is None and python is None:
-        reason = artefacts.absence(settings.root, package)
-        return case_of(package, Judgement(outcome="not run", reasons=(reason,))), None
+        return _not_tested(package, "not run", artefacts.absence(settings.root, package))
     mismatch = cpu_mismatch(package.variant, platform.machine(), script.cpu_facts()["flags"])
     if mismatch:  # not started: it would crash with SIGILL
-        return case_of(package, Judgement(outcome="skipped", reasons=(mismatch,))), None
+        return _not_tested(package, "skipped", mismatch)
     try:
         if built and python is None:
             python, env = artefacts.interpreter(built, package.variant.release.python.version)
         assert python  # noqa: S101 - see above
-        ran = run(python, env, settings, on_wait, companions_of(package))
+        ran = run_script(python, env, settings, on_wait, companions_of(package))
     except ToolError as error:
         if settings.python:
             raise
-        # The other packages can still be tested.
-        return case_of(package, Judgement(outcome="not run", reasons=(str(error),))), None
+        return _not_tested(package, "not run", str(error))  # others can still be tested
     found = ran.report
-    if found and settings.python and "No module named 'torch'" in found.torch.import_error:
-        raise BuildPytorchError(f"--python {python}: has no torch; name a Python that has it")
-    if found and 0 < len(found.cuda.devices) <= settings.device:
-        last = len(found.cuda.devices) - 1
-        raise BuildPytorchError(f"--device {settings.device}: the last GPU here is {last}")
+    _refuse_wrong_settings(settings, found)
     judgement = judge_run(ran, package, None if settings.python else built)
     if settings.python and not (built and built.holds(tested_file(package, found))):
         built = None
+    output = str(built.output) if built else ""
     case = structs.replace(
-        case_of(package, judgement),
-        python=str(python),
-        output=str(built.output) if built else "",
-        script=ran.raw or None,
+        case_of(package, judgement), python=str(python), output=output, script=ran.raw or None
     )
     report, recorded = evidence.record_evidence(
         settings.root,
@@ -111,7 +103,25 @@ def smoke_test(
     return structs.replace(case, recorded=recorded, report=report), found
 
 
-def run(
+def _not_tested(
+    package: Package, outcome: Literal["skipped", "not run"], reason: str
+) -> tuple[SmokeCase, None]:
+    return case_of(package, Judgement(outcome=outcome, reasons=(reason,))), None
+
+
+def _refuse_wrong_settings(settings: SmokeSettings, report: SmokeReport | None) -> None:
+    """Raise BuildPytorchError if the Python has no torch, or the machine no GPU of that index."""
+    if report is None:
+        return
+    if settings.python and "No module named 'torch'" in report.torch.import_error:
+        reason = "has no torch; name a Python that has it"
+        raise BuildPytorchError(f"--python {settings.python}: {reason}")
+    if 0 < len(report.cuda.devices) <= settings.device:
+        last = len(report.cuda.devices) - 1
+        raise BuildPytorchError(f"--device {settings.device}: the last GPU here is {last}")
+
+
+def run_script(
     python: Path,
     env: Mapping[str, str | None],
     settings: SmokeSettings,

@@ -65,7 +65,6 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     hip: str | None = None
     cudnn: int | None = None
     magma: bool = False
-    nccl: str | None = None
     triton: str | None = None
     triton_required: str | None = None
     arch_list: tuple[str, ...] = ()
