@@ -37,7 +37,7 @@ needs_programs = pytest.mark.skipif(programs() is not None, reason=programs() or
 
 def steps(matrix: Matrix, *ids: str) -> list[Step]:
     known = {variant.id: variant for variant in matrix.variants}
-    return [Step(variant=known[id_], action="build", reason="", digest="d") for id_ in ids]
+    return [Step(package=known[id_], action="build", reason="", digest="d") for id_ in ids]
 
 
 def ids(found: Sequence[Step]) -> list[str]:
@@ -352,7 +352,7 @@ def test_a_log_on_a_full_disk_is_incomplete_and_ends_no_build(
     process: BuildProcess, attempt: Attempt
 ) -> None:
     attempt.close()
-    with Path("/dev/full").open("wb") as full:
+    with Path("/dev/full").open("wb", buffering=0) as full:
         attempt._file = full  # noqa: SLF001 - a full disk
         assert ended(process, "echo one; echo two; exit 3") == 3
     assert attempt.lost_log == "No space left on device"

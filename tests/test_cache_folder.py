@@ -85,7 +85,7 @@ class OtherMachines(BuildBackend):
 def notes(folder: Path, host: NixSettings, kind: type[BuildBackend] = BuildBackend) -> list[str]:
     matrix = with_cache(str(folder))
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
-    step = Step(variant=variant, action="build", reason="", digest="")
+    step = Step(package=variant, action="build", reason="", digest="")
     backend = kind(BuildSettings(root=Path()), matrix, host)
     found = list(build_machine.compiler_caches([step], backend))
     assert all(note.startswith(f"cache {folder}: ") for note in found)

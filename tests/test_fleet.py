@@ -266,7 +266,7 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
     backend = RemoteBackend(settings, matrix, NixSettings(("x86_64-linux",), ()))
     v8, v9 = (
         Step(
-            variant=next(v for v in matrix.variants if v.id == f"sm121-{isa}"),
+            package=next(v for v in matrix.variants if v.id == f"sm121-{isa}"),
             action="build",
             reason="",
             digest="",

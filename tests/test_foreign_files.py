@@ -55,7 +55,7 @@ def append(root: Path, _: Matrix) -> None:
 
 def log(root: Path, matrix: Matrix) -> None:
     variant = matrix.variants[0]
-    attempt = Attempt(root, Step(variant=variant, action="build", reason="", digest=""), 1)
+    attempt = Attempt(root, Step(package=variant, action="build", reason="", digest=""), 1)
     attempt.write(["text"])
     attempt.close()
 

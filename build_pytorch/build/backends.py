@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from build_pytorch.base import files, git, outputs, paths, process
 from build_pytorch.base.console import counted, some
-from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
+from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.build.build_backend import (
     BuildBackend,
     BuildCommand,
@@ -167,17 +168,15 @@ class RemoteBackend(NixBackend):
         """
         unfit = self._unfit(steps)
         lines = [f"{machine.line}\n" for machine in self.machines if machine not in unfit]
-        root = self.settings.root
-        path = root / paths.STATE / "machines"
-        with files.write_errors(path):
+        root, name = self.settings.root, f"{paths.STATE}/machines"
+        with files.write_errors(root / name):
             outputs.make_state(root)
-            files.write_all(root, {f"{paths.STATE}/machines": "".join(lines).encode()})
+            files.write_all(root, {name: "".join(lines).encode()})
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
         # Nix may build here what this platform can: not if the CPU here lacks the ISA of a step.
         is_unable = any(s.where and s.variant.cpu.platform in self.host.systems for s in steps)
-        argv = store.realise_argv(
-            drvs, jobs=0 if is_unable else jobs, cores=cores, builders=f"@{path}"
-        )
+        local_jobs = 0 if is_unable else jobs
+        argv = store.realise_argv(drvs, jobs=local_jobs, cores=cores, builders=f"@{root / name}")
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:
@@ -201,21 +200,19 @@ def _machines(settings: BuildSettings, matrix: Matrix) -> list[BuilderMachine]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise BuildPytorchError(f"{name}: cannot be read: {why}") from None
-    entries = [e.split() for line in text.splitlines() for e in line.partition("#")[0].split(";")]
-    machines = [_machine(words) for words in entries if words]
+    machines = []
+    for entry in re.split(r"[;\n]", re.sub("#.*", "", text)):
+        if words := entry.split():
+            columns = [*words, *["-"] * 7]  # a missing column and a dash are empty
+            platforms, features, mandatory = (
+                frozenset(columns[index].split(",")) - {"-"} for index in (1, 5, 6)
+            )
+            line = " ".join(words)
+            machines.append(BuilderMachine(words[0], platforms, features, mandatory, line))
     if not machines:
         how = "add a line, or [[builder]] in matrix.toml"
         raise BuildPytorchError(f"{name}: no builder in it; {how}")
     return machines
-
-
-def _machine(words: Sequence[str]) -> BuilderMachine:
-    """Return the machine of a line; a missing column or a dash is empty."""
-    columns = [*words, *["-"] * 7]
-    platforms, features, mandatory = (
-        frozenset(() if columns[index] == "-" else columns[index].split(",")) for index in (1, 5, 6)
-    )
-    return BuilderMachine(words[0], platforms, features, mandatory, " ".join(words))
 
 
 BACKENDS: Final[tuple[type[BuildBackend], ...]] = (FloxBackend, NixBackend, RemoteBackend)
@@ -239,16 +236,17 @@ def fitting(name: str, *, is_remote: bool) -> list[type[BuildBackend]]:
 
 def choose_backend(
     settings: BuildSettings, matrix: Matrix, host: store.NixSettings
-) -> BuildBackend:
-    """Return the first fitting backend whose program is installed. Raises ToolError.
+) -> tuple[BuildBackend, str]:
+    """Return the first fitting backend whose program is installed, else the first and what to do.
 
     The plan of a shared build needs no program.
     """
     candidates = fitting(settings.backend, is_remote=bool(settings.builders))
     for backend in candidates:
         if process.which(backend.program) or (settings.share and settings.dry_run):
-            return backend(settings, matrix, host)
+            return backend(settings, matrix, host), ""
     programs = " nor ".join(backend.program for backend in candidates)
+    missing = f"neither {programs} is installed; see https://flox.dev or nixos.org"
     if len(candidates) == 1:
-        raise ToolError(f"{programs}: not found; install it or choose another --backend")
-    raise ToolError(f"neither {programs} is installed; see https://flox.dev or nixos.org")
+        missing = f"{programs}: not found; install it or choose another --backend"
+    return candidates[0](settings, matrix, host), missing

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct
 
 from build_pytorch.build.log_reader import TextLogReader
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package, Variant
 from build_pytorch.nix.derivations import Derivation
 from build_pytorch.nix.log_format import LogLine
 from build_pytorch.nix.store import NixSettings, valid_paths
@@ -39,34 +39,27 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What a run does with one variant, and why. `where` is its builder, empty for this machine.
+    """What a run does with one package or seed, and why."""
 
-    `companion`: what is built for the variant in place of the variant itself.
-    `part`: what is built of the variant, if that is not its recipe: an attribute of release.nix.
-    `needs`: names of steps that must be built before this one begins.
-    `local_packages`: the local checkout that its CUDA packages come from.
-    """
-
-    variant: Variant
+    package: Package  #: whose recipe is built; of a seed the variant that it is made from
     action: Literal["build", "up to date", "skipped"]
     reason: str
     digest: str
     derivation: Derivation | None = None
-    where: str = ""
-    companion: CompanionPackage | None = None
-    part: str = ""
-    needs: tuple[str, ...] = ()
-    local_packages: str = ""
+    where: str = ""  #: its builder, empty for this machine
+    part: str = ""  #: the attribute of release.nix, if that is built and not the recipe: a seed
+    needs: tuple[str, ...] = ()  #: names of steps that must be built before this one begins
+    local_packages: str = ""  #: the local checkout that its CUDA packages come from
 
     @property
-    def package(self) -> Package:
-        """The variant or companion whose recipe is built."""
-        return self.companion or self.variant
+    def variant(self) -> Variant:
+        """The variant that is built, or whose companion or seed is built."""
+        return self.package.variant
 
     @property
     def is_variant(self) -> bool:
-        """Whether it builds the variant itself, neither a part nor a companion."""
-        return not (self.part or self.companion)
+        """Whether it builds a variant, neither a seed nor a companion."""
+        return not self.part and self.package is self.variant
 
     @property
     def name(self) -> str:

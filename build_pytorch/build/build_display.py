@@ -90,8 +90,8 @@ class BuildDisplay:
             table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for attempt in attempts:
-            cells = [attempt.step.id, *self._cells(attempt)]
-            cells.append(attempt.progress.message[:500].expandtabs())
+            message = attempt.progress.message[:500].expandtabs()
+            cells = [attempt.step.id, *self._cells(attempt), message]
             table.add_row(*(Text(safe(cell)) for cell in cells))
         return table
 
@@ -109,12 +109,8 @@ class BuildDisplay:
         """Return the phase with its steps, the time it took, and an estimate of the rest."""
         progress = attempt.progress
         steps = f" [{progress.done}/{progress.total}]" if progress.total else ""
-        seconds = remaining(
-            attempt.seconds,
-            progress.done,
-            progress.total,
-            time.monotonic() - progress.first_step,
-            self.history.get(attempt.step.subject),
-        )
+        building = time.monotonic() - progress.first_step
+        before = self.history.get(attempt.step.subject)
+        seconds = remaining(attempt.seconds, progress.done, progress.total, building, before)
         left = "" if seconds is None else f"about {clock(seconds)} left"
         return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left

@@ -7,6 +7,7 @@ import functools
 import grp
 import os
 import platform
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -129,15 +130,13 @@ def _cpus() -> int:
 
 def compiler_caches(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield for each folder of the option `cache` whether builds use it, and what to change."""
-    folders = {step.variant.release.build.cache for step in steps} - {""}
-    for folder in sorted(folders):
+    for folder in sorted({step.variant.release.build.cache for step in steps} - {""}):
         if backend.is_remote:
-            yield f"cache {folder}: each builder uses its own, if its nix.conf mounts the folder"
-            continue
-        problems = list(_cache_problems(Path(folder), backend.host))
-        yield from (f"cache {folder}: {problem}" for problem in problems)
-        if not problems:
-            yield f"cache {folder}: builds use it; any build can put wrong objects into it"
+            said = ["each builder uses its own, if its nix.conf mounts the folder"]
+        else:
+            used = "builds use it; any build can put wrong objects into it"
+            said = list(_cache_problems(Path(folder), backend.host)) or [used]
+        yield from (f"cache {folder}: {text}" for text in said)
 
 
 def _cache_problems(folder: Path, host: NixSettings) -> Iterator[str]:
@@ -158,7 +157,11 @@ def _cache_problems(folder: Path, host: NixSettings) -> Iterator[str]:
         )
     if host.build_users_group and not _is_writable(folder, group):
         yield f"not writable for builds; chgrp {group} {folder} && chmod 2770 {folder}"
-    if not _has_limit(folder):
+    try:
+        settings = files.read_named(folder / "ccache.conf", files.LARGEST_TEXT)
+    except OSError:
+        settings = b""
+    if not re.search(rb"(?m)^\s*max_size\s*=", settings):
         yield f"ccache keeps 5 GiB; echo 'max_size = 20G' >{folder}/ccache.conf"
 
 
@@ -168,12 +171,3 @@ def _is_writable(folder: Path, group: str) -> bool:
         if found.st_gid == grp.getgrnam(group).gr_gid:
             return found.st_mode & _WRITABLE == _WRITABLE
     return bool(found.st_mode & stat.S_IWOTH)
-
-
-def _has_limit(folder: Path) -> bool:
-    try:
-        data = files.read_named(folder / "ccache.conf", files.LARGEST_TEXT)
-    except OSError:
-        return False
-    lines = data.decode("utf-8", "replace").splitlines()
-    return any(line.partition("=")[0].strip() == "max_size" for line in lines)

@@ -56,35 +56,30 @@ def before_evaluation(
         return
     untaken = [source for package in packages for source in missing_hashes(package, settings)]
     for name, place in dict.fromkeys(untaken):
-        fix = f"`invoke prefetch --only {name}` takes it"
-        yield f"matrix.toml: {place} has no hash yet; {fix}"
+        yield f"matrix.toml: {place} has no hash yet; `invoke prefetch --only {name}` takes it"
     yield from _wrong_recipes(matrix, root, packages)
 
 
 def _wrong_recipes(matrix: Matrix, root: Path, packages: Sequence[Package]) -> Iterator[str]:
+    """Yield recipes with errors: those that `invoke all` would write, and others."""
     variants = {package.variant.path: package.variant for package in packages}
-    found = verification.verify(matrix, root, variants=list(variants.values())).findings
-    wrong: dict[str, list[str]] = {}
-    stale = []
+    findings = verification.verify(matrix, root, variants=list(variants.values())).findings
+    errors = [finding for finding in findings if finding.severity == "error"]
+    texts = rendering.texts(matrix) if errors else {}
+    stale, wrong = [], []
     for package in packages:
-        ids = [f.check for f in found if f.severity == "error" and f.path == package.path]
-        if ids and _is_stale(matrix, root, package):
-            stale.append(package.id)
-        elif ids:
-            wrong[package.id] = ids
+        path = package.path
+        if ids := dict.fromkeys(error.check for error in errors if error.path == path):
+            if plan_text(Tree(root), path, texts[path]).action.writes:  # and nobody edited it
+                stale.append(package.id)
+                continue
+            wrong.append(
+                f"{package.id}: verification finds {', '.join(ids)}; "
+                f"`invoke verify {package.variant.id}` shows where, --force builds it anyway"
+            )
     if stale:
         yield f"{some(stale)}: the recipe is missing or out of date; run `invoke all`"
-    for name, ids in wrong.items():
-        yield (
-            f"{name}: verification finds {', '.join(dict.fromkeys(ids))}; "
-            f"`invoke verify {name.partition('+')[0]}` shows where, --force builds it anyway"
-        )
-
-
-def _is_stale(matrix: Matrix, root: Path, package: Package) -> bool:
-    """Return whether `invoke all` would write the recipe, which nobody edited."""
-    text = rendering.texts(matrix)[package.path]
-    return plan_text(Tree(root), package.path, text).action.writes
+    yield from wrong
 
 
 def missing_hashes(package: Package, settings: BuildSettings) -> Iterator[tuple[str, str]]:
@@ -116,19 +111,14 @@ def stopped_results(
         cause = results[step.id].stopped_by
         output = step.derivation.output if step.derivation else ""
         if cause and output in there:
-            yield (
-                f"{step.id}: its build was stopped ({cause}), but the store has the "
-                f"result: {store.delete_command(output)}"
-            )
+            how = store.delete_command(output)
+            yield f"{step.id}: its build was stopped ({cause}), but the store has the result: {how}"
 
 
 def not_evaluated(failures: Mapping[str, str]) -> Iterator[str]:
     """Yield why recipes do not evaluate; those with the same reason together."""
-    names: dict[str, list[str]] = {}
-    for name, why in failures.items():
-        names.setdefault(why, []).append(name)
-    for why, same in names.items():
-        yield f"{some(same)}: {why}"
+    for why in dict.fromkeys(failures.values()):
+        yield f"{some([name for name, reason in failures.items() if reason == why])}: {why}"
 
 
 def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
@@ -139,14 +129,13 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
     for step in steps:
         drv = step.derivation
         if drv and not backend.builder(step.variant, drv):
-            for feature in drv.features:
+            for feature in set(drv.features) - set(here):
                 missing.setdefault(feature, []).append(step.id)
-    for feature, ids in missing.items():
-        if feature not in here:
-            yield (
-                f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
-                "nix.conf, or a builder that has it with --builders"
-            )
+    for feature, ids in sorted(missing.items()):
+        yield (
+            f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
+            "nix.conf, or a builder that has it with --builders"
+        )
 
 
 def only_run(root: Path) -> AbstractContextManager[None]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from msgspec import Struct
 
@@ -35,16 +34,7 @@ class BuildState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"  #: by a log rule
     INTERRUPTED = "interrupted"  #: by the user, or for the sake of another build
-    NOT_STARTED = "not started"
-
-
-_RECORDED: Final[dict[BuildState, Literal["built", "failed", "stopped", "interrupted"]]] = {
-    BuildState.BUILT: "built",
-    BuildState.FAILED: "failed",
-    BuildState.STOPPED: "stopped",
-    BuildState.INTERRUPTED: "interrupted",
-}
-"""What the ledger says of builds that were started."""
+    NOT_STARTED = "not started"  #: never in the ledger
 
 
 class BuildOutcome(Struct, frozen=True, kw_only=True):
@@ -57,7 +47,7 @@ class BuildOutcome(Struct, frozen=True, kw_only=True):
     message: str = ""
     log: str = ""
     outputs: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()  #: the last lines of the log, if no rule names the failure
     where: str = ""
 
     @property
@@ -73,31 +63,28 @@ def decide(
 
     `was_ended`: the run ended the program, for a signal or for the sake of another build.
     """
-    progress = attempt.progress
     no_result = f"no error, and no new result-{attempt.step.name}; remove that link and run again"
     ending = f"exit code {code}" if code else no_result
-    if attempt.stopped:  # a result that was built nevertheless is wrong
-        return _ended(attempt, BuildState.STOPPED, attempt.stopped.text, attempt.stopped.rule)
+    if stopped := attempt.stopped:  # a result that was built nevertheless is wrong
+        return outcome_of(attempt, BuildState.STOPPED, stopped.text, stopped.rule)
     if outputs:
-        return _ended(attempt, BuildState.BUILT, outputs=outputs)
+        return outcome_of(attempt, BuildState.BUILT, outputs=outputs)
     if was_ended:
-        return _ended(attempt, BuildState.INTERRUPTED, ending)
-    if cause := progress.cause():
-        return _ended(attempt, BuildState.FAILED, cause.text, cause.rule)
-    is_killed = code in _KILLED
-    rule = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY) if is_killed else None
-    return _ended(attempt, BuildState.FAILED, ending, rule)
+        return outcome_of(attempt, BuildState.INTERRUPTED, ending)
+    if cause := attempt.progress.cause():
+        return outcome_of(attempt, BuildState.FAILED, cause.text, cause.rule)
+    memory = next(rule for rule in RULES if rule.id == OUT_OF_MEMORY)
+    return outcome_of(attempt, BuildState.FAILED, ending, memory if code in _KILLED else None)
 
 
-def _ended(
+def outcome_of(
     attempt: Attempt,
     state: BuildState,
     message: str = "",
     rule: LogRule | None = None,
     outputs: tuple[str, ...] = (),
 ) -> BuildOutcome:
-    """Return the outcome of an attempt, with the last lines of its log if no rule names it."""
-    tail = () if rule else attempt.progress.tail
+    """Return the outcome of an attempt that has ended."""
     return BuildOutcome(
         step=attempt.step,
         state=state,
@@ -106,14 +93,9 @@ def _ended(
         message=shortened(message, _LONGEST),
         log=str(attempt.log),
         outputs=outputs,
-        tail=tuple(shortened(line, _LONGEST) for line in tail),
+        tail=() if rule else tuple(shortened(line, _LONGEST) for line in attempt.progress.tail),
         where=attempt.progress.where,
     )
-
-
-def failed_by(error: str, attempt: Attempt) -> BuildOutcome:
-    """Return the outcome of an attempt that an error of ours or of a tool ended."""
-    return _ended(attempt, BuildState.FAILED, error)
 
 
 def sentence(outcome: BuildOutcome) -> str:
@@ -180,24 +162,18 @@ class BuildRecord:
     def ended(self, attempt: Attempt, outcome: BuildOutcome, peak_memory: int) -> None:
         """Record what became of an attempt, and report a cache that had too little."""
         step = attempt.step
-        if attempt.lost_log:
-            self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
         release, name = step.subject
         hits, misses = self._cache_counts(attempt)
-        expected = _MISSES["gpu" if step.variant.gpu else "cpu-only"]
-        if step.reads_seeds and misses > 5 + expected * (hits + misses):
-            self.say(
-                f"{step.id}: {misses} of {hits + misses} objects were not in its seeds; "
-                f"something differs that should not. {outcome.log} names the files; compare "
-                f"flags and hooks: {_compared(step)}"
-            )
+        self._report_losses(attempt, hits, misses)
         event = Ended(
             at=now(),
             release=release,
             variant=name,
             digest=step.digest,
             attempt=attempt.id,
-            outcome=_RECORDED[outcome.state],
+            outcome=cast(
+                "Literal['built', 'failed', 'stopped', 'interrupted']", outcome.state.value
+            ),
             seconds=round(outcome.seconds, 3),
             outputs=outcome.outputs,
             cause=outcome.cause,
@@ -212,25 +188,32 @@ class BuildRecord:
         )
         self._append(event)
 
+    def _report_losses(self, attempt: Attempt, hits: int, misses: int) -> None:
+        """Report an incomplete log, and seeds that had less of a shared build than expected."""
+        step, objects = attempt.step, hits + misses
+        if attempt.lost_log:
+            self.say(f"{step.id}: its log is incomplete: {attempt.lost_log}")
+        expected = _MISSES["gpu" if step.variant.gpu else "cpu-only"] * objects
+        if step.derivation and step.reads_seeds and misses > 5 + expected:
+            compared = [step.derivation, *step.derivation.seeds.values()]
+            how = store.show_derivations_command([drv.drv_path for drv in compared])
+            self.say(
+                f"{step.id}: {misses} of {objects} objects were not in its seeds; something "
+                f"differs that should not. {attempt.log} names the files; compare flags and "
+                f"hooks: {how}"
+            )
+
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
         """Return the hits and misses that nix/compiler_cache.sh printed last."""
         try:
-            descriptor = files.open_below(self.ledger.root, attempt.log)
-            with os.fdopen(descriptor, "rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _STATISTICS))
-                found = _CACHE.findall(log.read())
+            _, tail = files.ends_below(self.ledger.root, attempt.log, _STATISTICS)
         except (OSError, LinkError):
             return 0, 0
-        return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
+        hits, misses = (_CACHE.findall(tail) or [(0, 0)])[-1]
+        return int(hits), int(misses)
 
     def _append(self, event: Started | Ended) -> None:
         try:
             self.ledger.append(event)
         except WriteError as error:
             self.say(f"{event.variant}: not recorded: {error}")
-
-
-def _compared(step: Step) -> str:
-    """Return the command that shows the derivations of a build and of its seeds."""
-    found = [step.derivation, *step.derivation.seeds.values()] if step.derivation else []
-    return store.show_derivations_command([derivation.drv_path for derivation in found])

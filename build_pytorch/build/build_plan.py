@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from build_pytorch.base import process
 from build_pytorch.base.console import some
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import backends, build_machine, build_obstacles
+from build_pytorch.build import build_machine, build_obstacles
+from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.schedule import with_companions
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.seeds import Seed, seeds_of
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
@@ -69,12 +70,15 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     Raises BuildPytorchError if the store does not answer, and without a backend; in a dry run that
     is an obstacle.
     """
-    backend, missing = _backend(matrix, settings)
+    backend, missing = choose_backend(settings, matrix, store.settings())
+    if missing and not settings.dry_run:
+        raise ToolError(missing)
     wanted = with_companions(packages)
     results = package_state.package_states(settings.root, wanted)
     skipped = _skipped(wanted, results, settings)
     rest = [p for p in wanted if not (_is_built(results[p.id]) or p.id in skipped)]
-    obstacles = [*missing, *build_obstacles.before_evaluation(matrix, rest, settings)]
+    obstacles = [missing] if missing else []
+    obstacles += build_obstacles.before_evaluation(matrix, rest, settings)
     evaluated, notes = (DerivationSet({}, {}), ()) if obstacles else _evaluated(rest, backend)
     obstacles += build_obstacles.not_evaluated(evaluated.failures)
     found = evaluated.derivations
@@ -84,11 +88,13 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         _step(results[p.id], found.get(p.attribute), there, backend, skipped.get(p.id, ""))
         for p in wanted
     ]
-    mixed = list(_mixed(matrix, [results[p.id] for p in wanted], share=settings.share))
+    seeds = seeds_of(matrix.variants)
+    mixed = list(_mixed(seeds, [results[p.id] for p in wanted], share=settings.share))
     if settings.share:
-        seeds, of_seeds = _seeds(matrix, steps, there, backend)
-        steps, results = [*seeds, *_needing_seeds(matrix, steps, seeds)], results | of_seeds
-    steps = _needing_variants(steps)
+        of_seeds = _seed_results(seeds, steps, there, settings)
+        steps = [*_seed_steps(of_seeds, steps, there, backend), *steps]
+        results |= of_seeds
+    steps = list(_with_needs(steps, seeds))
     building = [step for step in steps if step.action == "build"]
     if building and not obstacles:
         obstacles += _obstacles(building, backend, results, there)
@@ -102,19 +108,6 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
         jobs=jobs,
         cores=cores,
     )
-
-
-def _backend(matrix: Matrix, settings: BuildSettings) -> tuple[BuildBackend, Sequence[str]]:
-    """Return the backend; in a dry run also a missing one, with the obstacle. Raises ToolError."""
-    host = store.settings()
-    try:
-        return backends.choose_backend(settings, matrix, host), ()
-    except ToolError as error:
-        if not settings.dry_run:
-            raise
-        missing = error.lines
-    likely = backends.fitting(settings.backend, is_remote=bool(settings.builders))[0]
-    return likely(settings, matrix, host), missing
 
 
 def _evaluated(
@@ -179,12 +172,8 @@ def _skipped(
         return {}
     found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
     left = [p for p in packages if p.id not in found and not _is_built(results[p.id])]
-    waiting = [
-        package
-        for package in left
-        if package.variant.release.torch.is_nightly
-        and any(build_obstacles.missing_hashes(package, settings))
-    ]
+    nightlies = [package for package in left if package.variant.release.torch.is_nightly]
+    waiting = [p for p in nightlies if any(build_obstacles.missing_hashes(p, settings))]
     if len(waiting) < len(left):
         reason = "its sources have no hash yet; `invoke prefetch` takes them"
         found |= {package.id: reason for package in waiting}
@@ -202,14 +191,12 @@ def _step(
 
     `skipped`: why it is not built.
     """
-    variant = result.variant
     action, reason, where = _decision(result, derivation, there, backend)
     if skipped:
         action, reason, where = "skipped", skipped, ""
     return Step(
-        variant=variant,
-        companion=result.package if isinstance(result.package, CompanionPackage) else None,
-        local_packages=derivations.local_checkout(variant) if action == "build" else "",
+        package=result.package,
+        local_packages=derivations.local_checkout(result.variant) if action == "build" else "",
         action=action,
         reason=reason,
         digest=result.digest,
@@ -247,43 +234,30 @@ def _decision(
     return "build", "the result is of another recipe" if result.stale else "not built yet", where
 
 
-def _needing_variants(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, in which each companion needs its variant if that one is built."""
-    built = {step.name for step in steps if step.is_variant and step.action == "build"}
-    return [
-        replace(step, needs=(*step.needs, step.variant.attribute))
-        if step.companion and step.variant.attribute in built
-        else step
-        for step in steps
-    ]
+def _with_needs(steps: Sequence[Step], seeds: Mapping[str, Sequence[Seed]]) -> Iterator[Step]:
+    """Yield the steps, each with what it needs of what is built: its seeds, its variant."""
+    built = {step.name for step in steps if step.action == "build"}
+    for step in steps:
+        needed = [] if step.part or step.is_variant else [step.variant.attribute]
+        if step.is_variant:
+            needed = [seed.name for seed in seeds.get(step.name, ())]
+        is_built = step.action == "build"
+        yield replace(step, needs=tuple(n for n in needed if n in built)) if is_built else step
 
 
 # --- seeds ---
 
 
-def _seeds(
-    matrix: Matrix, steps: Sequence[Step], there: set[str], backend: BuildBackend
-) -> tuple[list[Step], dict[str, PackageState]]:
-    """Return the steps of the seeds that builds read, and what is known of them by name."""
-    seeds = _seeds_to_read(matrix, steps, there)
-    known = package_state.seed_states(backend.settings.root, seeds.values())
-    found = []
-    for name in seeds:
-        read = (step.derivation.seeds.get(name) for step in steps if step.derivation)
-        derivation = next(filter(None, read), None)
-        result = known[name]
-        if derivation and result.output not in {"", derivation.output}:
-            result = replace(result, output="", stale=result.output)
-        found.append(replace(_step(result, derivation, there, backend), part=name))
-    return found, known
+def _seed_results(
+    seeds: Mapping[str, Sequence[Seed]],
+    steps: Sequence[Step],
+    there: set[str],
+    settings: BuildSettings,
+) -> dict[str, PackageState]:
+    """Return what is known of the seeds that builds read, by name.
 
-
-def _seeds_to_read(matrix: Matrix, steps: Sequence[Step], there: set[str]) -> dict[str, Seed]:
-    """Return the seeds that builds read, by name: C++ first, which takes longer than CUDA.
-
-    `there`: the outputs that the store has.
+    C++ comes first, which takes longer than CUDA. `there`: the outputs that the store has.
     """
-    known = seeds_of(matrix.variants)
     reading = [
         step
         for step in steps
@@ -291,27 +265,31 @@ def _seeds_to_read(matrix: Matrix, steps: Sequence[Step], there: set[str]) -> di
         and step.is_variant
         and not (step.derivation and step.derivation.output in there)
     ]
-    read = [seed for step in reading for seed in known.get(step.variant.attribute, ())]
-    return {seed.name: seed for seed in sorted(read, key=lambda seed: seed.kind == "cuda")}
+    read = [seed for step in reading for seed in seeds.get(step.name, ())]
+    read.sort(key=lambda seed: seed.kind == "cuda")
+    return package_state.seed_states(settings.root, read)
 
 
-def _needing_seeds(matrix: Matrix, steps: Sequence[Step], seeds: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps, in which each variant needs the seeds that it reads and that are built."""
-    known = seeds_of(matrix.variants)
-    built = {step.name for step in seeds if step.action == "build"}
-    for step in steps:
-        is_reading = step.action == "build" and step.is_variant
-        read = known.get(step.variant.attribute, ()) if is_reading else ()
-        yield replace(step, needs=tuple(seed.name for seed in read if seed.name in built))
+def _seed_steps(
+    results: _Results, steps: Sequence[Step], there: set[str], backend: BuildBackend
+) -> Iterator[Step]:
+    """Yield the steps of seeds."""
+    for name, result in results.items():
+        read = (step.derivation.seeds.get(name) for step in steps if step.derivation)
+        derivation = next(filter(None, read), None)
+        if derivation and result.output not in {"", derivation.output}:
+            result = replace(result, output="", stale=result.output)  # noqa: PLW2901
+        yield replace(_step(result, derivation, there, backend), part=name)
 
 
-def _mixed(matrix: Matrix, results: Sequence[PackageState], *, share: bool) -> Iterator[str]:
+def _mixed(
+    seeds: Mapping[str, Sequence[Seed]], results: Sequence[PackageState], *, share: bool
+) -> Iterator[str]:
     """Yield a note about results that were built in the other way."""
-    known = seeds_of(matrix.variants)
     others = [
         r.variant.id
         for r in results
-        if r.output and r.package.attribute in known and r.reads_seeds != share
+        if r.output and r.package.attribute in seeds and r.reads_seeds != share
     ]
     if others:
         how = "without" if share else "with"

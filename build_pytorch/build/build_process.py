@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shlex
 import signal
@@ -16,6 +17,7 @@ from typing import Final
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import masked, visible
+from build_pytorch.base.errors import ToolError
 from build_pytorch.base.process_stream import StreamedProcess, run_tail
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, Step
 from build_pytorch.build.build_progress import BuildProgress, RuleMatch
@@ -45,8 +47,7 @@ class Attempt:
         self.progress = BuildProgress(step.variant)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         self.id = f"{stamp}-{os.getpid()}-{number}"
-        # Below the root.
-        self.log = Path(paths.STATE, ledger.LOGS, step.name, f"{self.id}.log")
+        self.log = Path(paths.STATE, ledger.LOGS, step.name, f"{self.id}.log")  #: below the root
         self.stopped: RuleMatch | None = None  #: the match for which the build is stopped
         self.lost_log = ""  #: why the log is incomplete: a full disk ends no build
         self.created = time.time()
@@ -68,7 +69,6 @@ class Attempt:
         try:
             text = "".join(f"{visible(masked(line), _KEPT)}\n" for line in lines)
             self._file.write(text.encode())
-            self._file.flush()
         except OSError as error:
             self.lost_log = error.strerror or "cannot be written"
 
@@ -96,9 +96,8 @@ class BuildProcess:
         self.peak_memory = 0  #: bytes
         self.ending = Ending.NONE
         self.has_ended = False
-        self.news = asyncio.Event()
-        """Set when another step of a shared process has begun, and at the end."""
-        self._backend = backend
+        self.news = asyncio.Event()  #: set when another step has begun, and at the end
+        self._root = backend.settings.root
         self._all = tuple(attempts)
         self._owners = {backend.owner(a.step): a for a in attempts}
         self._read = backend.reader([a.step for a in attempts])
@@ -115,8 +114,7 @@ class BuildProcess:
         try:
             for attempt in self._all:
                 attempt.write([f"$ {shlex.join(argv)}"])
-            root = self._backend.settings.root
-            program = await StreamedProcess.start(argv, cwd=root, env=self.command.env)
+            program = await StreamedProcess.start(argv, cwd=self._root, env=self.command.env)
             helpers += map(asyncio.create_task, (self._measure(program), self._terminate(program)))
             return await program.run(self._take)
         finally:
@@ -131,19 +129,18 @@ class BuildProcess:
         """Put lines into the logs: of their own attempt, or of all that wait for a dependency."""
         now = time.monotonic()
         texts: dict[Attempt, list[str]] = {}
-        for raw in lines:
-            for line in self._read(raw):
-                owner = self._owners.get(line.derivation) if line.derivation else None
-                shown = named(line) if line.derivation and not owner else line
-                if line.began and owner:
-                    self.news.set()
-                for attempt in [owner] if owner else self.attempts:
-                    if shown.text:
-                        texts.setdefault(attempt, []).append(shown.text)
-                    rule = attempt.progress.see(shown, now, own=owner is not None)
-                    if rule and attempt.stopped is None:
-                        attempt.stopped = attempt.progress.latest
-                        self._on_rule(self, attempt)
+        for line in (line for raw in lines for line in self._read(raw)):
+            owner = self._owners.get(line.derivation) if line.derivation else None
+            shown = named(line) if line.derivation and not owner else line
+            if line.began and owner:
+                self.news.set()
+            for attempt in [owner] if owner else self.attempts:
+                if shown.text:
+                    texts.setdefault(attempt, []).append(shown.text)
+                rule = attempt.progress.see(shown, now, own=owner is not None)
+                if rule and attempt.stopped is None:
+                    attempt.stopped = attempt.progress.latest
+                    self._on_rule(self, attempt)
         for attempt, written in texts.items():
             attempt.write(written)
 
@@ -183,23 +180,17 @@ class Pushes:
         self.key = key
         self.say = say
         self.failed: dict[str, str] = {}  #: why a result was not pushed, by name of the step
-        self.running: dict[asyncio.Task[None], Step] = {}
+        self.running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_PUSHES)
 
     def begin(self, step: Step, outputs: Sequence[str]) -> None:
         """Begin to push store paths with everything that they need."""
         if self.url:
-            task = asyncio.create_task(self._push(step, outputs))
-            self.running[task] = step
-            task.add_done_callback(self._done)
+            task = asyncio.create_task(self._push(outputs))
+            self.running.add(task)
+            task.add_done_callback(functools.partial(self._report, step))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        step = self.running.pop(task)
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or error:
-            self._fail(step, str(error or "the run was ended"))
-
-    async def _push(self, step: Step, outputs: Sequence[str]) -> None:
+    async def _push(self, outputs: Sequence[str]) -> None:
         programs = [("", store.copy_argv(outputs, self.url))]
         if self.key:
             programs.insert(0, ("signing: ", store.sign_argv(outputs, self.key)))
@@ -207,9 +198,16 @@ class Pushes:
             for what, argv in programs:
                 code, tail = await run_tail(argv)
                 if code:
-                    self._fail(step, what + "".join(tail or ["Nix prints no reason"]))
-                    return
-        self.say(f"{step.id}: is in {self.url}")
+                    raise ToolError(what + "".join(tail or ["Nix prints no reason"]))
+
+    def _report(self, step: Step, task: asyncio.Task[None]) -> None:
+        self.running.remove(task)
+        why = "the run was ended" if task.cancelled() else task.exception()
+        if why:
+            self.failed[step.name] = str(why)
+            self.say(f"{step.id}: built, but not pushed: {why}")
+        else:
+            self.say(f"{step.id}: is in {self.url}")
 
     def cancel(self) -> None:
         """End what is not done; that counts as failed."""
@@ -220,7 +218,3 @@ class Pushes:
         """Cancel, and wait for the end."""
         self.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
-
-    def _fail(self, step: Step, why: str) -> None:
-        self.failed[step.name] = why
-        self.say(f"{step.id}: built, but not pushed: {why}")

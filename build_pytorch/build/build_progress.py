@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from build_pytorch.build.log_reader import (
     ERRORS,
     FAILED,
     NAME_PREFIX,
     NIXPKGS_TORCH,
-    PHASE,
-    PHASE_STARTS,
     names_of,
+    phase_of,
 )
 from build_pytorch.build.log_rules import (
     HASH_MISMATCH,
@@ -46,9 +44,12 @@ _PREPARATION: Final = 20
 _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
+_OF_HASHES: Final = ("specified:", "wanted:", "got:", "expected")
+"""One of these is in each line with which Nix reports the two hashes of a mismatch."""
+
 _NINJA: Final = re.compile(r"\[(\d{1,7})/(\d{1,7})\] ")
-_BEFORE: Final = frozenset({"", "dependencies"})  #: phases in which a build waits for others
-_LATE_PHASES: Final = frozenset({"install", "installCheck", "check", "fixup", "pythonImportsCheck"})
+_BEFORE: Final = ("", "dependencies")  #: phases in which a build waits for others
+_LATE_PHASES: Final = ("install", "installCheck", "check", "fixup", "pythonImportsCheck")
 _PASSED: Final = re.compile(
     r"^(?!.*\b[1-9]\d* (?:failed|errors?)\b)(?:"
     r"(?:=+ )?\d+ passed\b|(?:OK|ok)(?: \(.*\))?$|.*\.\.\. (?:ok|PASSED)$"
@@ -92,8 +93,7 @@ class BuildProgress:
         self._in_failed_step = False
         self._in_others_error = False  #: whether Nix reports the failure of another derivation
         self._cmake: dict[str, str] = {}  #: the message of CMake that goes on, by derivation
-        self._mismatches: list[str] = []
-        self._after_mismatch = 0
+        self._mismatches: deque[str] = deque(maxlen=4 * TAIL)
 
     def begun_again(self) -> BuildProgress:
         """Return progress without what lines showed that the variant's own build did not write."""
@@ -125,8 +125,8 @@ class BuildProgress:
             self._follow(text, now)
         elif not self.phase and text.startswith("building "):
             self.phase = "dependencies"
-        if self._after_mismatch or "hash" in text:
-            self._keep_mismatch(text)
+        if any(map(text.__contains__, _OF_HASHES)):
+            self._mismatches.append(text[:500])
         rule = None
         if line.derivation in self._cmake or text.startswith("CMake "):
             message = self._cmake_message(line.derivation, text)
@@ -191,8 +191,8 @@ class BuildProgress:
             self.phase, self._part = "build", "compiling"
         elif text.startswith("FAILED: "):
             self._in_failed_step = True  # ninja ends, when the other jobs have ended
-        elif text.startswith(PHASE_STARTS) and (phase := PHASE.match(text)):
-            self._enter(phase["name"] or phase.lastgroup or "")
+        elif phase := phase_of(text):
+            self._enter(phase)
         elif self._matches and self.phase in _LATE_PHASES and _PASSED.search(text[:200]):
             self._forget_failures()
 
@@ -213,26 +213,13 @@ class BuildProgress:
             if match.rule.stops or not match.is_own
         }
 
-    def _keep_mismatch(self, text: str) -> None:
-        """Keep the few lines with which Nix reports the two hashes."""
-        if "hash" in text and ("mismatch" in text or "wrong" in text or "expected" in text):
-            self._after_mismatch = 4
-        if self._after_mismatch and len(self._mismatches) < 4 * TAIL:
-            self._after_mismatch -= 1
-            self._mismatches.append(text[:500])
-
-    @property
-    def mismatch(self) -> str:
-        """The lines that report a wrong hash."""
-        return "\n".join(self._mismatches)
-
     def cause(self) -> RuleMatch | None:
         """Return the match of the rule that names the failure, or None."""
         for rule in RULES:
             match = self._matches.get(rule.id)
             if not match or not (rule.stops or self.lines - match.line < RECENT):
                 continue
-            if rule.id != HASH_MISMATCH or hash_mismatches(self.mismatch):
+            if rule.id != HASH_MISMATCH or hash_mismatches("\n".join(self._mismatches)):
                 return match
         return None
 
@@ -246,11 +233,9 @@ _ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is us
 class TimedBuild(Struct, frozen=True):
     """A build whose duration is to be estimated."""
 
-    subject: tuple[str, str]
-    """Release and name in events of the ledger."""
+    subject: tuple[str, str]  #: release and name in events of the ledger
     reads_seeds: bool
-    kind: tuple[str, str, str] | None = None
-    """Equal for builds that take about as long; None if no other build does."""
+    kind: tuple[str, str, str] | None = None  #: equal for builds that take about as long, if any
 
 
 def kind_of(package: Package) -> tuple[str, str, str]:
@@ -268,23 +253,19 @@ def earlier_seconds(
     """
     wanted = {build.subject: build for build in builds}
     of_subject: dict[tuple[str, str], float] = {}
-    of_kind: dict[TimedBuild, float] = {}
+    of_kind: dict[object, float] = {}
     for event in events:
         build = wanted.get(event.subject)
         if not (build and isinstance(event, Ended) and event.outcome == "built" and event.steps):
             continue
         if event.shared == build.reads_seeds and 0 <= event.seconds < LONGEST_BUILD:
-            of_subject[build.subject] = of_kind[_any_of_kind(build)] = event.seconds
-    found = {
-        subject: of_subject.get(subject, of_kind.get(_any_of_kind(build)))
-        for subject, build in wanted.items()
-    }
-    return {subject: seconds for subject, seconds in found.items() if seconds is not None}
-
-
-def _any_of_kind(build: TimedBuild) -> TimedBuild:
-    """Return a key that is equal for builds of one kind."""
-    return replace(build, subject=("", "")) if build.kind else build
+            of_subject[build.subject] = event.seconds
+            if build.kind:
+                of_kind[build.kind, build.reads_seeds] = event.seconds
+    for subject, build in wanted.items():
+        if seconds := of_kind.get((build.kind, build.reads_seeds)):
+            of_subject.setdefault(subject, seconds)
+    return of_subject
 
 
 def remaining(

@@ -31,12 +31,9 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
     variant: Variant | None
     lines: int
     phase: str
-    progress: tuple[int, int] | None
-    """Done and all steps of ninja."""
-    stop: LogFinding | None
-    """The rule for which a build would have been stopped, with the first line that matches."""
-    failure: LogFinding | None
-    """The rule that names the failure: that of `stop`, if there is one."""
+    progress: tuple[int, int] | None  #: done and all steps of ninja
+    stop: LogFinding | None  #: the rule that stops builds, with the first line that matches
+    failure: LogFinding | None  #: the rule that names the failure: that of `stop`, if it is set
     tail: tuple[str, ...]
 
 
@@ -69,9 +66,8 @@ def diagnose(
                 del several[:-_MOST_LINES]
             if rule and not stop:
                 stop = LogFinding(rule, tuple(matches[rule.id]))
-    failure = stop
-    if not failure and (cause := progress.cause()):
-        failure = LogFinding(cause.rule, tuple(matches[cause.rule.id]))
+    cause = None if stop else progress.cause()
+    failure = LogFinding(cause.rule, tuple(matches[cause.rule.id])) if cause else stop
     return LogDiagnosis(
         variant=variant,
         lines=number,

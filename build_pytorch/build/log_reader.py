@@ -12,7 +12,7 @@ from build_pytorch.nix.log_format import LogLine, NixLogReader, plain_text
 _LONGEST: Final = 1 << 16  #: characters of a command line that are examined
 _MOST_JOBS: Final = 500  #: jobs of a CI run whose lines are told apart
 
-PHASE: Final = re.compile(
+_PHASE: Final = re.compile(
     r"(?:Running phase: (?P<name>\w+?)(?:Phase)?|(?P<unpack>unpacking sources)"
     r"|(?P<patch>patching sources)|(?P<configure>configuring|\*\*\* Configuring CMake\.\.\.)"
     r"|(?P<build>building|\*\*\* Building project with .*)"
@@ -20,11 +20,7 @@ PHASE: Final = re.compile(
     r"|(?P<pythonImportsCheck>(?:Executing pythonImportsCheckPhase"
     r"|Check whether the following modules can be imported:.*)))$"
 )
-PHASE_STARTS: Final = (
-    *("Running phase: ", "unpacking sources", "patching sources", "configuring", "building"),
-    *("installing", "*** ", "Executing pythonImp", "Check whether the following"),
-)
-_FIRST_PHASES: Final = frozenset({"unpack", "patch", "configure"})
+_FIRST_PHASES: Final = ("unpack", "patch", "configure")
 
 _BUILDING: Final = re.compile(r"building '/\S+/[a-z0-9]{32}-(\S+)\.drv'")
 _COMMAND: Final = re.compile(r"(?:\S*/)?(?:flox build|nix build|nix-build)\b")
@@ -74,7 +70,7 @@ class Sign(IntEnum):
     NAME = auto()
 
 
-_IS_BUILT: Final = frozenset({Sign.TORCH, Sign.NAME})
+_IS_BUILT: Final = (Sign.TORCH, Sign.NAME)
 
 
 class _Mode(Enum):
@@ -83,6 +79,12 @@ class _Mode(Enum):
     OUTPUT = auto()
     ERROR = auto()  #: an error of Nix, which goes on in indented lines
     SCRIPT = auto()  #: a script that GitHub Actions shows before it runs it
+
+
+def phase_of(text: str) -> str:
+    """Return the phase that begins with a line of Nix's scripts, or an empty text."""
+    found = _PHASE.match(text)
+    return found["name"] or found.lastgroup or "" if found else ""
 
 
 def names_of(*packages: str) -> re.Pattern[str]:
@@ -155,8 +157,8 @@ class TextLogReader:
         else:
             # A line that begins so is Nix's: compilers name a file before the word.
             owner = "" if text.startswith("error: ") else self._current
-            if not self.started and owner == self.package:
-                self._follow_phase(text)
+            if not self.started and owner == self.package and phase_of(text) in _FIRST_PHASES:
+                self.started = Sign.PHASE
             yield LogLine(owner, text)
 
     def _owner(self, name: str, sign: Sign) -> str:
@@ -201,12 +203,6 @@ class TextLogReader:
         elif len(names) == 1:
             self._current = self._owner(names[0], Sign.COMMAND)
 
-    def _follow_phase(self, text: str) -> None:
-        if text.startswith(PHASE_STARTS):
-            phase = PHASE.match(text)
-            if phase and (phase["name"] or phase.lastgroup) in _FIRST_PHASES:
-                self.started = Sign.PHASE
-
 
 class LogFileReader:
     """Reads a log of any origin, also of several jobs of a CI run, one after the other or mixed.
@@ -250,9 +246,9 @@ class LogFileReader:
         owner = line.derivation
         if not owner and line.text.startswith("error: ") and (failed := FAILED.match(line.text)):
             owner = failed[1]
-        if owner not in self._is_sibling:
-            self._is_sibling[owner] = bool(self._siblings and self._siblings.match(owner))
-        return self._is_sibling[owner]
+        if self._siblings and owner not in self._is_sibling:
+            self._is_sibling[owner] = self._siblings.match(owner) is not None
+        return self._is_sibling.get(owner, False)
 
 
 def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:

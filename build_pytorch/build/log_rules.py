@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -48,69 +47,40 @@ RULES: Final = msgspec.toml.decode(
 # --- differences from the variant ---
 
 
-def _words(text: str) -> set[str]:
-    return set(re.split(r"[\s;,]+", text.strip(" \"';")))
-
-
-def _code(variant: Variant) -> set[str]:
-    """Return the variant's capability as compilers write it: 120 for 12.0."""
-    return set(variant.gpu.code.split(";")) if variant.gpu else set()
-
-
-def _capabilities_differ(text: str, variant: Variant) -> bool:
-    """TORCH_CUDA_ARCH_LIST: capabilities with a dot, separated by blanks or semicolons."""
-    return variant.gpu is not None and _words(text) != set(variant.gpu.targets)
-
-
-def _architectures_differ(text: str, variant: Variant) -> bool:
-    """CMAKE_CUDA_ARCHITECTURES: 120 or 120-real; OFF where PyTorch sets the flags itself."""
-    found = {word.removesuffix("-real").rstrip("af") for word in _words(text)}
-    return found != _code(variant) and text.upper() not in {"OFF", "FALSE"}
-
-
-def _flags_differ(text: str, variant: Variant) -> bool:
-    """PyTorch's flags for nvcc: code=sm_120 for each architecture."""
-    found = set(re.findall(r"code=sm_(\d+)[a-z]?", text))
-    return bool(found) and found != _code(variant)
-
-
-def _cuda_differs(text: str, variant: Variant) -> bool:
+def _differs(what: str, text: str, variant: Variant) -> bool:
+    """Whether the first group of a match differs from what the variant has."""
+    words = set(re.split(r"[\s;,]+", text.strip(" \"';")))
+    code = set(variant.gpu.code.split(";")) if variant.gpu else set()  # 120 for 12.0
     cuda = variant.release.cuda
-    return cuda is not None and not f"{text}.".startswith(f"{cuda.version}.")
-
-
-def _torch_differs(text: str, variant: Variant) -> bool:
-    """PyTorch's version without a suffix: of a candidate, a nightly, a build, a machine."""
-    return order(text)[:3] != order(variant.release.torch.version)[:3]
-
-
-_DIFFERS: Final[dict[str, Callable[[str, Variant], bool]]] = {
-    "capabilities": _capabilities_differ,
-    "architectures": _architectures_differ,
-    "nvcc-flags": _flags_differ,
-    "cuda": _cuda_differs,
-    "torch": _torch_differs,
-}
+    match what:
+        case "capabilities":  # TORCH_CUDA_ARCH_LIST: with a dot, separated by blanks or semicolons
+            return variant.gpu is not None and words != set(variant.gpu.targets)
+        case "architectures":  # CMAKE_CUDA_ARCHITECTURES: 120-real; OFF: PyTorch sets the flags
+            found = {word.removesuffix("-real").rstrip("af") for word in words}
+            return found != code and text.upper() not in {"OFF", "FALSE"}
+        case "nvcc-flags":  # code=sm_120 for each architecture
+            return set(re.findall(r"code=sm_(\d+)[a-z]?", text)) not in (set(), code)
+        case "cuda":
+            return cuda is not None and not f"{text}.".startswith(f"{cuda.version}.")
+        case "torch":  # without a suffix: of a candidate, a nightly, a build, a machine
+            return order(text)[:3] != order(variant.release.torch.version)[:3]
+    return True
 
 
 # --- matching ---
 
 
-class _Candidate(NamedTuple):
-    """A rule with its compiled patterns: of lines or of messages of CMake."""
-
-    rule: LogRule
-    patterns: tuple[re.Pattern[str], ...]
+_Candidates = tuple[tuple[LogRule, tuple[re.Pattern[str], ...]], ...]
+"""Rules with their compiled patterns."""
 
 
-def _candidates(*, messages: bool) -> tuple[_Candidate, ...]:
+def _candidates(*, messages: bool) -> _Candidates:
     """Return the rules with patterns of messages of CMake, which begin with `^CMake `, or lines."""
     found = []
     for rule in RULES:
-        fitting = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
-        if fitting:
-            found.append(_Candidate(rule, tuple(map(re.compile, fitting))))
-    return tuple(found)
+        patterns = [p for p in rule.patterns if p.startswith("^CMake ") == messages]
+        found.append((rule, tuple(map(re.compile, patterns))))
+    return tuple((rule, patterns) for rule, patterns in found if patterns)
 
 
 _OF_LINES: Final = _candidates(messages=False)
@@ -143,36 +113,38 @@ class LogMatcher:
     def line(self, text: str, part: BuildPart) -> LogRule | None:
         """Return the first rule that a line matches in this part of the build, or None."""
         is_quoted = bool(_QUOTES.search(text))
-        possible = [
-            candidate
-            for candidate in _OF_LINES
-            if candidate.rule.when in {"", part}
-            and candidate.rule.quoted >= is_quoted
-            and any(map(text.__contains__, candidate.rule.hints))
-        ]
+        possible = tuple(
+            (rule, patterns)
+            for rule, patterns in _OF_LINES
+            if rule.when in {"", part}
+            and rule.quoted >= is_quoted
+            and any(map(text.__contains__, rule.hints))
+        )
         return self._first(possible, text)
 
     def message(self, text: str) -> LogRule | None:
         """Return the first rule that a message of CMake matches, written as one line, or None."""
         return self._first(_OF_MESSAGES, text)
 
-    def _first(self, candidates: Sequence[_Candidate], text: str) -> LogRule | None:
+    def _first(self, candidates: _Candidates, text: str) -> LogRule | None:
         self._needed.update(rule_id for rule_id, need in _NEEDS if need.search(text))
-        return next((c.rule for c in candidates if self._matches(c, text)), None)
+        for rule, patterns in candidates:
+            found = filter(None, (pattern.search(text) for pattern in patterns))
+            if self._can_match(rule) and any(self._counts(rule, match) for match in found):
+                return rule
+        return None
 
-    def _matches(self, candidate: _Candidate, text: str) -> bool:
-        rule = candidate.rule
-        if rule.needs and rule.id not in self._needed:
-            return False
-        if self.variant and self.variant.group.kind not in rule.kinds:
-            return False
-        for match in filter(None, (pattern.search(text) for pattern in candidate.patterns)):
-            if self.variant is None:
-                depends = rule.differs or len(rule.kinds) == 1
-                return not (rule.stops and depends)
-            if not rule.differs or _DIFFERS[rule.differs](match[1], self.variant):
-                return True
-        return False
+    def _can_match(self, rule: LogRule) -> bool:
+        is_ready = not rule.needs or rule.id in self._needed
+        if self.variant is None:
+            depends = rule.differs or len(rule.kinds) == 1
+            return is_ready and not (rule.stops and depends)
+        return is_ready and self.variant.group.kind in rule.kinds
+
+    def _counts(self, rule: LogRule, match: re.Match[str]) -> bool:
+        if self.variant is None or not rule.differs:
+            return True
+        return _differs(rule.differs, match[1], self.variant)
 
 
 def reference_page() -> str:

@@ -27,7 +27,7 @@ from build_pytorch.build.build_outcome import (
     BuildRecord,
     BuildState,
     decide,
-    failed_by,
+    outcome_of,
     sentence,
 )
 from build_pytorch.build.build_plan import BuildPlan
@@ -55,7 +55,7 @@ class BuildRun:
     def __init__(self, plan: BuildPlan, settings: BuildSettings, display: BuildDisplay) -> None:
         self.plan = plan
         self.settings = settings
-        self.outcomes: dict[str, BuildOutcome] = {}  #: by package name
+        self.outcomes: dict[str, BuildOutcome] = {}  #: by name of the step
         self.fixable: list[Path] = []  #: logs of builds that failed for a wrong hash
         self.ended_by = 0  #: the signal that ended the run, or 0
         self.pushes = Pushes(settings.copy_to, settings.secret_key, display.say)
@@ -139,7 +139,7 @@ class BuildRun:
 
     def _start(self, steps: Sequence[Step]) -> None:
         attempts = [Attempt(self.settings.root, step, next(self._numbers)) for step in steps]
-        cores = min(self._schedule.cores(step) for step in steps)
+        cores = min(map(self._schedule.cores, steps))
         command = self.plan.backend.command(steps, self.plan.jobs, cores)
         self._say(f"$ {shlex.join(command.argv)}")
         for attempt in attempts:
@@ -163,21 +163,18 @@ class BuildRun:
         with contextlib.suppress(Exception):  # a step that it did not conclude is concluded below
             await early
         for attempt in list(process.attempts):
-            if failure:
-                self._give_up(attempt, failure)
-                continue
+            problem: Exception | None = failure
             try:
-                await self._conclude(process, attempt, code)
+                if not problem:
+                    await self._conclude(process, attempt, code)
             except Exception as error:  # noqa: BLE001 - of any kind
-                self._give_up(attempt, error)
-
-    def _give_up(self, attempt: Attempt, error: Exception) -> None:
-        """Report a build that an error of ours or of a tool ended."""
-        is_expected = isinstance(error, BuildPytorchError)
-        what = str(error) if is_expected else f"internal error: {type(error).__name__}: {error}"
-        outcome = failed_by(what, attempt)
-        self._record.ended(attempt, outcome, 0)
-        self._report(outcome)
+                problem = error
+            if problem:
+                is_expected = isinstance(problem, BuildPytorchError)
+                what = "" if is_expected else f"internal error: {type(problem).__name__}: "
+                outcome = outcome_of(attempt, BuildState.FAILED, f"{what}{problem}")
+                self._record.ended(attempt, outcome, 0)
+                self._report(outcome)
 
     async def _conclude_finished(self, process: BuildProcess) -> None:
         """Conclude the finished steps of a shared process, which reports only at its end."""
@@ -216,15 +213,13 @@ class BuildRun:
         """Put a step back that another build interrupted, or whose failure may pass."""
         step, rule = outcome.step, outcome.rule
         if outcome.state is BuildState.INTERRUPTED:
-            if process.ending is Ending.BY_RUN or self.settings.fail_fast:
-                return False
-            self._schedule.put_back(step)
-            return True
-        if outcome.state is not BuildState.FAILED or not rule:
-            return False
-        if self._state is not RunState.BUILDING:
-            return False
-        if how := self._schedule.retry(step, rule, time.monotonic()):
+            is_repeated = process.ending is not Ending.BY_RUN and not self.settings.fail_fast
+            if is_repeated:
+                self._schedule.put_back(step)
+            return is_repeated
+        may_pass = outcome.state is BuildState.FAILED and self._state is RunState.BUILDING
+        how = self._schedule.retry(step, rule, time.monotonic()) if rule and may_pass else ""
+        if rule and how:
             self._say(f"{step.id}: {rule.meaning}; {how} (log: {outcome.log})")
         return bool(how)
 
@@ -242,20 +237,16 @@ class BuildRun:
     def _drop_hopeless(self, outcome: BuildOutcome) -> None:
         """Drop the steps that need a step that was not built, or that share its fault."""
         step, rule, group = outcome.step, outcome.rule, schedule.kind(outcome.step.variant)
-        name = step.id
+        built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
+        groups_built = {schedule.kind(other.variant) for other in built if other.is_variant}
         if self.settings.fail_fast:
-            self._put_off(self._schedule.drop(), f"--fail-fast: {name} {outcome.state}")
+            self._put_off(self._schedule.drop(), f"--fail-fast: {step.id} {outcome.state}")
             self._stop_all()
-        elif rule and rule.shared and step.is_variant and group not in self._groups_built():
-            why = f"{name} {outcome.state} ({rule.id}), and its group shares that fault"
+        elif rule and rule.shared and step.is_variant and group not in groups_built:
+            why = f"{step.id} {outcome.state} ({rule.id}), and its group shares that fault"
             self._put_off(self._schedule.drop(step.variant), why)
         needing = self._schedule.drop_needing(step.name)
-        self._put_off(needing, f"{name} {outcome.state}, and this needs it")
-
-    def _groups_built(self) -> set[tuple[str, str]]:
-        """Return the groups of which a variant was built."""
-        built = [o.step for o in self.outcomes.values() if o.state is BuildState.BUILT]
-        return {schedule.kind(step.variant) for step in built if step.is_variant}
+        self._put_off(needing, f"{step.id} {outcome.state}, and this needs it")
 
     def _put_off(self, steps: Sequence[Step], why: str) -> None:
         """Give up steps that wait, and the steps that need them."""

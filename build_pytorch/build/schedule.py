@@ -1,7 +1,7 @@
 """Scheduling decisions: the order of builds, what begins next, retries. No I/O; time is passed in.
 
-A step waits until everything that it needs is built. Parts of variants and companions, which take
-minutes, begin before variants.
+A step waits until everything that it needs is built. Seeds and companions, which take minutes,
+begin before variants.
 
 The first variant of each group is its canary: a fault that all recipes of the group share shows
 there first. Then each CPU ISA is built with a GPU architecture of its own, then the remaining
@@ -62,17 +62,10 @@ def next_of(
     """
     waiting_for = {kind(v) for v in running} - {kind(v) for v in ended}
     free = [v for v in pending if kind(v) not in waiting_for]
-    gpus = {v.gpu_key for v in ended}
-    cpus = {v.cpu_key for v in ended}
-
-    def clashes(variant: Variant) -> bool:
-        return any(
-            (variant.gpu_key not in gpus and variant.gpu_key == other.gpu_key is not None)
-            or (variant.cpu_key not in cpus and variant.cpu_key == other.cpu_key)
-            for other in running
-        )
-
-    return next((v for v in free if not clashes(v)), free[0] if free else None)
+    new_gpus = {v.gpu_key for v in running} - {v.gpu_key for v in ended} - {None}
+    new_cpus = {v.cpu_key for v in running} - {v.cpu_key for v in ended}
+    unlike = (v for v in free if not (v.gpu_key in new_gpus or v.cpu_key in new_cpus))
+    return next(unlike, free[0] if free else None)
 
 
 class Schedule:
@@ -103,28 +96,20 @@ class Schedule:
     ) -> list[Step]:
         """Remove and return the steps that a new process builds now; empty: wait.
 
-        `ended`: the variants of which a build has ended, not only of a part or a companion.
+        `ended`: the variants of which a build has ended, not only of a seed or a companion.
         """
+        if processes >= (1 if self._is_shared else self._jobs):
+            return []
         missing = {step.name for step in (*self.waiting, *running)}
         ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
         due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
         if self._is_shared:
-            taken = [] if processes or len(due) < len(ready) else due
-        elif processes >= self._jobs:
-            taken = []
-        else:
-            first = [step for step in due if not step.is_variant]
-            taken = first[:1] or self._variant(due, running, ended)
-        self.waiting = [step for step in self.waiting if step not in taken]
-        return taken
-
-    def _variant(
-        self, due: Sequence[Step], running: Sequence[Step], ended: Sequence[Variant]
-    ) -> list[Step]:
-        first = next_of(
-            [step.variant for step in due], [s.variant for s in running if s.is_variant], ended
-        )
-        return [step for step in due if step.variant is first]
+            taken = due if len(due) == len(ready) else []
+        elif not (taken := [step for step in due if not step.is_variant][:1]):
+            building = [step.variant for step in running if step.is_variant]
+            chosen = next_of([step.variant for step in due], building, ended)
+            taken = [step for step in due if step.variant is chosen]
+        return self._remove(lambda step: step in taken)
 
     def put_back(self, step: Step) -> None:
         """Build a step again, before the others."""
@@ -148,13 +133,13 @@ class Schedule:
 
     def drop(self, group: Variant | None = None) -> list[Step]:
         """Remove and return what waits: all, or the siblings of a variant."""
-        return self._remove(lambda s: group is None or kind(s.variant) == kind(group))
+        return self._remove(lambda step: group is None or kind(step.variant) == kind(group))
 
     def drop_needing(self, name: str) -> list[Step]:
         """Remove and return what waits for a step."""
-        return self._remove(lambda s: name in s.needs)
+        return self._remove(lambda step: name in step.needs)
 
     def _remove(self, is_gone: Callable[[Step], bool]) -> list[Step]:
         gone = [step for step in self.waiting if is_gone(step)]
-        self.waiting = [step for step in self.waiting if step not in gone]
+        self.waiting = [step for step in self.waiting if not is_gone(step)]
         return gone

@@ -99,7 +99,7 @@ def read(draw: random.Random, lines: list[bytes]) -> str:
         assert time.process_time() - begin < LIMIT, raw[:200]
     cause = progress.cause()
     rule, message = (cause.rule, cause.text) if cause else (None, progress.message)
-    step = Step(variant=variant, action="build", reason="", digest="")
+    step = Step(package=variant, action="build", reason="", digest="")
     outcome = BuildOutcome(
         step=step, state=BuildState.FAILED, rule=rule, message=message, tail=tuple(progress.tail)
     )
