@@ -164,7 +164,8 @@ def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
         "sm121-armv9": "ssh://root@127.0.0.1",
         "cpu-avx2": "",
     }
-    log = world.logs("cuda13_0-sm121-armv9")[-1]
+    # The first process is stopped for sm110-armv9, perhaps after the result was there.
+    log = "".join(world.logs("cuda13_0-sm121-armv9"))
     assert "[60/60]" in log
     assert log.count("Summary ***") == 1  # the other variants have logs of their own
     again = world.built("sm121-armv9", "--builders", str(machines))
