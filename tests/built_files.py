@@ -132,7 +132,11 @@ def linked_device_code(objects: tuple[tuple[str, ...], ...]) -> bytes:
     with tempfile.TemporaryDirectory() as place:
         sections = []
         for number, (kernel, *codes) in enumerate(objects):
-            images = [device_image(Path(place), f"{number}-{code}", kernel, code) for code in codes]
+            images = []
+            for code in codes:
+                kind, sm = ("ptx" if "ptx" in code else "elf"), code.removeprefix("ptx")
+                Path(place, f"{number}-{code}").write_bytes(device_image(kernel, code))
+                images.append(f"--image3=kind={kind},sm={sm},file={number}-{code}")
             argv = ["fatbinary", f"--create={number}.fatbin", "-64", *images]
             subprocess.run(argv, check=True, cwd=place)
             sections.append(f'.align 8\n.incbin "{number}.fatbin"\n')
@@ -143,14 +147,17 @@ def linked_device_code(objects: tuple[tuple[str, ...], ...]) -> bytes:
         return Path(place, "library").read_bytes()
 
 
-def device_image(folder: Path, stem: str, kernel: str, code: str) -> str:
-    """The argument of fatbinary for a kernel compiled for one architecture, or kept as PTX."""
-    number, ptx, cubin = code.removeprefix("ptx"), folder / f"{stem}.ptx", folder / f"{stem}.cubin"
-    ptx.write_text(PTX.format(number, kernel))
-    if code != number:
-        return f"--image3=kind=ptx,sm={number},file={ptx}"
-    subprocess.run(["ptxas", f"-arch=sm_{number}", str(ptx), "-o", str(cubin)], check=True)
-    return f"--image3=kind=elf,sm={number},file={cubin}"
+@functools.cache
+def device_image(kernel: str, code: str) -> bytes:
+    """A kernel compiled for one architecture, or kept as PTX."""
+    text = PTX.format(code.removeprefix("ptx"), kernel)
+    if code.startswith("ptx"):
+        return text.encode()
+    with tempfile.TemporaryDirectory() as place:
+        source, cubin = Path(place, "kernel.ptx"), Path(place, "kernel.cubin")
+        source.write_text(text)
+        subprocess.run(["ptxas", f"-arch=sm_{code}", str(source), "-o", str(cubin)], check=True)
+        return cubin.read_bytes()
 
 
 def with_config(
@@ -190,18 +197,24 @@ def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]
     return dict(found)
 
 
-def variant_of(variant_id: str) -> Variant:
-    return next(variant for variant in MATRIX.variants if variant.id == variant_id)
+def variant_of(variant_id: str, **versions: str) -> Variant:
+    """A variant of the matrix, or the same with another version of `cuda` or `torch`."""
+    variant = next(variant for variant in MATRIX.variants if variant.id == variant_id)
+    replace, release = msgspec.structs.replace, variant.release
+    for name, version in versions.items():
+        release = replace(release, **{name: replace(getattr(release, name), version=version)})
+    return replace(variant, release=release)
 
 
 def package_of(package_id: str) -> Package:
     return next(package for package in MATRIX.packages if package.id == package_id)
 
 
-def looked(part_id: str, package_id: str, folder: Path) -> dict[str, Any]:
+def looked(part_id: str, package: str | Package, folder: Path) -> dict[str, Any]:
     """What one part reports about the files of a folder, as the JSON document has it."""
     (part,) = [part for part in inspection.PARTS if part.id == part_id]
-    result = part.inspect(inspection.folder_target(package_of(package_id), folder), lambda *_: None)
+    package = package_of(package) if isinstance(package, str) else package
+    result = part.inspect(inspection.folder_target(package, folder), lambda *_: None)
     return dict(msgspec.to_builtins(result))
 
 

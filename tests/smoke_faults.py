@@ -68,7 +68,19 @@ BOTH = (
     ),
     ("compile", ONE_ELEMENT.format(function="torch.sqrt")),
 )
+# 10 bits of mantissa in place of 23, as tensor cores compute unless FP32 is requested.
+TF32 = """
+real = torch.Tensor.__matmul__
+def rounded(x):
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+def tf32(a, b):
+    return real(rounded(a), rounded(b)) if a.dtype == torch.float32 else real(a, b)
+torch.Tensor.__matmul__ = tf32
+"""
 FAULTS = (
+    Fault("cpu", "matmul fp32", TF32),
+    Fault("cpu", "matmul fp32", f"{TF32}\ntest = test._replace(tolerance=3e-3)", "passed"),
     *(Fault(device, test, change) for device in ("cpu", "cuda") for test, change in BOTH),
     Fault("cpu", "matmul int8", ONE_ELEMENT.format(function="torch._int_mm")),
     Fault("cpu", "solve", ONE_ELEMENT.format(function="torch.linalg.solve")),
@@ -266,7 +278,8 @@ def noticed(python: str, fault: Fault) -> dict[str, Any]:
     result = json.loads(last) if done.returncode == 0 else {"message": done.stderr[-1000:]}
     is_right = result.get("outcome") == fault.outcome and fault.says in result["message"]
     if result.get("error") is not None:
-        is_right = is_right and result["error"] > result["tolerance"]
+        is_above = result["error"] > result["tolerance"]
+        is_right = is_right and is_above == (fault.outcome == "failed")
     return {"test": name, "change": fault.change.strip(), "noticed": is_right, **result}
 
 

@@ -48,6 +48,7 @@ def test_every_known_companion_can_be_inspected_and_has_smoke_tests(matrix: Matr
 
 
 @needs_cuda
+@pytest.mark.slow
 def test_code_of_nvcc_for_the_architecture_passes(tmp_path: Path) -> None:
     (tmp_path / "nms.cu").write_text(NMS)
     library, code = tmp_path / "lib/_C.so", "-gencode=arch=compute_120,code=sm_120"
@@ -132,6 +133,7 @@ def test_flags_that_did_not_reach_the_compiler_are_found(tmp_path: Path) -> None
 
 
 @needs_cuda
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "state"), [(AVX2, "passed"), ([], "failed")])
 def test_flags_that_did_not_reach_a_library_with_device_code_are_found(
     tmp_path: Path, flags: list[str], state: str

@@ -8,7 +8,6 @@ import subprocess
 import sysconfig
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -30,55 +29,51 @@ from built_files import (
 from conftest import PROJECT
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.inspect import device_code, fatbin, inspection
+from build_pytorch.inspect import device_code, fatbin
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Variant
 
-MANY = ("75", "80", "90", "100", "120")
-RIGHT = {"sm90": ("90", "90a"), "sm120": ("120", "120a"), "sm121": ("121", "121a")}
+OWNERS = {"own": OWN, "nccl": NCCL, "magma": MAGMA, "nobody": NOBODY}
 
 
-def device(variant: str, folder: Path) -> dict[str, Any]:
+def holding(folder: Path, objects: str, name: str = "libtorch_cuda.so") -> Path:
+    """A folder with a library of these objects, such as `own 90 90a; nccl 80 ptx90`."""
+    split = (each.split() for each in objects.split(";"))
+    device_library(folder, *((OWNERS[owner], *codes) for owner, *codes in split), name=name)
     compile_library(folder, AVX2)
-    return looked("device-code", variant, folder)
+    return folder
 
 
-def judged(variant: Variant, folder: Path) -> dict[str, Any]:
-    (part,) = [part for part in inspection.PARTS if part.id == "device-code"]
-    compile_library(folder, AVX2)
-    target = inspection.folder_target(variant, folder)
-    return dict(msgspec.to_builtins(part.inspect(target, lambda *_: None)))
-
-
-def with_versions(variant: Variant, cuda: str, torch: str) -> Variant:
-    replace = msgspec.structs.replace
-    release = variant.release
-    assert release.cuda
-    changed = replace(
-        release,
-        cuda=replace(release.cuda, version=cuda),
-        torch=replace(release.torch, version=torch),
-    )
-    return replace(variant, release=changed)
+def several(*, ptx: bool) -> Variant:
+    """A variant for 8.6 and 12.0, on request with PTX of 12.0."""
+    replace, variant = msgspec.structs.replace, variant_of("sm86-avx2")
+    assert variant.gpu
+    return replace(variant, gpu=replace(variant.gpu, also=("12.0",), ptx=ptx))
 
 
 # --- what is there ---
 
 SOURCE = """
 namespace at::native { __global__ void kernel(float* a) { *a = 1; } }
-void NAME() { at::native::kernel<<<1, 1>>>(0); }
+void f() { at::native::kernel<<<1, 1>>>(0); }
 """
 
 
-def nvcc(folder: Path, *codes: str, more: tuple[str, ...] = ()) -> Path:
+def nvcc(folder: Path, *flags: str, source: str = SOURCE, link: tuple[str, ...] = ()) -> Path:
+    """The library of a source and other objects."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = folder / "kernel.cu"
-    source.write_text(SOURCE.replace("NAME", "f"))
-    flags = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes]
-    argv = ["nvcc", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", *flags, *more, str(source)]
-    subprocess.run([*argv, "-o", str(folder / "libtorch_cuda.so")], check=True)
-    source.unlink()
-    return folder / "libtorch_cuda.so"
+    text, library = folder.parent / "kernel.cu", folder / "libtorch_cuda.so"
+    text.write_text(source)
+    argv = ["nvcc", "-std=c++17", "-Xcompiler", "-fPIC", *flags, str(text)]
+    if link:
+        subprocess.run([*argv, "-c", "-o", str(text.with_suffix(".o"))], check=True)
+        argv = [COMPILERS["x86_64-linux"], str(text.with_suffix(".o")), *link]
+    subprocess.run([*argv, "-shared", "-o", str(library)], check=True)
+    return library
+
+
+def codes(*names: str) -> list[str]:
+    return [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
 
 
 @needs_cuda
@@ -87,7 +82,7 @@ def nvcc(folder: Path, *codes: str, more: tuple[str, ...] = ()) -> Path:
 def test_the_architectures_of_nvcc_are_those_that_cuobjdump_lists(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    library = nvcc(tmp_path, "75", "90", "90a", "103f", "120", more=more)
+    library = nvcc(tmp_path / "lib", *codes("75", "90", "90a", "103f", "120"), *more)
     found = Counter(c for each in fatbin.device_objects(read_elf(library)) for c in each.cubins)
     said = subprocess.run(
         [CUOBJDUMP, "--dump-elf-symbols", str(library)], capture_output=True, text=True, check=True
@@ -96,97 +91,144 @@ def test_the_architectures_of_nvcc_are_those_that_cuobjdump_lists(
     assert found.keys() == {"sm_75", "sm_90", "sm_90a", "sm_103f", "sm_120"}
 
 
-# --- whose it is ---
-
-
 @needs_cuda
-@pytest.mark.parametrize("key", RIGHT)
-def test_nccl_and_magma_have_architectures_of_their_own(tmp_path: Path, key: str) -> None:
-    """As in every build with nixpkgs, which links both statically."""
-    device_library(
-        tmp_path / "lib", (OWN, RIGHT[key][0]), (OWN, *RIGHT[key]), (NCCL, *MANY, "ptx120"),
-    )  # fmt: skip
-    device_library(tmp_path / "lib", (MAGMA, *MANY), name="libtorch_cuda_linalg.so")
-    part = device(f"{key}-avx2", tmp_path / "lib")
+@pytest.mark.slow
+def test_code_of_nvcc_for_several_architectures_passes(tmp_path: Path) -> None:
+    own, ptx = codes("86", "120", "120a"), "-gencode=arch=compute_120,code=compute_120"
+    folder = nvcc(tmp_path / "lib", *own, ptx).parent
+    compile_library(folder, AVX2)
+    part = looked("device-code", several(ptx=True), folder)
     assert part["state"] == "passed", part
-    listing = ", ".join(f"sm_{code} (1)" for code in sorted(MANY))
-    assert list(part["notes"]) == [
-        f"libtorch_cuda.so: NCCL for {listing}",
-        f"libtorch_cuda_linalg.so: MAGMA for {listing}",
-    ]
-    owners = part["figures"]["libtorch_cuda.so"]["owners"]
-    assert owners["PyTorch"]["elf"] == {f"sm_{RIGHT[key][0]}": 2, f"sm_{RIGHT[key][1]}": 1}
-    assert owners["NCCL"]["ptx"] == {"sm_120": 1}
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("objects", "found"),
-    [
-        ([(OWN, "90")], "device code for sm_90 (1)"),
-        ([(NOBODY, "90")], "device code for sm_90 (1)"),
-        ([(NCCL, "90", "120")], "device code for nothing"),
-        ([(OWN, "120", "120a", "90")], "device code of PyTorch for sm_90 (1)"),
-        ([(OWN, "120", "120a"), (OWN, "89")], "1 object of PyTorch without code for sm_120"),
-        ([(OWN, "120", "120a"), (NCCL, "120"), (OWN, "121")], "for sm_121 (1)"),
-    ],
-)
-def test_pytorchs_own_code_for_another_architecture_is_found(
-    tmp_path: Path, objects: list[tuple[str, ...]], found: str
-) -> None:
-    device_library(tmp_path / "lib", *objects)
-    part = device("sm120-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert found in texts(part)
-
-
-@needs_cuda
-@pytest.mark.parametrize("library", ["libtorch_cuda.so", "libtorch_cuda_linalg.so"])
-def test_code_of_an_unknown_owner_is_undecided(tmp_path: Path, library: str) -> None:
-    device_library(tmp_path / "lib", (OWN, "120", "120a"))
-    objects = [(NOBODY, "80", "90"), (OWN, "120", "120a"), (NOBODY, "120")]
-    device_library(tmp_path / "lib", *objects, name=library)
-    part = device("sm120-avx2", tmp_path / "lib")
-    assert part["state"] == "skipped"
-    assert not texts(part)
-    reason = "the owner of 1 object of 3 cannot be told, with code for sm_80 (1), sm_90 (1)"
-    assert part["reason"] == f"{library}: {reason}"
+    figures = part["figures"]["libtorch_cuda.so"]
+    assert figures["elf"].keys() == {"sm_86", "sm_120", "sm_120a"}
+    assert figures["ptx"] == {"sm_120": 1}
 
 
 @needs_cuda
 @pytest.mark.slow
 def test_objects_without_functions_do_not_count(tmp_path: Path) -> None:
     """nvcc makes them of files without kernels, for its default architecture."""
-    empty = tmp_path / "empty.cu"
-    empty.write_text("void f() {}\n")
-    own = tmp_path / "own.cu"
-    own.write_text(SOURCE.replace("NAME", "g"))
-    (tmp_path / "lib").mkdir()
-    for source, code in ((empty, "-arch=sm_75"), (own, "-gencode=arch=compute_80,code=sm_80")):
-        argv = ["nvcc", "-std=c++17", "-Xcompiler", "-fPIC", code, "-c", str(source)]
-        subprocess.run([*argv, "-o", str(source.with_suffix(".o"))], check=True)
-    objects = [str(source.with_suffix(".o")) for source in (empty, own)]
-    library = tmp_path / "lib/libtorch_cuda.so"
-    argv = [COMPILERS["x86_64-linux"], "-shared", *objects, "-o", str(library)]
+    empty, made = tmp_path / "empty.cu", tmp_path / "empty.o"
+    empty.write_text("void g() {}\n")
+    argv = ["nvcc", "-Xcompiler", "-fPIC", "-arch=sm_75", "-c", str(empty), "-o", str(made)]
     subprocess.run(argv, check=True)
-    part = device("sm80-avx2", tmp_path / "lib")
-    assert not texts(part)
+    folder = nvcc(tmp_path / "lib", *codes("80"), link=(str(made),)).parent
+    compile_library(folder, AVX2)
+    part = looked("device-code", "sm80-avx2", folder)
     assert part["state"] == "passed"
     assert "sm_75" in part["figures"]["libtorch_cuda.so"]["owners"]["no functions"]["elf"]
 
 
+# --- whose it is ---
+
+NCCL_AND_MAGMA = "75 80 90 100 120"
+
+
+@needs_cuda
+@pytest.mark.parametrize("code", ["90", "120", "121"])
+def test_nccl_and_magma_have_architectures_of_their_own(tmp_path: Path, code: str) -> None:
+    """As in every build with nixpkgs, which links both statically."""
+    bundled = f"own {code}; own {code} {code}a; nccl {NCCL_AND_MAGMA} ptx120"
+    folder = holding(tmp_path, bundled)
+    holding(folder, f"magma {NCCL_AND_MAGMA}", name="libtorch_cuda_linalg.so")
+    part = looked("device-code", f"sm{code}-avx2", folder)
+    assert part["state"] == "passed", part
+    listing = ", ".join(f"sm_{one} (1)" for one in sorted(NCCL_AND_MAGMA.split()))
+    assert list(part["notes"]) == [
+        f"libtorch_cuda.so: NCCL for {listing}",
+        f"libtorch_cuda_linalg.so: MAGMA for {listing}",
+    ]
+    owners = part["figures"]["libtorch_cuda.so"]["owners"]
+    assert owners["PyTorch"]["elf"] == {f"sm_{code}": 2, f"sm_{code}a": 1}
+    assert owners["NCCL"]["ptx"] == {"sm_120": 1}
+
+
+FAILED, PASSED, WARNED = "failed", "passed", "warning"
+
+
 @needs_cuda
 @pytest.mark.parametrize(
-    ("codes", "warns"),
-    [(("90",), True), (("110",), False), (("120", "ptx100"), False), (("90a", "ptx120"), True)],
+    ("variant", "objects", "state", "says"),
+    [
+        # PyTorch's own code for another architecture.
+        ("sm120", "own 90", FAILED, "device code for sm_90 (1)"),
+        ("sm120", "nobody 90", FAILED, "device code for sm_90 (1)"),
+        ("sm120", "nccl 90 120", FAILED, "device code for nothing"),
+        ("sm120", "own 120 120a 90", FAILED, "device code of PyTorch for sm_90 (1)"),
+        ("sm120", "own 120 120a; own 89", FAILED, "1 object of PyTorch without code for sm_120"),
+        ("sm120", "own 120 120a; nccl 120; own 121", FAILED, "for sm_121 (1)"),
+        # Code of an unknown owner.
+        ("sm120", "nobody 80 90; own 120 120a; nobody 120", "skipped", "1 object of 3 cannot be"),
+        # NCCL must run on the GPU.
+        ("sm110", "own 110 110a; nccl 90", WARNED, "1 of 1 object of NCCL"),
+        ("sm110", "own 110 110a; nccl 110", PASSED, ""),
+        ("sm110", "own 110 110a; nccl 120 ptx100", PASSED, ""),
+        ("sm110", "own 110 110a; nccl 90a ptx120", WARNED, "1 of 1 object of NCCL"),
+        # Architecture-specific code.
+        ("sm90", "own 90; own 90; nccl 90a", FAILED, "no sm_90a code"),
+        ("sm100", "own 100; own 100; nccl 100a", FAILED, "no sm_100a code"),
+        ("sm103", "own 103; own 103; nccl 103a", FAILED, "no sm_103a code"),
+        ("sm110", "own 110; own 110; nccl 110a", FAILED, "no sm_110a code"),
+        ("sm120", "own 120; own 120; nccl 120a", FAILED, "no sm_120a code"),
+        ("sm121", "own 121; own 121; nccl 121a", FAILED, "no sm_121a code"),
+        # What PyTorch adds to an architecture.
+        ("sm86", "own 86; own 86 89", PASSED, ""),
+        ("sm90", "own 90; own 90 90a", PASSED, ""),
+        ("sm100", "own 100; own 100 100a 103a", PASSED, ""),
+        ("sm103", "own 103; own 103 100a 103a", PASSED, ""),
+        ("sm103", "own 103; own 103 103f", PASSED, ""),
+        ("sm110", "own 110; own 110 110a", PASSED, ""),
+        ("sm120", "own 120; own 120 120a 121a", PASSED, ""),
+        ("sm121", "own 121; own 121 120a 121a", PASSED, ""),
+        ("sm80", "own 80; own 80", PASSED, ""),
+        ("sm89", "own 89; own 89", PASSED, ""),
+        # What it does not add.
+        ("sm80", "own 80 89", FAILED, "device code of PyTorch for sm_89 (1)"),
+        ("sm90", "own 90 90a 100a", FAILED, "device code of PyTorch for sm_100a (1)"),
+        ("sm120", "own 120 120a 90a", FAILED, "device code of PyTorch for sm_90a (1)"),
+        ("sm90", "own 90 90a ptx90", WARNED, "PTX of sm_90"),
+        ("cpu", "own 90", FAILED, "device code"),
+        # Several architectures in one build.
+        ("several", "own 86 120 120a; nccl 80 120; nobody 86 120", PASSED, ""),
+        ("several", "own 86 120 120a; nccl 80 90; nccl 75", WARNED, "1 of 2 objects of NCCL"),
+        ("several", "own 86 120 120a; nccl 80 90; nccl 75", WARNED, "2 of 2 objects of NCCL"),
+        ("several", "own 86 120 120a; nobody 86", "skipped", "1 object of 2 cannot be told"),
+        ("several", "own 86 120 120a ptx120", WARNED, "PTX of sm_120 (1)"),
+        ("ptx", "own 120 120a ptx120", FAILED, "1 object of PyTorch without code for sm_86"),
+        ("ptx", "own 86 ptx120", FAILED, "1 object of PyTorch without code for sm_120"),
+        ("ptx", "own 86 120 120a", FAILED, "1 object of PyTorch without PTX of sm_120"),
+        ("ptx", "own 86 120 120a ptx86", FAILED, "1 object of PyTorch without PTX of sm_120"),
+        ("ptx", "own 86 120 120a ptx120; own 86 120", FAILED, "1 object of PyTorch without PTX of"),
+        ("ptx", "own 80 86 120 120a ptx120", FAILED, "device code of PyTorch for sm_80 (1)"),
+        ("ptx", "own 86 120 ptx120", FAILED, "no sm_120a code"),
+        ("ptx", "own 75 ptx120", FAILED, "device code for sm_75 (1)"),
+        ("ptx", "nccl 86 120 ptx120", FAILED, "device code for nothing"),
+    ],
 )
-def test_nccl_without_code_that_runs_on_the_gpu_is_a_warning(
-    tmp_path: Path, codes: tuple[str, ...], warns: bool
+def test_device_code_is_judged_by_its_owner_and_its_architectures(
+    tmp_path: Path, variant: str, objects: str, state: str, says: str
 ) -> None:
-    device_library(tmp_path / "lib", (OWN, "110", "110a"), (NCCL, *codes))
-    part = device("sm110-avx2", tmp_path / "lib")
-    assert part["state"] == ("warning" if warns else "passed")
-    assert ("1 of 1 object of NCCL" in texts(part, "warning")) == warns
+    special = {"several": several(ptx=False), "ptx": several(ptx=True)}
+    package = special.get(variant, f"{variant}-avx2")
+    part = looked("device-code", package, holding(tmp_path, objects))
+    assert part["state"] == state, part
+    assert says in part["reason"] if state == "skipped" else says in texts(part, *SEVERITY[state])
+    if says.endswith("a code"):
+        (finding,) = [one for one in part["findings"] if one["severity"] == "error"]
+        assert '"cmake/Codegen.cmake has no condition"' in finding["fix"]
+
+
+SEVERITY = {"failed": ["error"], "warning": ["warning"], "passed": []}
+
+
+@needs_cuda
+def test_code_of_an_unknown_owner_in_another_library_is_undecided(tmp_path: Path) -> None:
+    holding(tmp_path, "own 120 120a")
+    holding(tmp_path, "nobody 80 90; own 120 120a", name="libtorch_cuda_linalg.so")
+    part = looked("device-code", "sm120-avx2", tmp_path)
+    reason = "the owner of 1 object of 2 cannot be told, with code for sm_80 (1), sm_90 (1)"
+    assert (part["state"], texts(part)) == ("skipped", "")
+    assert part["reason"] == f"libtorch_cuda_linalg.so: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -216,71 +258,6 @@ def test_a_symbol_names_its_owner(symbol: str, owner: str) -> None:
     assert device_code.owner_of(symbol) == (owner or "unknown owner")
 
 
-# --- architecture-specific code ---
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("variant", "code"),
-    [
-        ("sm90-avx2", "90a"),
-        ("sm100-avx2", "100a"),
-        ("sm103-avx2", "103a"),
-        ("sm110-avx2", "110a"),
-        ("sm120-avx2", "120a"),
-        ("sm121-avx2", "121a"),
-    ],
-)
-def test_architecture_specific_code_must_be_there(tmp_path: Path, variant: str, code: str) -> None:
-    device_library(tmp_path / "lib", (OWN, code[:-1]), (OWN, code[:-1], code))
-    assert device(variant, tmp_path / "lib")["state"] == "passed"
-    device_library(tmp_path / "lib", (OWN, code[:-1]), (OWN, code[:-1]), (NCCL, code))
-    part = device(variant, tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert f"no sm_{code} code" in texts(part)
-    (finding,) = [one for one in part["findings"] if one["severity"] == "error"]
-    assert '"cmake/Codegen.cmake has no condition"' in finding["fix"]
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("variant", "codes"),
-    [
-        ("sm86-avx2", ("86", "89")),
-        ("sm100-avx2", ("100", "100a", "103a")),
-        ("sm103-avx2", ("103", "100a", "103a")),
-        ("sm103-avx2", ("103", "103f")),
-        ("sm120-avx2", ("120", "120a", "121a")),
-        ("sm121-avx2", ("121", "120a", "121a")),
-        ("sm80-avx2", ("80",)),
-        ("sm89-avx2", ("89",)),
-    ],
-)
-def test_what_pytorch_adds_to_an_architecture_is_right(
-    tmp_path: Path, variant: str, codes: tuple[str, ...]
-) -> None:
-    device_library(tmp_path / "lib", (OWN, codes[0]), (OWN, *codes))
-    assert device(variant, tmp_path / "lib")["state"] == "passed"
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("variant", "codes"),
-    [
-        ("sm80-avx2", ("80", "89")),
-        ("sm90-avx2", ("90", "90a", "100a")),
-        ("sm120-avx2", ("120", "120a", "90a")),
-    ],
-)
-def test_code_that_belongs_to_another_architecture_is_surplus(
-    tmp_path: Path, variant: str, codes: tuple[str, ...]
-) -> None:
-    device_library(tmp_path / "lib", (OWN, *codes))
-    part = device(variant, tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert f"device code of PyTorch for sm_{codes[-1]} (1)" in texts(part)
-
-
 @needs_cuda
 @pytest.mark.parametrize(
     ("variant", "cuda", "torch", "is_needed"),
@@ -297,187 +274,70 @@ def test_code_that_belongs_to_another_architecture_is_surplus(
 def test_the_need_depends_on_the_versions_of_cuda_and_pytorch(
     tmp_path: Path, variant: str, cuda: str, torch: str, is_needed: bool
 ) -> None:
-    number = variant.partition("-")[0].removeprefix("sm")
-    device_library(tmp_path / "lib", (OWN, number))
-    part = judged(with_versions(variant_of(variant), cuda, torch), tmp_path / "lib")
+    folder = holding(tmp_path, f"own {variant.partition('-')[0].removeprefix('sm')}")
+    part = looked("device-code", variant_of(variant, cuda=cuda, torch=torch), folder)
     assert part["state"] == ("failed" if is_needed else "passed")
 
 
-# --- several architectures in one build ---
-
-
-def several(*, ptx: bool = False) -> Variant:
-    """A variant for 8.6 and 12.0, with PTX of 12.0 on request."""
-    replace = msgspec.structs.replace
-    variant = variant_of("sm86-avx2")
-    assert variant.gpu
-    return replace(variant, gpu=replace(variant.gpu, also=("12.0",), ptx=ptx))
-
-
-@needs_cuda
-def test_code_of_nvcc_for_several_architectures_passes(tmp_path: Path) -> None:
-    own = ("86", "120", "120a")
-    nvcc(tmp_path / "lib", *own, more=("-gencode=arch=compute_120,code=compute_120",))
-    part = judged(several(ptx=True), tmp_path / "lib")
-    assert part["state"] == "passed", part
-    figures = part["figures"]["libtorch_cuda.so"]
-    assert figures["elf"].keys() == {f"sm_{code}" for code in own}
-    assert figures["ptx"] == {"sm_120": 1}
-    part = judged(several(), tmp_path / "lib")
-    assert part["state"] == "warning"
-    assert "PTX of sm_120 (1)" in texts(part, "warning")
-
-
-@needs_cuda
-@pytest.mark.parametrize(
-    ("objects", "found"),
-    [
-        ([(OWN, "120", "120a", "ptx120")], "1 object of PyTorch without code for sm_86"),
-        ([(OWN, "86", "ptx120")], "1 object of PyTorch without code for sm_120"),
-        ([(OWN, "86", "120", "120a")], "1 object of PyTorch without PTX of sm_120"),
-        ([(OWN, "86", "120", "120a", "ptx86")], "1 object of PyTorch without PTX of sm_120"),
-        (
-            [(OWN, "86", "120", "120a", "ptx120"), (OWN, "86", "120")],
-            "1 object of PyTorch without PTX of sm_120",
-        ),
-        ([(OWN, "80", "86", "120", "120a", "ptx120")], "device code of PyTorch for sm_80 (1)"),
-        ([(OWN, "86", "120", "ptx120")], "no sm_120a code"),
-        ([(OWN, "75", "ptx120")], "device code for sm_75 (1)"),
-        ([(NCCL, "86", "120", "ptx120")], "device code for nothing"),
-    ],
-)
-def test_each_architecture_and_the_ptx_must_be_in_pytorchs_own_code(
-    tmp_path: Path, objects: list[tuple[str, ...]], found: str
-) -> None:
-    device_library(tmp_path / "lib", *objects)
-    part = judged(several(ptx=True), tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert found in texts(part)
-
-
-@needs_cuda
-def test_bundled_code_must_run_on_each_of_several_architectures(tmp_path: Path) -> None:
-    own = (OWN, "86", "120", "120a")
-    device_library(tmp_path / "lib", own, (NCCL, "80", "120"), (NOBODY, "86", "120"))
-    assert judged(several(), tmp_path / "lib")["state"] == "passed"
-    device_library(tmp_path / "lib", own, (NCCL, "80", "90"), (NCCL, "75"))
-    part = judged(several(), tmp_path / "lib")
-    assert part["state"] == "warning"
-    assert "1 of 2 objects of NCCL for sm_75 (1)" in texts(part, "warning")
-    assert "2 of 2 objects of NCCL" in texts(part, "warning")
-
-
-@needs_cuda
-def test_code_of_an_unknown_owner_for_one_of_several_is_undecided(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", (OWN, "86", "120", "120a"), (NOBODY, "86"))
-    part = judged(several(), tmp_path / "lib")
-    assert part["state"] == "skipped"
-    assert "the owner of 1 object of 2 cannot be told" in part["reason"]
-
-
-# --- PTX, no device code, no tools, damage ---
-
-
-@needs_cuda
-def test_ptx_is_a_warning(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", (OWN, "90", "90a", "ptx90"))
-    part = device("sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "warning"
-    assert "PTX of sm_90" in texts(part, "warning")
-
-
-@needs_cuda
-def test_a_cpu_only_variant_holds_no_device_code(tmp_path: Path) -> None:
-    device_library(tmp_path / "lib", (OWN, "90"))
-    part = device("cpu-avx2", tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "device code" in texts(part)
+# --- no device code, no tools, damage ---
 
 
 def test_a_cpu_only_build_of_a_gpu_variant_is_found_without_cuobjdump(tmp_path: Path) -> None:
-    part = device("sm90-avx2", tmp_path / "lib")
+    compile_library(tmp_path, AVX2)
+    part = looked("device-code", "sm90-avx2", tmp_path)
     assert part["state"] == "failed"
     assert "this PyTorch is CPU-only" in texts(part)
 
 
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of sm90-avx2 with NCCL, and a PATH and site-packages where nothing is."""
+    folder = holding(tmp_path / "lib", "own 90 90a; nccl 80 90")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
+    return folder
+
+
+def program(path: Path, code: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{code}\n")
+    path.chmod(0o755)
+
+
 @needs_cuda
-def test_cuobjdump_is_needed_for_the_owner_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device_library(tmp_path / "right", (OWN, "90", "90a"))
-    device_library(tmp_path / "nccl", (OWN, "90", "90a"), (NCCL, "80", "90"))
-    device_library(tmp_path / "wrong", (OWN, "80"))
-    for name in ("right", "nccl", "wrong"):
-        compile_library(tmp_path / name, AVX2)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    assert looked("device-code", "sm90-avx2", tmp_path / "right")["state"] == "passed"
-    part = looked("device-code", "sm90-avx2", tmp_path / "nccl")
+def test_cuobjdump_is_needed_for_the_owner_only(bundled: Path) -> None:
+    part = looked("device-code", "sm90-avx2", bundled)
     assert part["state"] == "skipped"
     assert "the owner of 1 object of 2 cannot be told" in part["reason"]
     assert "cuobjdump: not found; install it from the CUDA toolkit" in part["reason"]
-    assert looked("device-code", "sm90-avx2", tmp_path / "wrong")["state"] == "failed"
+
+
+NCCL_NOTE = "libtorch_cuda.so: NCCL for sm_80 (1), sm_90 (1)"
+OLD_SYMBOLS = f"{PROJECT}/tests/fixtures/cuobjdump-13.2.txt"
 
 
 @needs_cuda
-def test_cuobjdump_is_found_where_pip_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "site-packages/nvidia/cu13/bin"
-    folder.mkdir(parents=True)
-    (folder / "cuobjdump").symlink_to(str(CUOBJDUMP))
-    device_library(tmp_path / "lib", (OWN, "90", "90a"), (NCCL, "80", "90"))
-    compile_library(tmp_path / "lib", AVX2)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "passed"
-    assert list(part["notes"]) == ["libtorch_cuda.so: NCCL for sm_80 (1), sm_90 (1)"]
-
-
-@needs_cuda
-def test_symbols_as_cuobjdump_shows_them_up_to_cuda_13_4(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The text is that of cuobjdump 13.2 for this library; 13.5 shows another table."""
-    program = tmp_path / "bin/cuobjdump"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ncat {PROJECT}/tests/fixtures/cuobjdump-13.2.txt\n")
-    program.chmod(0o755)
-    device_library(tmp_path / "lib", (OWN, "90", "90a"), (NCCL, "80", "90"))
-    compile_library(tmp_path / "lib", AVX2)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "passed"
-    assert list(part["notes"]) == ["libtorch_cuda.so: NCCL for sm_80 (1), sm_90 (1)"]
-    text = program.read_text().replace("cat", "sed s/STT_/ELF:/")
-    program.write_text(text)
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "skipped"
-    assert "cuobjdump names no function in libtorch_cuda.so" in part["reason"]
-
-
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("place", "code", "says"),
     [
-        ("exit 3", "exit code 3"),
-        ("echo 'Fatbin elf code:'; echo 'arch = sm_75'", "finds other device code"),
-        ("for i in 1 2 3 4 5 6 7 8 9; do echo 'Fatbin elf code:'; done", "finds other device code"),
-        ("kill -SEGV $$", "exit code -11"),
+        # Where pip installs it; and as it shows symbols up to CUDA 13.4.
+        ("site-packages/nvidia/cu13/bin", f'exec {CUOBJDUMP} "$@"', ""),
+        (".", f"cat {OLD_SYMBOLS}", ""),
+        (".", f"sed s/STT_/ELF:/ {OLD_SYMBOLS}", "cuobjdump names no function in libtorch_cuda.so"),
+        (".", "exit 3", "exit code 3"),
+        (".", "kill -SEGV $$", "exit code -11"),
+        (".", "echo 'Fatbin elf code:'; echo 'arch = sm_75'", "finds other device code"),
+        (".", "for i in 1 2 3 4 5 6; do echo 'Fatbin elf code:'; done", "finds other device code"),
     ],
 )
-@needs_cuda
-def test_a_failing_cuobjdump_leaves_the_owner_undecided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, says: str
+def test_the_owner_is_what_cuobjdump_shows_or_undecided(
+    tmp_path: Path, bundled: Path, place: str, code: str, says: str
 ) -> None:
-    device_library(tmp_path / "lib", (OWN, "90", "90a"), (NCCL, "80", "90"))
-    compile_library(tmp_path / "lib", AVX2)
-    (tmp_path / "cuobjdump").write_text(f"#!/bin/sh\n{said}\n")
-    (tmp_path / "cuobjdump").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    part = looked("device-code", "sm90-avx2", tmp_path / "lib")
-    assert part["state"] == "skipped"
+    program(tmp_path / place / "cuobjdump", code)
+    part = looked("device-code", "sm90-avx2", bundled)
+    assert part["state"] == ("skipped" if says else "passed"), part
     assert says in part["reason"]
+    assert list(part["notes"]) == ([] if says else [NCCL_NOTE])
 
 
 @needs_cuda
@@ -486,7 +346,7 @@ def test_a_failing_cuobjdump_leaves_the_owner_undecided(
     [(0, 0), (6, 0xFFFF), (6, 0), (8, 0), (8, 2**63), (20, 0), (24, 2**64 - 1)],
 )
 def test_damaged_device_code_is_one_reason(tmp_path: Path, at: int, value: int) -> None:
-    library = device_library(tmp_path / "lib", (OWN, "90", "90a"))
+    library = holding(tmp_path, "own 90 90a") / "libtorch_cuda.so"
     section = read_elf(library).named(fatbin.SECTION)
     assert section
     data = bytearray(library.read_bytes())
@@ -495,7 +355,7 @@ def test_damaged_device_code_is_one_reason(tmp_path: Path, at: int, value: int) 
     library.write_bytes(data)
     with pytest.raises(ToolError, match=r"libtorch_cuda\.so: its device code is (damaged|cut off)"):
         fatbin.device_objects(read_elf(library))
-    assert device("sm90-avx2", tmp_path / "lib")["state"] == "skipped"
+    assert looked("device-code", "sm90-avx2", tmp_path)["state"] == "skipped"
 
 
 # --- real files, too large for this repository ---
@@ -530,18 +390,12 @@ def test_the_official_wheel_has_the_known_device_code() -> None:
 )
 @pytest.mark.parametrize("strip", ["", "-S", "-s"])
 def test_a_real_nccl_is_told_from_pytorchs_own_code(tmp_path: Path, strip: str) -> None:
-    source, library = tmp_path / "own.cu", tmp_path / "lib/libtorch_cuda.so"
-    source.write_text(SOURCE.replace("NAME", "f"))
-    library.parent.mkdir()
-    codes = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in ("90", "90a")]
-    argv = ["nvcc", "-std=c++17", "-Xcompiler", "-fPIC", *codes, "-c", str(source)]
-    subprocess.run([*argv, "-o", str(tmp_path / "own.o")], check=True)
-    whole = ["-Wl,--whole-archive", NCCL_ARCHIVE, "-Wl,--no-whole-archive"]
-    argv = [COMPILERS["x86_64-linux"], "-shared", str(tmp_path / "own.o"), *whole]
-    subprocess.run([*argv, "-o", str(library)], check=True)
+    whole = ("-Wl,--whole-archive", NCCL_ARCHIVE, "-Wl,--no-whole-archive")
+    library = nvcc(tmp_path / "lib", *codes("90", "90a"), link=whole)
+    compile_library(library.parent, AVX2)
     if strip:
         subprocess.run(["strip", strip, str(library)], check=True)
-    part = device("sm90-avx2", library.parent)
+    part = looked("device-code", "sm90-avx2", library.parent)
     assert part["state"] == "passed", part
     owners = part["figures"]["libtorch_cuda.so"]["owners"]
     assert owners["PyTorch"]["elf"] == {"sm_90": 1, "sm_90a": 1}

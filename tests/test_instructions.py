@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from built_files import (
     AVX2,
@@ -22,17 +25,21 @@ from built_files import (
     VARIANTS,
     compile_library,
     device_library,
-    inspect,
     looked,
     needs_cuda,
     texts,
 )
-from conftest import Project, error_line
 from iced_x86 import Decoder
 
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import code_owners, cpu_features, fatbin, instructions
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.matrix.model import Matrix
+
+WHEEL = os.environ.get("BUILD_PYTORCH_TEST_TORCH_LIB", "")
+needs_wheel = pytest.mark.skipif(
+    not WHEEL, reason="BUILD_PYTORCH_TEST_TORCH_LIB names no torch/lib of an x86-64 wheel"
+)
 
 
 def platform_of(key: str) -> str:
@@ -137,47 +144,26 @@ def test_an_arm_instruction_needs(text: str, features: str) -> None:
     assert found == set(features.split())
 
 
-MACROS = {
-    "sse3": "__SSE3__",
-    "ssse3": "__SSSE3__",
-    "sse4_1": "__SSE4_1__",
-    "sse4_2": "__SSE4_2__",
-    "popcnt": "__POPCNT__",
-    "lzcnt": "__LZCNT__",
-    "bmi1": "__BMI__",
-    "bmi2": "__BMI2__",
-    "movbe": "__MOVBE__",
-    "aes": "__AES__",
-    "avx": "__AVX__",
-    "avx2": "__AVX2__",
-    "fma": "__FMA__",
-    "f16c": "__F16C__",
-    "avx512f": "__AVX512F__",
-    "avx512dq": "__AVX512DQ__",
-    "avx512bw": "__AVX512BW__",
-    "avx512vl": "__AVX512VL__",
-    "avx512cd": "__AVX512CD__",
-    "avx512_bf16": "__AVX512BF16__",
-    "avx512_vnni": "__AVX512VNNI__",
-    "avx512_fp16": "__AVX512FP16__",
-    "avx_vnni": "__AVXVNNI__",
-}
 ARM_MACROS = {
-    "lse": "__ARM_FEATURE_ATOMICS",
-    "crc": "__ARM_FEATURE_CRC32",
-    "rdma": "__ARM_FEATURE_QRDMX",
-    "fp16": "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC",
-    "fp16fml": "__ARM_FEATURE_FP16_FML",
-    "dotprod": "__ARM_FEATURE_DOTPROD",
-    "fcma": "__ARM_FEATURE_COMPLEX",
-    "jscvt": "__ARM_FEATURE_JCVT",
-    "frint": "__ARM_FEATURE_FRINT",
-    "bf16": "__ARM_FEATURE_BF16",
-    "i8mm": "__ARM_FEATURE_MATMUL_INT8",
-    "sve": "__ARM_FEATURE_SVE",
-    "sve2": "__ARM_FEATURE_SVE2",
+    "lse": "ATOMICS",
+    "crc": "CRC32",
+    "rdma": "QRDMX",
+    "fp16": "FP16_VECTOR_ARITHMETIC",
+    "dotprod": "DOTPROD",
+    "bf16": "BF16_VECTOR_ARITHMETIC",
+    "i8mm": "MATMUL_INT8",
+    "sve": "SVE",
+    "sve2": "SVE2",
 }
 OF_AVX512 = {"fma", "f16c"}  # gcc has macros of their own, and uses both for AVX-512
+
+
+def macro_of(feature: str, key: str) -> str:
+    """The macro that gcc predefines where it may use a feature; empty: it has none."""
+    if key.startswith("arm"):
+        return f"__ARM_FEATURE_{ARM_MACROS[feature]}" if feature in ARM_MACROS else ""
+    name = feature if feature.startswith(("sse", "amx")) else feature.replace("_", "")
+    return f"__{name.replace('bmi1', 'bmi').upper()}__"
 
 
 @pytest.mark.parametrize("key", VARIANTS)
@@ -189,73 +175,59 @@ def test_flags_allow_what_gcc_predefines_for_them(matrix: Matrix, key: str) -> N
     argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
     said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     defined = {line.split()[1] for line in said.splitlines()}
-    table = ARM_MACROS if key.startswith("arm") else MACROS
-    expected = {feature for feature, macro in table.items() if macro in defined}
-    allowed = cpu_features.isa_features(cpu).allowed & table.keys()
-    assert allowed - OF_AVX512 == expected - OF_AVX512
+    allowed = cpu_features.isa_features(cpu).allowed
+    table = cpu_features.INSTRUCTION_SETS[cpu.platform]
+    known = allowed | {name for names in table.implied.items() for name in (names[0], *names[1])}
+    expected = {feature for feature in known if macro_of(feature, key) in defined}
+    assert {name for name in allowed if macro_of(name, key)} - OF_AVX512 == expected - OF_AVX512
     assert allowed >= expected
 
 
-def test_an_unknown_flag_is_one_line(project: Project, tmp_path: Path) -> None:
-    project.edit("matrix.toml", '"-mavx2", "-mfma", "-mf16c"]', '"-mavx2", "-mfma", "-mcx16"]')
-    compile_library(tmp_path / "lib", ["-mavx2"])
-    done = inspect(project, "cpu-avx2", "--path", str(tmp_path / "lib"))
-    assert done.returncode == 2
-    assert "what -mcx16 allows is not known" in error_line(done)
+def test_an_unknown_flag_is_refused() -> None:
+    cpu = msgspec.structs.replace(MATRIX.cpus["avx2"], flags=("-mavx2", "-mcx16"))
+    with pytest.raises(BuildPytorchError, match="what -mcx16 allows is not known"):
+        cpu_features.isa_features(cpu)
 
 
 # --- objects of gcc ---
 
 
-@pytest.mark.parametrize("key", VARIANTS)
-def test_code_compiled_for_an_isa_passes(matrix: Matrix, tmp_path: Path, key: str) -> None:
-    compile_library(tmp_path / "lib", matrix.cpus[key].flags, platform=platform_of(key))
-    part = scanned(key, tmp_path / "lib")
-    assert part["state"] in {"passed", "warning"}
-    assert not texts(part)
+SHIFT = "long _ZN3c105shiftEli(long a, int b) { return a << b; }\n"
+SOFT_ATOMICS = "-march=armv8-a -mno-outline-atomics"
 
 
 @pytest.mark.parametrize(
-    ("key", "flags", "feature"),
+    ("key", "flags", "strip", "found"),
     [
-        ("avx2", ["-mavx512f"], "avx512f"),
-        ("avx2", ["-mavx2", "-mfma", "-mavxvnni"], "avx_vnni"),
-        ("avx2", ["-mavx2", "-mbmi2", "-mfma"], "bmi2"),
-        ("avx512", ["-mavx512vl", "-mavx512bw", "-mavx512vnni"], "avx512_vnni"),
-        ("avx512", ["-mavx512vl", "-mavx512bw", "-mavx512bf16"], "avx512_bf16"),
-        ("avx512bf16", ["-mavx512vl", "-mavx512bw", "-mavx512vnni"], "avx512_vnni"),
-        ("avx512vnni", ["-mavx512vl", "-mavx512bw", "-mavx512bf16"], "avx512_bf16"),
-        ("avx512vnni", ["-mavx512vl", "-mavx512vnni", "-mavxvnni"], "avx_vnni"),
-        ("armv8_2", ["-march=armv9-a+sve2"], "sve"),
+        *((key, " ".join(MATRIX.cpus[key].flags), "", "") for key in VARIANTS),
+        # Above the ISA.
+        ("avx2", "-mavx512f", "", "avx512f"),
+        ("avx2", "-mavx512f", "-s", "c10::__AVX512F__"),  # exported functions have names
+        ("avx2", "-mavx2 -mfma -mavxvnni", "", "avx_vnni"),
+        ("avx2", "-mavx2 -mbmi2 -mfma", "", "bmi2"),
+        ("avx512", "-mavx512vl -mavx512bw -mavx512vnni", "", "avx512_vnni"),
+        ("avx512", "-mavx512vl -mavx512bw -mavx512bf16", "", "avx512_bf16"),
+        ("avx512bf16", "-mavx512vl -mavx512bw -mavx512vnni", "", "avx512_vnni"),
+        ("avx512vnni", "-mavx512vl -mavx512bw -mavx512bf16", "", "avx512_bf16"),
+        ("avx512vnni", "-mavx512vl -mavx512vnni -mavxvnni", "", "avx_vnni"),
+        ("armv8_2", "-march=armv9-a+sve2", "", "sve"),
+        # Below it.
+        ("avx2", "", "", "AVX instructions in 0 functions"),
+        ("avx512", "-mavx2 -mfma -mf16c", "", "AVX-512 instructions in 0 functions"),
+        ("armv8_2", SOFT_ATOMICS, "", "ARMv8.1 and newer instructions in 0 functions"),
+        ("armv9", "-march=armv8.2-a+fp16+dotprod", "", "SVE instructions in 0 functions"),
     ],
 )
-def test_code_above_the_isa_is_found(
-    tmp_path: Path, key: str, flags: list[str], feature: str
+def test_code_is_compiled_for_its_isa_and_not_for_another(
+    tmp_path: Path, key: str, flags: str, strip: str, found: str
 ) -> None:
-    code = COMMON_CODE + "long _ZN3c105shiftEli(long a, int b) { return a << b; }\n"
-    compile_library(tmp_path / "lib", flags, platform=platform_of(key), sources={COMMON: code})
-    part = scanned(key, tmp_path / "lib")
-    assert part["state"] == "failed"
-    assert "of common code with instructions above it" in texts(part)
-    assert feature in texts(part)
-
-
-@pytest.mark.parametrize(
-    ("key", "flags", "found"),
-    [
-        ("avx2", [], "AVX instructions in 0 functions"),
-        ("avx512", ["-mavx2", "-mfma", "-mf16c"], "AVX-512 instructions in 0 functions"),
-        ("armv8_2", ["-march=armv8-a", "-mno-outline-atomics"], "ARMv8.1 and newer instructions"),
-        ("armv9", ["-march=armv8.2-a+fp16+dotprod"], "SVE instructions in 0 functions"),
-    ],
-)
-def test_code_below_the_isa_is_found(
-    tmp_path: Path, key: str, flags: list[str], found: str
-) -> None:
-    compile_library(tmp_path / "lib", flags, platform=platform_of(key))
-    part = scanned(key, tmp_path / "lib")
-    assert part["state"] == "failed"
+    is_above = found and " in 0 functions" not in found
+    source = {COMMON: COMMON_CODE + SHIFT * bool(is_above)}
+    compile_library(tmp_path, flags.split(), platform=platform_of(key), sources=source, strip=strip)
+    part = scanned(key, tmp_path)
+    assert (part["state"] == "failed") == bool(found)
     assert found in texts(part)
+    assert ("common code with instructions above it" in texts(part)) == bool(is_above)
 
 
 # --- each library on its own ---
@@ -292,7 +264,7 @@ def test_a_generic_library_is_found_beside_right_ones(
 
 
 def test_atomic_operations_as_loops_are_not_of_armv8_2(matrix: Matrix, tmp_path: Path) -> None:
-    flags = ["-march=armv8-a", "-mno-outline-atomics"]
+    flags = SOFT_ATOMICS.split()
     compile_library(tmp_path, matrix.cpus["armv8_2"].flags, platform="aarch64-linux")
     compile_library(tmp_path, flags, platform="aarch64-linux", name="libc10.so")
     part = scanned("armv8_2", tmp_path)
@@ -334,11 +306,10 @@ def test_host_code_of_cu_files_is_generic(
 ) -> None:
     """nvcc does not get CXXFLAGS; the .cpp files of libtorch_cuda.so do."""
     compile_library(tmp_path, AVX2)
-    device = SECTION + f'.incbin "{tmp_path}/fatbin"\n.popsection\n'
-    (tmp_path / "fatbin").write_bytes(
-        device_code_of(device_library(tmp_path / "device", (OWN, "90")))
-    )
-    asm = "".join(f'asm("{line}");\n' for line in device.replace('"', r"\"").splitlines())
+    fatbin_file = tmp_path / "fatbin"
+    fatbin_file.write_bytes(device_code_of(device_library(tmp_path / "device", (OWN, "90"))))
+    lines = ('.pushsection .nv_fatbin, "a"', f'.incbin "{fatbin_file}"', ".popsection")
+    asm = "".join("asm({});\n".format(json.dumps(line + "\n")) for line in lines)
     one = FLOATS.replace("101f", "101g")
     cpp = f"// flags: {' '.join(AVX2)}\n" + 'extern "C" {\n'
     cpp += "".join(map(one.format, range(right))) + "}\n"
@@ -347,9 +318,6 @@ def test_host_code_of_cu_files_is_generic(
     part = looked("instructions", "sm90-avx2", tmp_path)
     assert part["state"] == state
     assert ("libtorch_cuda.so" in {f["path"] for f in part["findings"]}) == (state == "failed")
-
-
-SECTION = '.pushsection .nv_fatbin, "a"\n'
 
 
 def device_code_of(library: Path) -> bytes:
@@ -375,7 +343,7 @@ def test_code_of_another_platform_is_found(tmp_path: Path) -> None:
 
 # --- code that checks the CPU first ---
 
-KERNEL = """// flags: -mavx512f -mavx512vl
+KERNEL = """// flags: FLAGS
 namespace at::native { namespace {
 __attribute__((noinline)) void kernel(float* y, const float* x) {
   for (int i = 0; i < 256; i++) y[i] = x[i] > 0 ? y[i] * x[i] : y[i];
@@ -384,37 +352,37 @@ __attribute__((noinline)) void kernel(float* y, const float* x) {
 void NAME(float* y, const float* x) { kernel(y, x); kernel(y + 256, x); }
 }
 """
-LABELLED = """// flags: -mavx512f
+LABELLED = """// flags: FLAGS
 namespace at::native::LABEL {
 void kernel(float* y, const float* x) { for (int i = 0; i < 256; i++) y[i] += x[i]; }
 }
 """
 
 
-def kernel(name: str, flags: str) -> str:
-    return KERNEL.replace("NAME", name).replace("-mavx512f -mavx512vl", flags)
+HIGH = "-mavx512f -mavx512vl -mprefer-vector-width=512"
+
+
+def kernel(name: str, flags: str = HIGH) -> str:
+    return KERNEL.replace("NAME", name).replace("FLAGS", flags)
 
 
 def labelled(label: str) -> str:
-    return LABELLED.replace("LABEL", label).replace(
-        "-mavx512f", "-mavx512f -mprefer-vector-width=512"
-    )
+    return LABELLED.replace("LABEL", label).replace("FLAGS", HIGH)
 
 
-HIGH = "-mavx512f -mavx512vl -mprefer-vector-width=512"
 THREE = {
     COMMON: COMMON_CODE,
     "K.cpp.DEFAULT.cpp": kernel("one", ""),
     "K.cpp.AVX2.cpp": kernel("_ZN_4AVX2_", "-mavx2"),
-    "K.cpp.AVX512.cpp": kernel("_ZN_6AVX512_", HIGH),
+    "K.cpp.AVX512.cpp": kernel("_ZN_6AVX512_"),
 }
 
 
-OTHER = {COMMON: COMMON_CODE, "Other.cpp": kernel("other", HIGH)}
+OTHER = {COMMON: COMMON_CODE, "Other.cpp": kernel("other")}
 AVX512 = {COMMON: COMMON_CODE, "kernel.cpp": labelled("AVX512")}
 DEFAULT = {COMMON: COMMON_CODE, "kernel.cpp": labelled("DEFAULT")}
-THEIRS = LABELLED.replace("namespace at::native::LABEL {", 'extern "C" {')
-IN_C = {COMMON: COMMON_CODE, "theirs.cpp": THEIRS.replace("-mavx512f", HIGH)}
+THEIRS = labelled("AVX512").replace("namespace at::native::AVX512 {", 'extern "C" {')
+IN_C = {COMMON: COMMON_CODE, "theirs.cpp": THEIRS}
 
 
 @pytest.mark.parametrize(
@@ -430,13 +398,7 @@ IN_C = {COMMON: COMMON_CODE, "theirs.cpp": THEIRS.replace("-mavx512f", HIGH)}
         (THREE, "-S", "passed", "names", ""),
         (OTHER, "", "failed", "files", "(anonymous namespace)::kernel"),
         (OTHER, "-S", "skipped", "names", "1 function of unattributed code with"),
-        (
-            OTHER,
-            "-s",
-            "skipped",
-            "exported",
-            "of unattributed code with instructions above it: (no",
-        ),
+        (OTHER, "-s", "skipped", "exported", "unattributed code with instructions above it: (no"),
         (IN_C, "", "skipped", "files", "1 function of other C code"),
     ],
 )
@@ -465,17 +427,11 @@ def many(count: int) -> str:
 def test_few_functions_of_unknown_owners_are_a_warning(
     tmp_path: Path, functions: int, state: str
 ) -> None:
-    sources = {COMMON: COMMON_CODE + many(functions), "Other.cpp": kernel("other", HIGH)}
+    sources = {COMMON: COMMON_CODE + many(functions), "Other.cpp": kernel("other")}
     compile_library(tmp_path / "lib", AVX2, sources=sources, strip="-S")
     part = scanned("avx2", tmp_path / "lib")
     assert not texts(part)
     assert part["state"] == state
-
-
-def test_in_a_stripped_library_exported_functions_are_judged_all_the_same(tmp_path: Path) -> None:
-    compile_library(tmp_path / "lib", ["-mavx512f"], strip="-s")
-    part = scanned("avx2", tmp_path / "lib")
-    assert "c10::__AVX512F__" in texts(part)
 
 
 @pytest.mark.parametrize(
@@ -518,12 +474,20 @@ def objdumped(library: Path, program: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("key", "strip"), [("avx2", "-S"), ("avx512bf16", ""), ("avx512vnni", "-s")]
+    ("key", "strip"),
+    [
+        ("avx2", "-S"),
+        ("avx512bf16", ""),
+        ("avx512vnni", "-s"),
+        pytest.param("avx2", "wheel", marks=needs_wheel),
+    ],
 )
 def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
     matrix: Matrix, tmp_path: Path, key: str, strip: str
 ) -> None:
-    library = compile_library(tmp_path, matrix.cpus[key].flags, strip=strip)
+    library = Path(WHEEL, "libc10.so")
+    if strip != "wheel":
+        library = compile_library(tmp_path, matrix.cpus[key].flags, strip=strip)
     lines = objdumped(library, "objdump")
     result = scan(library, key)
     assert result.instructions == len(lines)
@@ -533,7 +497,7 @@ def test_every_instruction_of_a_library_is_counted_as_objdump_shows_it(
             features["avx"] += number * any(n.startswith(("avx", "fma", "f16c")) for n in needed)
             features["512"] += number * any(n.startswith("avx512") for n in needed)
     of_avx = [line for line in lines if line[1].startswith(("v", "{", "k"))]
-    assert features["avx"] == len(of_avx) > 10
+    assert features["avx"] == len(of_avx)
     of_512 = [
         line for line in of_avx if re.search("zmm|%k[0-7]|[xy]mm(?:1[6-9]|2[0-9]|3[01])", line[2])
     ]
@@ -594,47 +558,23 @@ for number in range({functions}):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("functions", "lines"), [(40, 4_000), (3_200, 50)])
-def test_a_long_disassembly_takes_no_memory(tmp_path: Path, functions: int, lines: int) -> None:
+def test_a_long_disassembly_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, functions: int, lines: int
+) -> None:
     flags = MATRIX.cpus["armv9"].flags
     library = compile_library(tmp_path / "lib", flags, platform="aarch64-linux")
-    tools = tmp_path / "tools"
-    tools.mkdir()
     address = read_elf(library).code()[0].address
-    program = tools / "aarch64-linux-gnu-objdump"
+    program = tmp_path / "aarch64-linux-gnu-objdump"
     values = {"python": sys.executable, "functions": functions, "lines": lines, "pad": " " * 990}
     program.write_text(FAKE_OBJDUMP.format(address=address, **values))
     program.chmod(0o755)
-    code = f"""
-from pathlib import Path
-from build_pytorch.matrix import matrix_reader
-from build_pytorch.inspect import instructions
-from build_pytorch.inspect.elf_file import read_elf
-cpu = matrix_reader.load().cpus["armv9"]
-elf = read_elf(Path({str(library)!r}))
-result = instructions.scan(elf, cpu, lambda *_: None)
-# Not ru_maxrss: that of a process begins with what its parent had.
-peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
-print(result.instructions, peak)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-    )
-    instructions_read, kib = map(int, done.stdout.splitlines()[-1].split())
-    assert instructions_read == functions * lines
-    assert kib < 120_000, "165 MB of text went through"
-
-
-# --- a real wheel ---
-
-WHEEL = os.environ.get("BUILD_PYTORCH_TEST_TORCH_LIB", "")
-needs_wheel = pytest.mark.skipif(
-    not WHEEL, reason="BUILD_PYTORCH_TEST_TORCH_LIB names no torch/lib of an x86-64 wheel"
-)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tracemalloc.start()
+    try:
+        assert scan(library, "armv9").instructions == functions * lines
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20, "165 MB of text went through"
+    finally:
+        tracemalloc.stop()
 
 
 @needs_wheel
@@ -644,18 +584,3 @@ def test_in_a_real_wheel_nothing_above_avx2_is_outside_dispatched_code() -> None
     assert result.functions_above[code_owners.ATEN] > 1000  # kernels for AVX-512
     # Its common code was compiled for baseline x86-64, and hardly a function shows more.
     assert result.holders["avx"] < result.common_functions / 10_000
-
-
-@needs_wheel
-def test_in_a_real_wheel_the_counts_are_those_of_objdump() -> None:
-    library = Path(WHEEL) / "libc10.so"
-    lines = objdumped(library, "objdump")
-    result = scan(library)
-    assert result.instructions == len(lines) > 10_000
-    of_avx = sum(
-        number
-        for counts in result.found.values()
-        for needed, number in counts.items()
-        if any(name.startswith(("avx", "fma", "f16c")) for name in needed)
-    )
-    assert of_avx == sum(name.startswith(("v", "{")) for _, name, _ in lines)
