@@ -231,7 +231,7 @@ def test_a_companion_of_another_pytorch_is_refused(hub: Hub) -> None:  # noqa: F
 def test_the_matching_set_is_installed_together(project: Project) -> None:
     argv = ("--gpu", "9.0", "--cpu", "avx2", "--driver", "580.95.05")
     done = project.invoke("recommend", *argv, "--json")
-    best = json.loads(done.stdout)["answers"][0]["best"]
+    best = json.loads(done.stdout)["answers"][0]
     names = [
         f"ORG/{n}-python313-cuda13_0-sm90-avx2" for n in ("pytorch", "torchvision", "torchaudio")
     ]
@@ -253,8 +253,7 @@ def test_a_companion_is_shown_by_its_id(project: Project) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["variant"], document["package"]) == (ID, VISION)
-    assert document["companion"]["version"] == "0.25.0"
-    assert document["companion"]["variant"] == "cpu-avx2"
+    assert (document["version"], document["torch"]) == ("0.25.0", "cpu-avx2")
     path = f"companions/.flox/pkgs/{VISION}.nix"
     assert (document["recipe"]["path"], document["recipe"]["action"]) == (path, "unchanged")
     assert document["commands"] == {
@@ -269,7 +268,7 @@ def test_a_companion_is_shown_by_its_id(project: Project) -> None:
 
 def test_a_variant_names_its_companions(project: Project) -> None:
     document = json.loads(project.invoke("show", "cpu-avx2", "--json").stdout)
-    assert document["companion"] is None
+    assert document["torch"] == document["variant"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
     assert document["commands"]["set"] == [f"flox install ORG/{TORCH} ORG/{VISION} ORG/{AUDIO}"]
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.cli import recommend
+from build_pytorch.cli import describe_machine, recommend
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.choose import Answer, Choice, choose
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
@@ -201,14 +201,14 @@ def test_the_cpu_is_shown_by_its_name_and_the_flags_that_decide(matrix: Matrix) 
     """A virtual machine on Sapphire Rapids that lacks some flags looks like an Ice Lake."""
     here = machine("h200-recorded")
     guessed = msgspec.structs.replace(here.cpu, microarchitecture="icelake")
-    lines = recommend.machine_lines(
+    lines = describe_machine.machine_lines(
         msgspec.structs.replace(here, cpu=guessed), matrix.cpus.values()
     )
     assert lines[0] == f"machine  x86_64-linux, {here.cpu.model}"
     assert lines[1].startswith("flags    avx2 fma f16c avx512f ")
     assert "icelake" not in "".join(lines)
     few = msgspec.structs.replace(here, cpu=Processor(flags="avx2 fma f16c sse4_2"))
-    assert recommend.machine_lines(few, matrix.cpus.values())[1] == (
+    assert describe_machine.machine_lines(few, matrix.cpus.values())[1] == (
         "flags    avx2 fma f16c; lacks avx512f avx512dq avx512vl avx512bw avx512_bf16 avx512_vnni"
     )
 

@@ -42,12 +42,12 @@ def test_status_recipe_and_commands_of_a_variant() -> None:
     assert "no x86_64-linux machine has SM121" in document["reason"]
     assert document["recipe"]["path"].endswith("cuda13_0-sm121-avx2.nix")
     assert document["recipe"]["action"] == "unchanged"
-    assert document["release"]["nixpkgs"] in WHOLE
+    assert document["pin"]["rev"] in WHOLE
     assert document["commands"]["build"][0] == "invoke build cuda13_0/sm121-avx2"
     assert document["commands"]["test"][0] == "invoke smoke cuda13_0/sm121-avx2"
     assert document["commands"]["publish"] == ["invoke publish cuda13_0/sm121-avx2"]
-    assert document["last_build"] is None
-    assert document["evidence"] == {"smoke": None, "inspect": None}
+    state = document["state"]
+    assert (state["last"], state["smoke_test"], state["inspection"]) == (None, None, None)
 
 
 def test_a_package_name_and_a_release_name_the_variant() -> None:
@@ -70,9 +70,9 @@ def test_the_last_build_and_its_log_are_named(project: Project) -> None:
     )
     ledger.Ledger(project.root).append(event)
     document = shown(project, "sm121-armv9")
-    assert document["last_build"]["outcome"] == "failed"
+    assert document["state"]["last"]["outcome"] == "failed"
     log = f".build-pytorch/logs/{recipe.stem}/20260101T000000.log"
-    assert document["last_build"]["log"] == log
+    assert document["state"]["log"] == log
     text = " ".join(project.invoke("show", "sm121-armv9").stdout.split())
     assert "(out-of-memory);" in text
     recipe.write_text(recipe.read_text() + "# mine\n")

@@ -1,19 +1,35 @@
-"""`invoke describe-machine`: describe this machine as JSON."""
+"""`invoke describe-machine`, and the machine that the options of `recommend` describe."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Final
 
-from build_pytorch.base.console import Screen, write
-from build_pytorch.base.errors import EXIT_OK
-from build_pytorch.cli.commands import DescribeMachineOptions
-from build_pytorch.cli.recommend import print_machine
-from build_pytorch.hardware import detect, saved_machines
+import msgspec
+
+from build_pytorch.base.console import Screen, visible, write
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.cli.commands import DescribeMachineOptions, RecommendOptions
+from build_pytorch.hardware import explain, saved_machines
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.tables import CpuIsa
+
+_WIDTH: Final = 36
+"""Maximum width of a quoted value, in characters."""
+_LONGEST: Final = 200
+"""Maximum length of a GPU's name."""
+_LAST_GPU: Final = 1023
 
 
 def run(options: DescribeMachineOptions) -> int:
     """Write the description to a file or to stdout. Raises WriteError."""
+    from build_pytorch.hardware import detect  # loads the module of NVML
+
     machine = detect.this_machine()
     path = options.output
     if path is None or path == Path("-"):
@@ -24,3 +40,148 @@ def run(options: DescribeMachineOptions) -> int:
     print_machine(screen, machine)
     screen.line(f"written to {path}; use it with `invoke recommend --machine {path}`")
     return EXIT_OK
+
+
+def described_machine(options: RecommendOptions, matrix: Matrix) -> tuple[Machine, int | None]:
+    """Return a saved machine, this one, or one that options describe, and the GPU that counts.
+
+    The GPU is a number of the machine, None for all. Raises BuildPytorchError.
+    """
+    numbers = [word for word in options.gpu if _is_index(word)]
+    names = [word for word in options.gpu if not _is_index(word)]
+    if numbers and (names or len(numbers) > 1):
+        raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
+    if options.machine:
+        machine = saved_machines.load(options.machine)
+    elif options.cpu:  # nothing of this machine matters
+        machine = Machine(platform="x86_64-linux", cpu=Processor(flags=""))
+    else:
+        from build_pytorch.hardware import detect  # loads the module of NVML
+
+        machine = detect.this_machine()
+    changes: dict[str, Any] = {}
+    if options.cpu:
+        changes |= _cpu(options.cpu, matrix)
+    if options.driver:
+        changes |= _driver(options.driver)
+    if names:
+        host = changes.get("platform", machine.platform)
+        what = f"--cpu {options.cpu}" if options.cpu else "the machine"
+        gpus = [_gpu(name, index, host, what) for index, name in enumerate(names)]
+        changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
+        changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
+        changes["notes"] = ()
+    number = int(numbers[0]) if numbers else None
+    return msgspec.structs.replace(machine, **changes), number
+
+
+def _unknown(option: str, found: str, fix: str) -> BuildPytorchError:
+    return BuildPytorchError(f'--{option}: found "{visible(found[:_WIDTH])}"{fix}')
+
+
+def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
+    """Return platform and CPU of an ISA, or of a generation or a name of CPUs."""
+    known = known_hardware.load()
+    isas = {**known.cpu, **matrix.cpus}
+    processor = None if name in isas else known.processor_named(name[:_LONGEST])
+    if processor and not processor.isa:
+        cpu = Processor(model=processor.title, flags=processor.flags)
+        return {"platform": processor.platform, "cpu": cpu}
+    isa = isas.get((processor and processor.isa) or name)
+    if isa is None:
+        hint = near_miss(name, isas) or f"; allowed: {', '.join(isas)}, or a name such as 'Zen 4'"
+        raise _unknown("cpu", name, hint)
+    # CPUs with an ISA of these have the lower ones of their platform as well.
+    below = [it for it in isas.values() if it.platform == isa.platform and it.level <= isa.level]
+    flags = dict.fromkeys(flag for it in below for flag in it.cpuinfo)
+    model = processor.title if processor else f"a CPU with {isa.title}"
+    return {"platform": isa.platform, "cpu": Processor(model=model, flags=" ".join(flags))}
+
+
+def _gpu(name: str, index: int, platform: str, host: str) -> MachineGpu | str:
+    """Return the GPU of a name or capability; one of another vendor as its name.
+
+    Raises BuildPytorchError for an unknown one, and for one that exists in ARM machines only where
+    `host`, which is named in the error, has another platform.
+    """
+    known, short = known_hardware.load(), name[:_LONGEST]
+    if len(name) <= _WIDTH and re.fullmatch(r"[1-9]\d?\.\d", name):
+        title, capability = f"a GPU of capability {name}", name
+        product = next((gpu for gpu in known.gpu.values() if gpu.capability == name), None)
+    elif found := known.gpu_typed(short):
+        title, product = found
+        capability = product.capability
+    elif known.other_vendor(short):
+        return short
+    else:
+        fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
+        if like := known.gpus_like(short):
+            fix = f"did you mean {' or '.join(like)}?"
+        raise _unknown("gpu", name, f", an unknown GPU; {fix}")
+    # A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
+    processor = known.arm_processor(title, product) if product else None
+    if processor is not None and not platform.startswith("aarch64-"):
+        isa = f": --cpu {known.processor[processor].isa}" if processor else " with --cpu"
+        raise BuildPytorchError(
+            f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {host} is "
+            f"{platform}; give the CPU of its machine{isa}"
+        )
+    return MachineGpu(index=index, name=title, capability=capability)
+
+
+def _is_index(word: str) -> bool:
+    """Return whether a value is the number of a GPU. `4090` is a name: no number is that high.
+
+    Raises BuildPytorchError for any other number above the highest.
+    """
+    if not word.isdecimal():
+        return False
+    is_high = len(word) > len(str(_LAST_GPU)) or int(word) > _LAST_GPU
+    if is_high and len(word) != len("4090"):
+        raise _unknown("gpu", word, f"; allowed: a number from 0 to {_LAST_GPU}, or a name")
+    return not is_high
+
+
+def _driver(text: str) -> dict[str, Any]:
+    """Return the driver of an option; a CUDA version is the newest one that the driver supports."""
+    if known_hardware.CUDA_NUMBER.fullmatch(text):
+        return {"driver": None, "cuda": text}
+    try:
+        return {"driver": msgspec.convert(text, saved_machines.DriverOrBranch), "cuda": None}
+    except msgspec.ValidationError:
+        allowed = "; allowed: a driver version such as 550 or 580.65.06"
+        raise _unknown("driver", text, allowed) from None
+
+
+def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
+    """Print what is known of a machine, the flags that decide, and what could not be detected."""
+    for line in machine_lines(machine, isas):
+        screen.fold("", line, indent=9)
+    for note in machine.notes:
+        screen.fold("note     ", note, "yellow", indent=9)
+
+
+def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
+    """Return what is known of a machine, without its notes. May hold control characters.
+
+    Of the CPU's flags, those that decide between `isas`.
+    """
+    cpu = machine.cpu
+    lines = [f"machine  {machine.platform}, {cpu.model or cpu.vendor or 'an unknown CPU'}"]
+    here = [isa.cpuinfo for isa in isas if isa.platform == machine.platform]
+    deciding = dict.fromkeys(flag for flags in here for flag in flags)
+    flags = cpu.flags.split()
+    if flags and deciding:
+        there = " ".join(flag for flag in deciding if flag in flags) or "none"
+        absent = " ".join(flag for flag in deciding if flag not in flags)
+        lines.append(f"flags    {there}" + (f"; lacks {absent}" if absent else ""))
+    gpus = []
+    for gpu in machine.gpus:
+        memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
+        text = f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"
+        gpus.append((str(gpu.index), text))
+    lines += [f"gpu {indices:<4} {text}" for indices, text in explain.joined(gpus)]
+    if machine.driver or machine.cuda:
+        cuda = f", supports CUDA {machine.cuda}" if machine.cuda else ""
+        lines.append(f"driver   {machine.driver or 'of unknown version'}{cuda}")
+    return lines if machine.gpus else [*lines, "gpu      none with a working driver"]

@@ -4,160 +4,92 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, convert, to_builtins
-from msgspec.structs import asdict
 
-from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.base.file_plan import Tree
+from build_pytorch.base.file_plan import Change, Tree
 from build_pytorch.cli import recommend
 from build_pytorch.cli.commands import ShowOptions
 from build_pytorch.generate import rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.matrix_errors import listed
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.matrix.tables import Rule, VariantSetting, WithoutRule
-from build_pytorch.results import ledger
-from build_pytorch.results.ledger import Published, Tested
+from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.matrix.tables import (
+    CpuIsa,
+    GpuArchitecture,
+    Release,
+    VariantSetting,
+    WithoutRule,
+)
+from build_pytorch.results.ledger import Ended, Published, Tested
 from build_pytorch.results.package_state import BuiltState, PackageState, package_states
 
-_COLUMN = 11
-
-
-class ShownCompanion(Struct, frozen=True, kw_only=True):
-    """What a companion is, and the variant that it is for."""
-
-    name: str
-    version: str
-    source: str
-    variant: str
-    torch: str
-
-
-class ShownRelease(Struct, frozen=True, kw_only=True):
-    """The release of a package. None without CUDA."""
-
-    name: str
-    purpose: str
-    support: str
-    torch: str
-    torch_source: str
-    python: str
-    cuda: str | None
-    driver: str | None
-    pin: str
-    nixpkgs: str
-
-
-class ShownGpu(Struct, frozen=True, kw_only=True):
-    """The GPU architecture that a package is for."""
-
-    key: str | None
-    arch: str
-    products: tuple[str, ...]
-
-
-class ShownCpu(Struct, frozen=True, kw_only=True):
-    """The CPU ISA that a package is for."""
-
-    key: str
-    title: str
-    platform: str
-    flags: tuple[str, ...]
-    cpuinfo: tuple[str, ...]
+_COLUMN: Final = 11
 
 
 class ShownRecipe(Struct, frozen=True, kw_only=True):
     """The recipe, and what the phases would do with it."""
 
     path: str
-    digest: str
     action: str
     reason: str
 
 
-class ShownRule(Struct, frozen=True, kw_only=True):
-    """A rule that applies. Tables have only the keys that are set."""
+class ShownState(Struct, frozen=True, kw_only=True):
+    """What is known of the recipe's result: fields of `PackageState`."""
 
-    id: str
-    when: dict[str, Any]
-    effect: dict[str, Any]
-    reason: str
-    source: str
-    checked: str
-    until: dict[str, Any]
-    unconfirmed: str | None
-
-
-class EndedRule(Struct, frozen=True, kw_only=True):
-    """A rule that would apply, but that its `until` holds."""
-
-    id: str
-    until: dict[str, Any]
-
-
-class ShownResult(Struct, frozen=True, kw_only=True):
-    """The store path behind the result link, by the recipe that it was built from."""
-
+    digest: str
     output: str
     stale: str
     unknown: str
-
-
-class ShownTest(Struct, frozen=True, kw_only=True):
-    """A test of the current result."""
-
-    outcome: str
-    at: str
-    reason: str
-    report: str
-
-
-class ShownEvidence(Struct, frozen=True, kw_only=True):
-    """The tests of the current result."""
-
-    smoke: ShownTest | None
-    inspect: ShownTest | None
-
-
-class LastBuild(ledger.Ended, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
-    """The last build as the ledger has it, with the path of its log."""
-
+    smoke_test: Tested | None
+    inspection: Tested | None
+    missing_evidence: str
+    publication: Published | None
+    last: Ended | None
     log: str
 
 
 class ShowDocument(Struct, frozen=True, kw_only=True):
-    """What --json prints. Rules and hardware of a companion are those of its variant."""
+    """What --json prints; tables have the keys of matrix.toml.
+
+    Release, hardware and rules of a companion are those of `torch`, the variant that it is for.
+    Rules have only the keys that are set. `rules_ended` would apply, but their `until` holds.
+    """
 
     variant: str
     package: str
     pname: str
-    companion: ShownCompanion | None
+    version: str
+    torch: str
     companions: tuple[str, ...]
     kind: str
     status: str
     reason: str
-    release: ShownRelease
+    release_name: str
+    release: Release
+    pin: Pin
+    driver: str
     group: str
-    gpu: ShownGpu | None
-    cpu: ShownCpu
+    gpu_key: str | None
+    gpu: GpuArchitecture | None
+    products: tuple[str, ...]
+    cpu_key: str
+    cpu: CpuIsa
     recipe: ShownRecipe
-    rules: tuple[ShownRule, ...]
+    rules: tuple[dict[str, Any], ...]
     rules_off: tuple[WithoutRule, ...]
-    rules_ended: tuple[EndedRule, ...]
+    rules_ended: tuple[str, ...]
     settings: tuple[VariantSetting, ...]
     max_jobs: int
     missing_hashes: tuple[tuple[str, str], ...]
-    result: ShownResult
-    evidence: ShownEvidence
-    missing_evidence: str
-    published: Published | None
-    last_build: LastBuild | None
+    state: ShownState
     commands: dict[str, list[str]]
 
 
@@ -173,113 +105,56 @@ def run(options: ShowOptions) -> int:
     (package,) = selected
     state = package_states(options.root, selected)[package.id]
     text = rendering.texts(matrix)[package.path]
-    change = plan_recipe(matrix, Tree(options.root), package, text)
-    recipe = ShownRecipe(
-        path=package.path, digest=state.digest, action=change.action, reason=change.reason
-    )
-    document = _document(matrix, state, recipe)
+    document = _document(matrix, state, plan_recipe(matrix, Tree(options.root), package, text))
     if options.json:
-        print_json(to_builtins(document), sys.stdout)
+        print_json(document, sys.stdout)
     else:
         _print(Screen(sys.stdout), document, state)
     return EXIT_OK
 
 
-def _document(matrix: Matrix, state: PackageState, recipe: ShownRecipe) -> ShowDocument:
+def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocument:
     package, variant, published = state.package, state.variant, state.publication
-    cpu, last = variant.cpu, state.last
-    logs = f"{paths.STATE}/{ledger.LOGS}/{package.attribute}"
+    ended = (rule for rule in matrix.rules if rules.is_ended(rule, variant))
     return ShowDocument(
         variant=package.id,
         package=package.package,
         pname=package.pname,
-        companion=_companion(package) if isinstance(package, CompanionPackage) else None,
+        version=package.version,
+        torch=variant.id,
         companions=tuple(each.id for each in matrix.companions_of(variant)),
         kind=variant.kind,
         status=variant.status,
         reason=variant.impossible or "",
-        release=_release(variant),
+        release_name=variant.release_name,
+        release=variant.release,
+        pin=variant.pin,
+        driver=variant.driver,
         group=variant.group.title,
-        gpu=_gpu(variant),
-        cpu=ShownCpu(
-            key=variant.cpu_key,
-            title=cpu.title,
-            platform=cpu.platform,
-            flags=cpu.flags,
-            cpuinfo=cpu.cpuinfo,
-        ),
-        recipe=recipe,
-        rules=tuple(map(_rule, variant.effects.rules)),
+        gpu_key=variant.gpu_key,
+        gpu=variant.gpu,
+        products=variant.products,
+        cpu_key=variant.cpu_key,
+        cpu=variant.cpu,
+        recipe=convert(recipe, ShownRecipe, from_attributes=True),
+        rules=tuple(_set_keys(to_builtins(rule)) for rule in variant.effects.rules),
         rules_off=variant.effects.off,
-        rules_ended=tuple(
-            EndedRule(id=rule.id, until=_set_keys(rule.until))
-            for rule in matrix.rules
-            if rules.holds(rule.when, variant) and rules.is_ended(rule, variant)
-        ),
+        rules_ended=tuple(rule.id for rule in ended if rules.holds(rule.when, variant)),
         settings=tuple(rules.settings_of(variant)),
         max_jobs=variant.effects.max_jobs,
         missing_hashes=package.untaken_hashes,
-        result=convert(state, ShownResult, from_attributes=True),
-        evidence=ShownEvidence(smoke=_test(state.smoke_test), inspect=_test(state.inspection)),
-        missing_evidence=state.missing_evidence if state.output else "",
-        published=published,
-        last_build=LastBuild(**asdict(last), log=f"{logs}/{last.attempt}.log") if last else None,
+        state=convert(state, ShownState, from_attributes=True),
         commands=_commands(matrix, package, published.organization if published else ""),
     )
 
 
-def _companion(package: CompanionPackage) -> ShownCompanion:
-    return ShownCompanion(
-        name=package.name,
-        version=package.version,
-        source=package.companion.source,
-        variant=package.variant.id,
-        torch=package.variant.version,
-    )
-
-
-def _release(variant: Variant) -> ShownRelease:
-    release = variant.release
-    return ShownRelease(
-        name=variant.release_name,
-        purpose=release.purpose,
-        support=release.support,
-        torch=release.torch.version,
-        torch_source=release.torch.source,
-        python=release.python.version,
-        cuda=variant.cuda.version if variant.cuda else None,
-        driver=variant.driver or None,
-        pin=release.nixpkgs.pin,
-        nixpkgs=variant.pin.rev,
-    )
-
-
-def _gpu(variant: Variant) -> ShownGpu | None:
-    if not variant.gpu:
-        return None
-    return ShownGpu(key=variant.gpu_key, arch=variant.gpu.arch_list, products=variant.products)
-
-
-def _rule(rule: Rule) -> ShownRule:
-    return ShownRule(
-        id=rule.id,
-        when=_set_keys(rule.when),
-        effect=_set_keys(rule.effect),
-        reason=rule.reason,
-        source=rule.source,
-        checked=rule.checked,
-        until=_set_keys(rule.until),
-        unconfirmed=rule.unconfirmed,
-    )
-
-
-def _set_keys(table: Struct | None) -> dict[str, Any]:
-    """Return the keys of a condition or an effect that are set."""
-    return {key: value for key, value in (to_builtins(table) or {}).items() if value}
-
-
-def _test(test: Tested | None) -> ShownTest | None:
-    return convert(test, ShownTest, from_attributes=True) if test else None
+def _set_keys(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table of matrix.toml without the keys that are not set."""
+    return {
+        key: _set_keys(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value
+    }
 
 
 def _commands(matrix: Matrix, package: Package, organization: str) -> dict[str, list[str]]:
@@ -293,41 +168,47 @@ def _commands(matrix: Matrix, package: Package, organization: str) -> dict[str, 
 
 def _print(screen: Screen, document: ShowDocument, state: PackageState) -> None:
     screen.line(screen.paint(document.variant, "bold"))
-    for name, text in [*_facts(document), *_results(document, state)]:
+    commands = [(name, "   or   ".join(lines)) for name, lines in document.commands.items()]
+    facts = [*_facts(document, state.package), *_rules(document), *_results(document, state)]
+    for name, text in [*facts, *commands]:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
-    for name, lines in document.commands.items():
-        screen.fold(f"  {name:<{_COLUMN}}", "   or   ".join(lines), indent=_COLUMN + 2)
 
 
-def _facts(document: ShowDocument) -> Iterator[tuple[str, str]]:
-    """Yield lines of the matrix; one without a name continues the one above."""
-    release, recipe = document.release, document.recipe
+def _facts(document: ShowDocument, package: Package) -> Iterator[tuple[str, str]]:
+    """Yield what a package is, each fact with its name."""
+    release, recipe, cpu = document.release, document.recipe, document.cpu
     yield "status", f"{document.status}{f': {document.reason}' if document.reason else ''}"
     yield "package", document.package
-    if own := document.companion:
-        text = f"{own.name} {own.version} {_source(own.source)}, for PyTorch {own.torch}"
-        yield "companion", f"{text} of {own.variant}"
-    cuda = f", CUDA {release.cuda}, driver {release.driver}" if release.cuda else ""
-    torch = f"PyTorch {release.torch} {_source(release.torch_source)}"
-    yield "release", f"{release.name}: {torch}, Python {release.python}{cuda}"
-    yield "nixpkgs", f"{release.nixpkgs} (pin {release.pin})"
+    if isinstance(package, CompanionPackage):
+        source = _source(package.companion.source)
+        text = f"{package.name} {package.version} {source}, for PyTorch {release.torch.version}"
+        yield "companion", f"{text} of {document.torch}"
+    cuda = package.variant.cuda
+    needs = f", CUDA {cuda.version}, driver {document.driver}" if cuda else ""
+    torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"
+    python = f"Python {release.python.version}"
+    yield "release", f"{document.release_name}: {torch}, {python}{needs}"
+    yield "nixpkgs", f"{document.pin.rev} (pin {release.nixpkgs.pin})"
     yield "support", release.support
     if gpu := document.gpu:
-        yield "gpu", f"{gpu.arch}: {', '.join(gpu.products)}"
-    cpu = document.cpu
+        yield "gpu", f"{gpu.arch_list}: {', '.join(document.products)}"
     yield "cpu", f"{cpu.title} ({cpu.platform}): {' '.join(cpu.flags)}"
-    if document.companions and not document.companion:
+    if document.companions and package is package.variant:
         yield "companions", ", ".join(document.companions)
     yield "recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"
+
+
+def _rules(document: ShowDocument) -> Iterator[tuple[str, str]]:
+    """Yield the rules and settings; a line without a name continues the one above."""
     for rule in document.rules:
-        yield "rule", f"{rule.id}: {_effect(rule.effect)}"
-        yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
-        if rule.unconfirmed:
-            yield "", f"not confirmed: {rule.unconfirmed}"
+        yield "rule", f"{rule['id']}: {_effect(rule['effect'])}"
+        yield "", f"{rule['reason']} ({rule['source']}, checked {rule['checked']})"
+        if "unconfirmed" in rule:
+            yield "", f"not confirmed: {rule['unconfirmed']}"
     for off in document.rules_off:
         yield "rule off", f"{off.rule}: {off.reason}"
-    for ended in document.rules_ended:
-        yield "rule ended", f"{ended.id}: its `until` holds"
+    for name in document.rules_ended:
+        yield "rule ended", f"{name}: its `until` holds"
     for setting in document.settings:
         keys = to_builtins(setting).items()
         yield "setting", ", ".join(f"{key} = {value}" for key, value in keys if value)
@@ -356,14 +237,14 @@ def _results(document: ShowDocument, state: PackageState) -> Iterator[tuple[str,
     if missing := document.missing_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
-    for name, test in (("smoke", document.evidence.smoke), ("inspect", document.evidence.inspect)):
+    for name, test in (("smoke", state.smoke_test), ("inspect", state.inspection)):
         if test:
             why = f": {test.reason}" if test.reason else ""
             yield name, f"{test.outcome} at {test.at}{why}; {test.report}"
-    if document.missing_evidence:
-        yield "evidence", document.missing_evidence
-    if published := document.published:
+    if state.output and state.missing_evidence:
+        yield "evidence", state.missing_evidence
+    if published := state.publication:
         yield "published", f"at {published.at} to {published.organization or 'your account'}"
-    if last := document.last_build:
+    if last := state.last:
         cause = f" ({last.cause})" if last.cause else ""
-        yield "last build", f"{last.outcome} at {last.at}{cause}; {last.log}"
+        yield "last build", f"{last.outcome} at {last.at}{cause}; {state.log}"

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.seeds import Seed
@@ -21,6 +22,7 @@ from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of
 from build_pytorch.results.ledger import (
+    LOGS,
     AnyEvent,
     Ended,
     Ledger,
@@ -139,6 +141,12 @@ class PackageState(Struct, frozen=True, kw_only=True):
     def variant(self) -> Variant:
         """The variant; for a companion the one that it is for."""
         return self.package.variant
+
+    @property
+    def log(self) -> str:
+        """Path of the log of the last build, below the root; empty without one."""
+        name = self.package.attribute
+        return f"{paths.STATE}/{LOGS}/{name}/{self.last.attempt}.log" if self.last else ""
 
     @property
     def verified(self) -> VerifiedState:

@@ -21,7 +21,7 @@ from msgspec import structs, to_builtins
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.cli import recommend
+from build_pytorch.cli import describe_machine
 from build_pytorch.cli.smoke import show_case
 from build_pytorch.hardware import saved_machines
 from build_pytorch.hardware.choose import choose
@@ -100,7 +100,7 @@ def read_machine(draw: random.Random, text: str) -> bool:
     except BuildPytorchError:
         return False
     out = io.StringIO()
-    recommend.print_machine(Screen(out), machine, MATRIX.cpus.values())
+    describe_machine.print_machine(Screen(out), machine, MATRIX.cpus.values())
     with contextlib.suppress(BuildPytorchError):  # it has no GPU 0
         choose(MATRIX, machine, gpu=draw.choice((None, None, 0)))
     assert visible_only(out.getvalue()), text
