@@ -46,7 +46,7 @@ class Elements(HTMLParser):
 # --- the data ---
 
 
-def test_a_built_and_tested_variant_shows_when_where_and_how_long(checkout: Checkout) -> None:
+def test_a_built_and_tested_variant_shows_when_and_how_long(checkout: Checkout) -> None:
     variant = checkout.package("sm120-avx2")
     output = checkout.built(variant, checkout.store)
     checkout.tested(variant, output, by="inspect", outcome="passed")
@@ -56,10 +56,8 @@ def test_a_built_and_tested_variant_shows_when_where_and_how_long(checkout: Chec
     assert row["built"]["is_done"]
     assert row["inspect"]["is_done"]
     assert (row["smoke"]["outcome"], row["smoke"]["is_done"]) == ("passed", True)
-    build = row["build"]
-    assert build["at"].startswith("2026-11-20T14:00")
-    assert (build["seconds"], build["peak_memory"]) == (7200.0, 12 << 30)
-    assert build["where"] == "this machine"
+    assert row["built"]["at"].startswith("2026-11-20T14:00")
+    assert row["seconds"] == 7200.0
 
 
 def test_published_outranks_tested_and_evidence_is_named(checkout: Checkout) -> None:
@@ -146,7 +144,6 @@ def test_a_running_build_has_progress_and_time_left_and_a_killed_one_is_interrup
     assert by_id["sm90-avx2"]["state"] == "building"
     assert (now["phase"], now["done"], now["total"]) == ("build", 3000, 7421)
     assert now["left"] > 0
-    assert now["message"] == "[3000/7421] Building 3000.o"
     for name in ("sm90-avx512", "sm89-avx2"):
         assert by_id[name]["state"] == "interrupted"
         assert by_id[name]["running"] is None
@@ -240,7 +237,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 def test_every_variant_is_in_one_state_and_a_broken_recipe_has_failed(project: Project) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "-mavx2", "-mavx")
-    done = project.invoke("board")
+    done = project.invoke("board", "--verify")
     assert "44 variants: 1 failed, 8 impossible-host, 35 not built; open" in done.stderr
     rows = json.loads((project.root / ".build-pytorch/board.json").read_text())["variants"]
     by_id = {row["variant"]: row for row in rows}
@@ -260,9 +257,9 @@ def test_output_is_a_file_of_ours_or_a_new_one(project: Project, tmp_path: Path)
     assert 'href="matrix.json"' in page.read_text()
     page.write_text("<p>mine")
     wrong = {
-        str(page): "exists and is no board",
+        str(page): "not a board; refusing to overwrite it",
         str(tmp_path / "matrix.txt"): "must end in .html",
-        str(tmp_path / "no/matrix.html"): "no such folder",
+        str(tmp_path / "no/matrix.html"): "No such file or directory",
         str(tmp_path): "must end in .html",
     }
     for name, message in wrong.items():

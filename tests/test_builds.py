@@ -705,7 +705,7 @@ def test_status_says_of_each_variant_how_far_it_is(changed: World) -> None:
     changed.project.edit(RECIPE, "openblas", "openblas2")
     changed.link("cpu-avx512").unlink()
     (changed.root / ".flox/pkgs/pytorch-python313-cuda13_0-sm90-avx2.nix").unlink()
-    argv = ("status", "cpu-*", "sm90-avx2")
+    argv = ("status", "cpu-*", "sm90-avx2", "--verify")
     done = changed.project.run("invoke", *argv, "--json", env=changed.env)
     document = json.loads(done.stdout)
     rows = {row["variant"]: row for row in document["variants"]}

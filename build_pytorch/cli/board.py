@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from build_pytorch.base import files, outputs, paths, process
+from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import Screen, counted, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
-from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
-from build_pytorch.cli.status import recipe_errors, verified_states
+from build_pytorch.cli.status import compared_states, recipe_errors
 from build_pytorch.generate import board, pages
 from build_pytorch.generate.board import BoardDocument, BoardFailure, RunningBuild
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.nix import store
 from build_pytorch.results.evidence import recipe_digest, subject_of
 from build_pytorch.results.ledger import Started
 from build_pytorch.results.package_state import PackageState, moment, package_states
 from build_pytorch.verify.check import Finding
 
-_DEFAULT: Final = f"{paths.STATE}/board.html"
 _EVERY: Final = 5.0  #: seconds between two looks of --watch
 _TAIL: Final = 64 << 10  #: bytes of the end of a log that are read
 _EXCERPT: Final = 20  #: lines of a log that are shown
@@ -41,42 +38,44 @@ def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
     packages = _packages(matrix, options)
-    folder, name = _place(options)
+    path = _place(options)
     screen = Screen(sys.stderr)
     digests: list[str] = []
-    errors: dict[str, list[Finding]] = {}
+    errors: dict[str, list[Finding]] | None = None
+    summary = ""
 
-    def write(*, is_live: bool) -> BoardDocument:
-        nonlocal digests, errors
+    def write(*, is_live: bool) -> None:
+        nonlocal digests, errors, summary
         current = [recipe_digest(options.root, package) for package in packages]
-        if current != digests:  # verification takes seconds
-            digests, errors = current, recipe_errors(matrix, options.root, packages)
-        states = verified_states(matrix, options.root, packages, errors)
-        document = board_document(options.root, list(states.values()), errors, is_live=is_live)
+        if options.verify and current != digests:
+            digests, errors = current, recipe_errors(matrix, packages)
+        states = compared_states(matrix, packages, errors)
+        document = board_document(options.root, states.values(), errors or {}, is_live=is_live)
         data = board.json_bytes(document)
-        json_name = Path(name).with_suffix(".json").name
-        contents = {name: board.page(options.root, data, json_name).encode(), json_name: data}
+        json_name = path.with_suffix(".json").name
+        page = board.page(options.root, data, json_name).encode()
         with files.write_errors():
             outputs.make_state(options.root)
-            files.write_all(folder, contents, sync=False)
-        return document
+            files.write_all(path.parent, {path.name: page, json_name: data}, sync=False)
+        if summary != (summary := _summary(document)):
+            screen.line(f"{summary}; open {_shown(path)}")
 
     try:
-        document = write(is_live=options.watch)
-        path, here = folder / name, Path.cwd()
-        shown = path.relative_to(here) if path.is_relative_to(here) else path
-        screen.line(f"{_summary(document)}; open {shown}")
+        write(is_live=options.watch)
         while options.watch:
-            before = _summary(document)
             time.sleep(_EVERY)
-            document = write(is_live=True)
-            if _summary(document) != before:
-                screen.line(_summary(document))
+            write(is_live=True)
     except KeyboardInterrupt:
         if not options.watch:
             raise
-        screen.line(f"{_summary(write(is_live=False))}; no longer kept up to date")
+        write(is_live=False)
+        screen.line("no longer kept up to date")
     return EXIT_OK
+
+
+def _shown(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
@@ -90,60 +89,35 @@ def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
     return [*selected, *(each for each in companions if states[each.id].events)]
 
 
-def _place(options: BoardOptions) -> tuple[Path, str]:
-    """Return the folder and the name of the page. Raises BuildPytorchError for a wrong --output."""
+def _place(options: BoardOptions) -> Path:
+    """Return the path of the page. Raises BuildPytorchError for a wrong --output."""
     path = options.output
     if path is None:
-        return options.root / paths.STATE, Path(_DEFAULT).name
+        return options.root / paths.STATE / "board.html"
     if path.suffix != ".html":
         raise BuildPytorchError(f"--output {path}: the name must end in .html; the JSON is beside")
-    if not path.parent.is_dir():
-        raise BuildPytorchError(f"--output {path}: no such folder; make it first")
-    signs = {
-        path: f'content="{pages.GENERATOR}"',
-        path.with_suffix(".json"): '"build-pytorch board',
-    }
-    for file, sign in signs.items():
-        with suppress(FileNotFoundError):
-            try:
-                text = files.read_named(file)[:2000]
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                why = error.strerror
-                raise BuildPytorchError(f"--output {path}: {file.name}: {why}") from None
-            if sign.encode() not in text:
-                raise BuildPytorchError(
-                    f"--output {path}: {file.name} exists and is no board; choose another name"
-                )
-    return path.parent.resolve(), path.name
+    generator = f'content="{pages.GENERATOR}"'.encode()
+    outputs.check_output(path, "a board", lambda old: generator in old)
+    data = path.with_suffix(".json")
+    outputs.check_output(data, "a board", lambda old: b'"build-pytorch board' in old)
+    return path.parent.resolve() / path.name
 
 
 def _summary(document: BoardDocument) -> str:
-    """Return one line: the number of packages in each state, and the builds that run."""
+    """Return one line: the number of packages in each state."""
     states = [row.state for row in document.variants]
-    counts = [f"{states.count(state)} {state}" for state in board.STATES if state in states]
-    running = [
-        f"{row.variant} {row.running.phase or 'waiting'}"
-        + (f" [{row.running.done}/{row.running.total}]" if row.running.total else "")
-        + (f", about {clock(row.running.left)} left" if row.running.left is not None else "")
-        for row in document.variants
-        if row.running
-    ]
-    return "; ".join([f"{counted(len(states), 'variant')}: {', '.join(counts)}", *running])
+    counts = (f"{states.count(state)} {state}" for state in board.STATES if state in states)
+    return f"{counted(len(states), 'variant')}: {', '.join(counts)}"
 
 
 def board_document(
     root: Path,
-    states: Sequence[PackageState],
+    states: Collection[PackageState],
     errors: Mapping[str, Sequence[Finding]],
     *,
     is_live: bool,
 ) -> BoardDocument:
     """Return the board of packages; `errors` of recipes by path."""
-    outputs = list(dict.fromkeys(state.output for state in states if state.output))
-    has_nix = bool(outputs) and process.which(store.NIX_STORE)
-    sizes = dict(zip(outputs, store.sizes(outputs), strict=True)) if has_nix else {}
     events = [event for state in states for event in state.events]
     earlier = earlier_seconds(events, map(_timed_build, states))
     rows = []
@@ -151,7 +125,7 @@ def board_document(
         before = earlier.get(subject_of(state.package))
         running = _running_build(root, state, before) if state.is_building else None
         failure = _failure(root, state, errors.get(state.package.path, ()))
-        rows.append(board.board_package(state, sizes.get(state.output), running, failure))
+        rows.append(board.board_package(state, running, failure))
     return BoardDocument(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         name=root.name,
@@ -176,14 +150,9 @@ def _running_build(root: Path, state: PackageState, before: float | None) -> Run
     elapsed = max(0.0, (datetime.now(UTC) - since).total_seconds()) if since else 0.0
     seen = _diagnosis(root, started.log, state)
     done, total = seen.progress if seen and seen.progress else (0, 0)
-    return RunningBuild(
-        elapsed=elapsed,
-        phase=seen.phase if seen else "",
-        done=done,
-        total=total,
-        left=remaining(elapsed, done, total, elapsed, before),
-        message=shortened(seen.tail[-1].strip(), 200) if seen and seen.tail else "",
-    )
+    left = remaining(elapsed, done, total, elapsed, before)
+    phase = seen.phase if seen else ""
+    return RunningBuild(elapsed=elapsed, phase=phase, done=done, total=total, left=left)
 
 
 def _failure(root: Path, state: PackageState, errors: Sequence[Finding]) -> BoardFailure | None:

@@ -26,6 +26,7 @@ _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
 _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-commit)"]
+_Verify = Annotated[bool, "verify the recipes, too (seconds)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Number = Meta(ge=0, le=1023)
@@ -187,6 +188,7 @@ class StatusOptions(CommandOptions, frozen=True):
 
     variants: _Variants = ()
     release: _Release = ""
+    verify: _Verify = False
     json: _Json = False
 
 
@@ -206,6 +208,7 @@ class BoardOptions(CommandOptions, frozen=True):
     output: Annotated[
         Path | None, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"
     ] = None
+    verify: _Verify = False
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base.console import WIDTH, Screen, counted, print_json
@@ -24,7 +23,6 @@ from build_pytorch.results.package_state import (
     BuiltState,
     PackageState,
     RecipeState,
-    StepState,
     package_states,
     seed_states,
 )
@@ -45,7 +43,7 @@ _COLUMNS: Final = {
     "inspect": "inspected",
     "published": "published",
 }
-"""The columns of the table: fields of a row, each with the name of its total ("": no total)."""
+"""The columns of the table: steps of `PackageState`, each with the name of its total."""
 _SEEDS: Final = {
     BuiltState.YES: "built",
     BuiltState.NO: "not in the store any more",
@@ -92,11 +90,11 @@ def run(options: StatusOptions) -> int:
     named = [package for package in selected if isinstance(package, CompanionPackage)]
     companions = [each for each in matrix.companions if each.variant.path in variants]
     packages: list[Package] = [*variants.values(), *companions]
-    findings = recipe_errors(matrix, options.root, packages)
-    states = verified_states(matrix, options.root, packages, findings)
+    errors = recipe_errors(matrix, packages) if options.verify else None
+    states = compared_states(matrix, packages, errors)
     of_variants = [states[variant.id] for variant in variants.values()]
     of_companions = [states[companion.id] for companion in companions]
-    seeds = {} if options.variants else _seeds(options.root, matrix)
+    seeds = {} if options.variants else _seeds(matrix)
     if options.json:
         document = StatusDocument(
             variants=tuple(map(_row, of_variants)),
@@ -104,41 +102,28 @@ def run(options: StatusOptions) -> int:
             companions=tuple(map(_row, of_companions)),
             seeds={name: state.value for name, state in seeds.items()},
         )
-        print_json(to_builtins(document), sys.stdout)
+        print_json(document, sys.stdout)
         return EXIT_OK
     screen = Screen(sys.stdout)
     _print_table(screen, [states[package.id] for package in selected])
-    _print_totals(screen, "variant", of_variants)
+    totals = {"variant": of_variants}
     if companions:
-        shown = [states[companion.id] for companion in named] or of_companions
-        _print_totals(screen, "companion", shown)
-    _print_shared(screen, of_variants, seeds)
+        totals["companion"] = [states[companion.id] for companion in named] or of_companions
+    for what, counted_states in totals.items():
+        counts = ", ".join(f"{number} {name}" for name, number in _totals(counted_states).items())
+        screen.fold("", f"{counted(len(counted_states), what)}: {counts}", indent=2)
+    if shared := [state.package.id for state in of_variants if state.reads_seeds]:
+        screen.fold("built with --share: ", ", ".join(shared))
+    for built in dict.fromkeys(seeds.values()):
+        names = [name for name, state in seeds.items() if state is built]
+        screen.fold(f"seeds, {_SEEDS.get(built, built)}: ", ", ".join(names))
     return EXIT_OK
 
 
-def verified_states(
-    matrix: Matrix,
-    root: Path,
-    packages: Sequence[Package],
-    findings: Mapping[str, Sequence[Finding]],
-) -> dict[str, PackageState]:
-    """Return the states of packages by id, recipes compared; `findings` as of `recipe_errors`."""
-    texts, tree = rendering.texts(matrix), Tree(root)
-    planned = [plan_text(tree, package.path, texts[package.path]) for package in packages]
-    recipes = {c.path: _RECIPES.get(c.action, RecipeState.EDITED) for c in planned}
-    states = {}
-    for id_, state in package_states(root, packages).items():
-        path = state.package.path
-        states[id_] = replace(state, recipe=recipes[path], errors=len(findings.get(path, ())))
-    return states
-
-
-def recipe_errors(
-    matrix: Matrix, root: Path, packages: Sequence[Package]
-) -> dict[str, list[Finding]]:
+def recipe_errors(matrix: Matrix, packages: Sequence[Package]) -> dict[str, list[Finding]]:
     """Verify recipes and return their errors by path."""
     variants = list({package.variant.path: package.variant for package in packages}.values())
-    verified = verification.verify(matrix, root, variants=variants, pages=reference_pages)
+    verified = verification.verify(matrix, matrix.root, variants=variants, pages=reference_pages)
     errors: dict[str, list[Finding]] = {}
     for finding in verified.findings:
         if finding.severity == "error":
@@ -146,8 +131,26 @@ def recipe_errors(
     return errors
 
 
+def compared_states(
+    matrix: Matrix, packages: Sequence[Package], errors: Mapping[str, Sequence[Finding]] | None
+) -> dict[str, PackageState]:
+    """Return the states of packages by id, with their recipes compared with the matrix.
+
+    `errors` of recipes by path, as of `recipe_errors`; None if they were not verified.
+    """
+    texts, tree = rendering.texts(matrix), Tree(matrix.root)
+    states = {}
+    for id_, state in package_states(matrix.root, packages).items():
+        path = state.package.path
+        action = plan_text(tree, path, texts[path]).action
+        number = None if errors is None else len(errors.get(path, ()))
+        recipe = _RECIPES.get(action, RecipeState.EDITED)
+        states[id_] = replace(state, recipe=recipe, errors=number)
+    return states
+
+
 def _row(state: PackageState) -> StatusRow:
-    package, last = state.package, state.last
+    package = state.package
     return StatusRow(
         variant=package.id,
         package=package.package,
@@ -161,44 +164,28 @@ def _row(state: PackageState) -> StatusRow:
         published=state.published,
         output=state.output,
         shared="yes" if state.reads_seeds else "no",
-        log=f"{package.attribute}/{last.attempt}.log" if last else "",
+        log=state.log,
     )
 
 
 def _totals(states: Sequence[PackageState]) -> dict[str, int]:
-    """Return the number of packages that are done, for each column with a total."""
+    """Return the number of packages that are done, for each column; not for what was not run."""
+    is_verified = any(state.errors is not None for state in states)
     return {
         total: sum(getattr(state, column).is_done for state in states)
         for column, total in _COLUMNS.items()
-        if total
+        if is_verified or column != "verified"
     }
 
 
-def _print_totals(screen: Screen, what: str, states: Sequence[PackageState]) -> None:
-    counts = ", ".join(f"{number} {name}" for name, number in _totals(states).items())
-    screen.fold("", f"{counted(len(states), what)}: {counts}", indent=2)
-
-
-def _seeds(root: Path, matrix: Matrix) -> dict[str, BuiltState]:
+def _seeds(matrix: Matrix) -> dict[str, BuiltState]:
     """Return the state of each seed that was ever built or has a link."""
     seeds = {seed.name: seed for each in seeds_of(matrix.variants).values() for seed in each}
-    states = seed_states(root, seeds.values())
     return {
         name: state.built
-        for name, state in states.items()
+        for name, state in seed_states(matrix.root, seeds.values()).items()
         if state.last or state.built is BuiltState.UNKNOWN
     }
-
-
-def _print_shared(
-    screen: Screen, states: Sequence[PackageState], seeds: Mapping[str, BuiltState]
-) -> None:
-    """Print what was built with --share, and the seeds."""
-    if shared := [state.package.id for state in states if state.reads_seeds]:
-        screen.fold("built with --share: ", ", ".join(shared))
-    for built in dict.fromkeys(seeds.values()):
-        names = [name for name, state in seeds.items() if state is built]
-        screen.fold(f"seeds, {_SEEDS.get(built, built)}: ", ", ".join(names))
 
 
 def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
@@ -211,10 +198,9 @@ def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
     for state, row in zip(states, rows, strict=True):
         cells = [f"{row.variant:<{widths['variant']}}"]
         for name in _COLUMNS:
-            text, step = getattr(row, name), getattr(state, name, None)
-            colour = ""
-            if isinstance(step, StepState):
-                colour = "green" if step.is_done else _COLOURS.get(text, "yellow")
+            text = getattr(row, name)
+            is_done = getattr(state, name).is_done
+            colour = "green" if is_done else _COLOURS.get(text, "yellow")
             cells.append(screen.paint(text, colour) + " " * (widths[name] - len(text)))
         note = f" [{reasons.index(row.reason) + 1}]" if row.reason else ""
         screen.line(f"{gap.join(cells)}{note}".rstrip())

@@ -5,7 +5,6 @@ docs/reference/board.md is generated from the structs: the meaning of a key is i
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.console import changed_texts, safe, shortened
+from build_pytorch.base.console import changed_texts, safe
 from build_pytorch.generate import matrix_reference, pages
 from build_pytorch.generate.recipes import render_file
 from build_pytorch.matrix.model import CompanionPackage
@@ -56,16 +55,6 @@ class BoardStep(Struct, frozen=True, kw_only=True):
     detail: str = ""  #: why a test failed, or the organizations of a publication
 
 
-class BoardBuild(Struct, frozen=True, kw_only=True):
-    """The build that made the newest result of a package."""
-
-    at: str  #: when it ended, in UTC
-    seconds: float | None  #: how long it took
-    peak_memory: int | None  #: bytes; null if it was not measured
-    where: str  #: the remote builder, or `this machine`
-    size: int | None  #: bytes of the result in the store; null if it is not there
-
-
 class BoardFailure(Struct, frozen=True, kw_only=True):
     """Why a package has the state `failed`."""
 
@@ -87,7 +76,6 @@ class RunningBuild(Struct, frozen=True, kw_only=True):
     done: int  #: steps that are done
     total: int  #: all steps; 0 if unknown
     left: float | None  #: estimate of the seconds that it still takes
-    message: str  #: last line of its log
 
 
 class BoardPackage(Struct, frozen=True, kw_only=True):
@@ -108,7 +96,7 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
     inspect: BoardStep  #: inspection of that result
     smoke: BoardStep  #: smoke test of that result
     published: BoardStep  #: publication of the current recipe
-    build: BoardBuild | None  #: the build that made the newest result
+    seconds: float | None  #: how long the build of the newest result took
     running: RunningBuild | None  #: the build that runs now
     failure: BoardFailure | None  #: why the state is `failed`
 
@@ -125,12 +113,9 @@ class BoardDocument(Struct, frozen=True, kw_only=True):
 
 
 def board_package(
-    state: PackageState,
-    size: int | None,
-    running: RunningBuild | None,
-    failure: BoardFailure | None,
+    state: PackageState, running: RunningBuild | None, failure: BoardFailure | None
 ) -> BoardPackage:
-    """Return the row of a package; `size`: bytes of its result."""
+    """Return the row of a package."""
     package, variant = state.package, state.variant
     title = f"{variant.gpu.family if variant.gpu else 'No GPU'}, {variant.cpu.title}"
     organizations = dict.fromkeys(name or "own account" for name in state.organizations)
@@ -150,7 +135,7 @@ def board_package(
         inspect=_step(state.inspect, state.inspection),
         smoke=_step(state.smoke, state.smoke_test),
         published=_step(state.published, state.publication, ", ".join(organizations)),
-        build=_build(state, size),
+        seconds=_seconds(state),
         running=running,
         failure=failure,
     )
@@ -165,21 +150,13 @@ def _step(
     return BoardStep(outcome=label or step, is_done=step.is_done, at=at, detail=detail)
 
 
-def _build(state: PackageState, size: int | None) -> BoardBuild | None:
-    """Return the last build that succeeded, if one did more than find the result that one."""
+def _seconds(state: PackageState) -> float | None:
+    """Return how long the last good build took, if one did more than find the result that one."""
     builds = [e for e in state.events if isinstance(e, Ended) and e.outcome == "built"]
     builds = [build for build in builds if state.output in build.outputs] or builds
-    if not builds:
-        return None
-    last = next((build for build in reversed(builds) if build.steps), builds[-1])
-    host = re.sub(r"^[a-z-]+://([^@/]*@)?", "", last.where)  # no protocol, no user
-    return BoardBuild(
-        at=last.at,
-        seconds=last.seconds if 0 <= last.seconds < 1e8 else None,  # noqa: PLR2004 - three years
-        peak_memory=last.peak_memory if last.peak_memory > 0 else None,
-        where=shortened(host, 100) or "this machine",
-        size=size,
-    )
+    counted = [build for build in builds if build.steps] or builds
+    seconds = counted[-1].seconds if counted else -1
+    return seconds if 0 <= seconds < 1e8 else None  # noqa: PLR2004 - three years
 
 
 def json_bytes(document: BoardDocument) -> bytes:
@@ -208,7 +185,6 @@ def page(root: Path, data: bytes, json_name: str) -> str:
         durations=_durations(rows),
         time=_time,
         took=duration,
-        size=_size,
     )
 
 
@@ -220,19 +196,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
-def _size(number: float) -> str:
-    """Return bytes as such as `512 MiB` or `12.3 GiB`."""
-    mib = number / (1 << 20)
-    return f"{mib:.0f} MiB" if mib < 1 << 10 else f"{mib / (1 << 10):.1f} GiB"
-
-
 def _distinct(rows: Sequence[BoardPackage], key: str) -> list[str]:
     return list(dict.fromkeys(getattr(row, key) for row in rows))
 
 
 def _durations(rows: Sequence[BoardPackage]) -> str:
     """Return how long builds took; empty if that is not known."""
-    took = [row.build.seconds for row in rows if row.build and row.build.seconds is not None]
+    took = [row.seconds for row in rows if row.seconds is not None]
     if not took:
         return ""
     shortest, middle, longest = map(duration, (min(took), statistics.median(took), max(took)))
@@ -250,6 +220,6 @@ def _time(text: str) -> str:
 def reference_page(root: Path) -> str:
     """Return docs/reference/board.md: every key of the JSON."""
     comments = matrix_reference.comments_of(sys.modules[__name__])
-    kinds = (BoardDocument, BoardPackage, BoardStep, BoardBuild, RunningBuild, BoardFailure)
+    kinds = (BoardDocument, BoardPackage, BoardStep, RunningBuild, BoardFailure)
     tables = [(kind.__name__, *comments[kind.__name__]) for kind in kinds]
     return render_file(root, "docs/board.md.j2", tables=tables, states=STATES)

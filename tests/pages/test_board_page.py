@@ -125,6 +125,7 @@ def test_filters_narrow_the_table_and_the_address_carries_them(
     page.reload()
     assert shown(page) == ["sm90-avx2"]
     page.click("button[type=reset]")
+    page.locator("#count", has_text="44 of 44").wait_for()  # the address changes later
     assert len(shown(page)) == 44
     page.fill("input[type=search]", "AVX2 cpu-")
     assert shown(page) == ["cpu-avx2"]
@@ -213,7 +214,7 @@ def test_a_thousand_variants_and_a_hundred_thousand_lines(
         f"generated in {wall:.2f} s ({cpu:.2f} s of CPU), {path.stat().st_size >> 10} KiB; "
         f"usable after {usable:.2f} s of CPU, a filter takes {click:.2f} s"
     )
-    assert cpu < 12  # with verification; 4 where nothing else runs
+    assert cpu < 3
     assert usable < 2  # 1 where nothing else runs; the same work costs more on a busy processor
     assert click < 1
     assert opened.messages == []
