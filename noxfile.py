@@ -45,9 +45,9 @@ def _run(name: str, session: nox.Session) -> int:
     from build_pytorch.base.errors import reporting_missing_packages
 
     with reporting_missing_packages():
-        from build_pytorch.cli.entry import run_arguments
+        from build_pytorch.cli.entry import run_words
 
-    return run_arguments(name, session.posargs)
+    return run_words([name, *session.posargs])
 
 
 @nox.session(venv_backend="none")
@@ -98,7 +98,7 @@ def _add_build_sessions() -> None:
 
 
 def _build_one(variant: str, session: nox.Session) -> None:
-    from build_pytorch.cli.build_session import ends_nox, run_session
+    from build_pytorch.cli.build import ends_nox, run_session
 
     code, skipped = run_session(variant, session.posargs)
     if skipped:

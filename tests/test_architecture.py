@@ -92,7 +92,7 @@ def edges(known: dict[str, Path]) -> dict[str, set[str]]:
 def named_at_run_time(start: str, known: dict[str, Path]) -> set[str]:
     """The modules that an f-string of import_module can name: commands, or all that begin so."""
     if start == "build_pytorch.cli.":
-        return {f"{start}{command.place[0]}" for command in COMMANDS.values()}
+        return {f"{start}{command.module}" for command in COMMANDS.values()}
     return {module for module in known if module.startswith(start)}
 
 

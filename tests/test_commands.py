@@ -240,10 +240,8 @@ def test_shells_complete_commands_and_options(project: Project) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_names_a_function_that_takes_its_options(command: Command) -> None:
-    module, name = command.place
-    function = getattr(import_module(f"build_pytorch.cli.{module}"), name)
-    hints = get_type_hints(getattr(function, "func", function))
-    assert command.options in hints.values()
+    function = import_module(f"build_pytorch.cli.{command.module}").run
+    assert command.options in get_type_hints(function).values()
 
 
 @pytest.mark.parametrize(

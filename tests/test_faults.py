@@ -210,9 +210,8 @@ def test_ctrl_c_ends_with_one_line(project: Project) -> None:
         "import os, signal, sys\n"
         "from build_pytorch.base import files\nfrom build_pytorch.cli import phases\n"
         "from build_pytorch.cli.entry import guarded\n"
-        "from build_pytorch.matrix.model import Phase\n"
         "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.exit(guarded(lambda: phases.run(list(Phase), phases.PhaseOptions())))\n"
+        "sys.exit(guarded(lambda: phases.run(phases.PhaseOptions())))\n"
     )
     change_everything(project)
     before = project.snapshot()

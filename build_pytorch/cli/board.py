@@ -21,9 +21,8 @@ from build_pytorch.cli.status import compared_states, recipe_errors
 from build_pytorch.generate import board, pages
 from build_pytorch.generate.board import BoardDocument, BoardFailure, RunningBuild
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.results.evidence import recipe_digest, subject_of
+from build_pytorch.results.evidence import subject_of
 from build_pytorch.results.ledger import Started
 from build_pytorch.results.package_state import PackageState, moment, package_states
 from build_pytorch.verify.check import Finding
@@ -37,7 +36,9 @@ _RULES: Final = {rule.id: rule for rule in RULES}
 def run(options: BoardOptions) -> int:
     """Write the board; with --watch, again as long as it runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
-    packages = _packages(matrix, options)
+    packages = select_packages(matrix, options.variants, options.release)
+    listed = set() if options.variants else {package.path for package in packages}
+    companions = [each for each in matrix.companions if each.variant.path in listed]
     path = _place(options)
     screen = Screen(sys.stderr)
     digests: list[str] = []
@@ -46,10 +47,11 @@ def run(options: BoardOptions) -> int:
 
     def write(*, is_live: bool) -> None:
         nonlocal digests, errors, summary
-        current = [recipe_digest(options.root, package) for package in packages]
+        known = package_states(options.root, packages, companions)
+        current = [state.digest for state in known.values()]
         if options.verify and current != digests:
             digests, errors = current, recipe_errors(matrix, packages)
-        states = compared_states(matrix, packages, errors)
+        states = compared_states(matrix, known, errors)
         document = board_document(options.root, states.values(), errors or {}, is_live=is_live)
         data = board.json_bytes(document)
         json_name = path.with_suffix(".json").name
@@ -76,17 +78,6 @@ def run(options: BoardOptions) -> int:
 def _shown(path: Path) -> Path:
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _packages(matrix: Matrix, options: BoardOptions) -> Sequence[Package]:
-    """Return the packages that are named; if none is, variants and the companions with events."""
-    selected = select_packages(matrix, options.variants, options.release)
-    if options.variants:
-        return selected
-    chosen = {package.path for package in selected}
-    companions = [each for each in matrix.companions if each.variant.path in chosen]
-    states = package_states(options.root, companions)
-    return [*selected, *(each for each in companions if states[each.id].events)]
 
 
 def _place(options: BoardOptions) -> Path:

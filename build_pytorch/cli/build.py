@@ -1,9 +1,10 @@
-"""`invoke build`: plan builds, carry them out, report the outcomes."""
+"""`invoke build` and the nox sessions `build(VARIANT)`: plan builds, carry them out, report."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections import Counter
@@ -15,7 +16,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, folded, print_json, visible
-from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, BuildPytorchError, near_miss
+from build_pytorch.base.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    BuildPytorchError,
+    near_miss,
+)
 from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
@@ -26,7 +33,8 @@ from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
-from build_pytorch.cli.commands import BuildCommandOptions, PrefetchOptions
+from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
+from build_pytorch.cli.entry import guarded, read_calls, run_calls
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
@@ -84,7 +92,7 @@ class NothingToBuildError(BuildPytorchError):
     """Every variant that was selected is skipped."""
 
 
-def _settings(options: BuildCommandOptions) -> BuildSettings:
+def _settings(options: BuildOptions) -> BuildSettings:
     """Return how to build. Raises BuildPytorchError for options that contradict each other."""
     if options.keep_going and options.fail_fast:
         raise BuildPytorchError("--keep-going and --fail-fast: choose one")
@@ -100,7 +108,7 @@ def _settings(options: BuildCommandOptions) -> BuildSettings:
     return BuildSettings(**values)
 
 
-def run(options: BuildCommandOptions) -> int:
+def run(options: BuildOptions) -> int:
     """Build what is selected. Return the number of variants that failed.
 
     Raises BuildPytorchError where nothing can begin: a wrong name, an obstacle, another run.
@@ -167,7 +175,7 @@ def _earlier_seconds(root: Path, plan: BuildPlan) -> dict[tuple[str, str], float
     return earlier_seconds(Ledger(root).events(), builds)
 
 
-def _selected(matrix: Matrix, options: BuildCommandOptions) -> tuple[Package, ...]:
+def _selected(matrix: Matrix, options: BuildOptions) -> tuple[Package, ...]:
     """Return the selected variants and companions in matrix order.
 
     Raises BuildPytorchError for a name that matches nothing, and without any selection: the whole
@@ -324,3 +332,29 @@ def _document(
         units_unshared=round(work.units_unshared, 4) if work else UNSET,
         seeds=seeds if work else UNSET,
     )
+
+
+def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
+    """Build one variant with the arguments after `--` of its nox session.
+
+    Returns the exit code, and why the variant is skipped, empty if it is not.
+    """
+    skipped = ""
+
+    def build() -> int:
+        nonlocal skipped
+        ((command, given),) = read_calls(["build", *argv])
+        try:
+            return run_calls([(command, {**given, "variants": [variant]})])
+        except NothingToBuildError as reason:
+            skipped = str(reason)
+            return EXIT_OK
+
+    return guarded(build), skipped
+
+
+def ends_nox(code: int) -> bool:
+    """Return whether nox ends with this exit code; if not, it continues with the next session."""
+    words = " ".join(sys.argv[1:]).partition(" -- ")[0].replace("=", " ").split()
+    words += os.environ.get("NOXSESSION", "").split(",")
+    return code >= EXIT_INTERRUPTED or sum(word.startswith("build(") for word in words) == 1

@@ -2,7 +2,7 @@
 
 `tasks.py` makes an Invoke task of each, `noxfile.py` reads the arguments of its sessions by the
 same declaration, docs/reference/commands.md lists them. What a command does and prints is in the
-module that its `place` names; that module is imported only when the command runs, because all of
+module of its name; it is imported only when the command runs, because all of
 them together take longer to import than most commands take to run.
 """
 
@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from build_pytorch.base import paths
 from build_pytorch.cli.declaration import Command, CommandOptions
+from build_pytorch.matrix.model import Phase
 
 _Words = tuple[str, ...]
 _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
@@ -43,6 +44,8 @@ class PhaseOptions(CommandOptions, frozen=True):
     verbose: _Verbose = False
     json: _Json = False
     root: _Root = paths.PROJECT
+    phases: tuple[Phase, ...] = tuple(Phase)
+    verify: bool = False
 
     @property
     def is_read_only(self) -> bool:
@@ -142,7 +145,7 @@ class OutdatedOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class BuildCommandOptions(CommandOptions, frozen=True):
+class BuildOptions(CommandOptions, frozen=True):
     """Options of `build`. 0 and empty mean: chosen for this machine."""
 
     variants: _SomeVariants = ()
@@ -253,7 +256,7 @@ class InspectOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class PublishCommandOptions(CommandOptions, frozen=True):
+class PublishOptions(CommandOptions, frozen=True):
     """Options of `publish`."""
 
     variants: _SomeVariants = ()
@@ -302,23 +305,18 @@ class DescribeMachineOptions(CommandOptions, frozen=True):
 COMMANDS: Final = {
     command.name: command
     for command in (
-        Command("phase1", "Delete the files of the clean-up lists.", PhaseOptions, "phases:phase1"),
-        Command("phase2", "Generate the GPU recipes for x86.", PhaseOptions, "phases:phase2"),
-        Command("phase3", "Generate the GPU recipes for ARM.", PhaseOptions, "phases:phase3"),
-        Command("phase4", "Generate the CPU-only recipes.", PhaseOptions, "phases:phase4"),
-        Command("phase5", "Update docs, counts and the schema.", PhaseOptions, "phases:phase5"),
-        Command("all", "Run the five phases, then verify.", PhaseOptions, "phases:all_phases"),
+        *(
+            Command(phase.command, phase.summary, PhaseOptions, "phases", {"phases": (phase,)})
+            for phase in Phase
+        ),
+        Command("all", "Run all phases, then verify.", PhaseOptions, "phases", {"verify": True}),
         Command("verify", "Check recipes and docs; exit 1 on errors.", VerifyOptions),
         Command("prefetch", "Fetch the hashes of all sources for matrix.toml.", PrefetchOptions),
         Command("add", "Add a GPU, an ISA, a variant or a release to matrix.toml.", AddOptions),
         Command("bump", "Move a release to another PyTorch, nixpkgs or CUDA.", BumpOptions),
         Command("vendor", "Copy files of another repository into this one.", VendorOptions),
-        Command(
-            "outdated",
-            "List newer PyTorch and nixpkgs, and old facts.",
-            OutdatedOptions,
-        ),
-        Command("build", "Build variants with Flox or Nix.", BuildCommandOptions),
+        Command("outdated", "List newer PyTorch and nixpkgs, and old facts.", OutdatedOptions),
+        Command("build", "Build variants with Flox or Nix.", BuildOptions),
         Command("diagnose", "Name the failure in the log of a build.", DiagnoseOptions),
         Command("status", "Show the state of each variant.", StatusOptions),
         Command("show", "Show everything about one variant.", ShowOptions),
@@ -327,7 +325,7 @@ COMMANDS: Final = {
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
-        Command("publish", "Publish built and tested variants with Flox.", PublishCommandOptions),
+        Command("publish", "Publish built and tested variants with Flox.", PublishOptions),
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
@@ -49,22 +49,22 @@ class CommandOptions(Struct, frozen=True, kw_only=True, rename="kebab"):
     root: Path = paths.PROJECT
 
 
-AnyOptions = TypeVar("AnyOptions", bound=CommandOptions)
-
-
 class Command(Struct, frozen=True):
-    """A command: `function` is `module:function` below `cli/`; empty for `run` of its module."""
+    """A command: `run` of a module below `cli/`, which is called like the command by default.
+
+    `fixed`: values of fields of its options that are no options.
+    """
 
     name: str
     summary: str
     options: type[CommandOptions]
-    function: str = ""
+    module: str = ""
+    fixed: Mapping[str, Any] = {}
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """The module below `cli/` and the function in it that runs the command."""
-        module, _, function = self.function.partition(":")
-        return module or self.name.replace("-", "_"), function or "run"
+    def __post_init__(self) -> None:
+        """Set the module."""
+        module = self.module or self.name.replace("-", "_")
+        msgspec.structs.force_setattr(self, "module", module)
 
 
 class OptionSpec(Struct, frozen=True):
@@ -127,13 +127,13 @@ def option_specs(options: type[CommandOptions]) -> tuple[OptionSpec, ...]:
     return tuple(specs)
 
 
-def options_from(options: type[AnyOptions], given: Given, root: Path) -> AnyOptions:
+def options_from(command: Command, given: Given, root: Path) -> CommandOptions:
     """Return the typed options of a command that works on `root`.
 
     Raises BuildPytorchError for a value that an option cannot have.
     """
-    values: dict[str, Any] = {"root": root}
-    for spec in option_specs(options):
+    values: dict[str, Any] = {"root": root, **command.fixed}
+    for spec in option_specs(command.options):
         match given.get(spec.field):
             case True:
                 values[spec.field] = True
@@ -145,7 +145,7 @@ def options_from(options: type[AnyOptions], given: Given, root: Path) -> AnyOpti
     if not paths.is_checkout(chosen):
         what = "neither matrix.toml nor .flox" if chosen.is_dir() else "no such folder"
         raise BuildPytorchError(f"--root {chosen}: not a checkout: {what}; name a checkout")
-    return options(**values)
+    return command.options(**values)
 
 
 def _converted(spec: OptionSpec, text: str) -> Any:  # noqa: ANN401 - the type of the option

@@ -24,50 +24,15 @@ from build_pytorch.base.errors import (
     reporting_missing_packages,
 )
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, Given, help_text, options_from, parsed
-
-
-def run_command(command: Command, given: Given, root: Path = paths.PROJECT) -> int:
-    """Run a command with the arguments that were given on a checkout. Returns the exit code."""
-
-    def run() -> int:
-        module, function = command.place
-        options = options_from(command.options, given, root)
-        code: int = getattr(import_module(f"build_pytorch.cli.{module}"), function)(options)
-        return code
-
-    return guarded(run)
-
+from build_pytorch.cli.declaration import Command, help_text, options_from, parsed
 
 Call = tuple[Command, dict[str, Any]]
 """A command and its arguments by field name."""
 
 
-def run_arguments(name: str, argv: Sequence[str]) -> int:
-    """Run a command with the arguments after `--` of a nox session. Returns the exit code."""
-    calls: list[Call] = []
-
-    def read() -> int:
-        calls.extend(read_calls([name, *argv]))
-        if rest := [command.name for command, _ in calls[1:]]:
-            raise BuildPytorchError(f'{name}: takes no names; found "{rest[0]}"')
-        return EXIT_OK
-
-    return guarded(read) or run_calls(calls)
-
-
-def run_words(words: Sequence[str], root: Path) -> int:
-    """Run the commands that words name, as those after `invoke`, on a checkout.
-
-    Returns the exit code.
-    """
-    calls: list[Call] = []
-
-    def read() -> int:
-        calls.extend(read_calls(words))
-        return EXIT_OK
-
-    return guarded(read) or run_calls(calls, root)
+def run_words(words: Sequence[str], root: Path = paths.PROJECT) -> int:
+    """Run the commands that words name, as those after `invoke`. Returns the exit code."""
+    return guarded(lambda: run_calls(read_calls(words), root))
 
 
 def read_calls(words: Sequence[str]) -> list[Call]:
@@ -87,12 +52,17 @@ def read_calls(words: Sequence[str]) -> list[Call]:
 
 
 def run_calls(calls: Iterable[Call], root: Path = paths.PROJECT) -> int:
-    """Run commands, or print their help, until one fails. Returns the last exit code."""
+    """Run commands on a checkout, or print their help, until one fails. Returns the last exit code.
+
+    Raises BuildPytorchError.
+    """
     for command, given in calls:
         if given.pop("help", False):
             write(sys.stdout, help_text(command))
-        elif code := run_command(command, given, root):
-            return code
+            continue
+        function = import_module(f"build_pytorch.cli.{command.module}").run
+        if code := function(options_from(command, given, root)):
+            return int(code)
     return EXIT_OK
 
 

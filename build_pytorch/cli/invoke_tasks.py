@@ -26,15 +26,15 @@ from build_pytorch.base import console
 from build_pytorch.base.errors import ENDINGS, EXIT_OK
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import Command, help_text, option_specs
-from build_pytorch.cli.entry import Call, find_command, guarded, read_calls, run_calls, run_command
+from build_pytorch.cli.entry import Call, find_command, guarded, read_calls, run_calls
 
 
 class CommandTask(Task[Callable[..., None]]):
     """The task of a declared command, for the list of tasks and for completion."""
 
     def __init__(self, command: Command) -> None:
-        def body(_: Context, **given: str | bool | list[str] | None) -> None:
-            raise Exit(code=run_command(command, given))
+        def body(_: Context) -> None:
+            raise NotImplementedError("InvokeMenu runs commands")
 
         body.__doc__ = command.summary
         super().__init__(body, name=command.name, auto_shortflags=False)
@@ -79,7 +79,7 @@ class InvokeMenu(Program):
     def execute(self) -> None:
         """Run the commands one after the other; the first that fails is the last."""
         try:
-            if code := run_calls(self.calls):
+            if code := guarded(lambda: run_calls(self.calls)):
                 raise Exit(code=code)
         finally:
             for number in ENDINGS:  # all is done; Python only cleans up

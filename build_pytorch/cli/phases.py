@@ -1,10 +1,9 @@
-"""The five phases. Each can run alone: it plans from the matrix and the disk only."""
+"""The phases. Each can run alone: it plans from the matrix and the disk only."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,19 @@ from build_pytorch.verify import recipe_evaluation, reports, verification
 from build_pytorch.verify.check import Context
 
 
-def run(
-    phases: Sequence[Phase],
-    options: PhaseOptions,
-    *,
-    verify: bool = False,
-    matrix: Matrix | None = None,
-) -> int:
-    """Plan, print and apply phases in order; with `verify`, check the result.
+def run(options: PhaseOptions) -> int:
+    """Plan, print and apply phases in order; with `options.verify`, check the result.
 
-    `matrix` is another matrix than that of this checkout. Returns the exit code. Raises
-    BuildPytorchError for what stops a run altogether.
+    Returns the exit code. Raises BuildPytorchError for what stops a run altogether.
     """
-    matrix = matrix or matrix_reader.load(options.root)
+    matrix, root = matrix_reader.load(options.root), options.root
     chosen = select(matrix, (), options.release)  # first: nothing is written for a wrong name
-    root = options.root
     _refuse_ignored_folders(matrix, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
-    context = _started_verification(matrix, root, chosen) if verify else None
-    pages = reference_pages() if Phase.DOCS in phases else {}
-    plans = {phase: plan(phase, matrix, tree, pages, options.release) for phase in phases}
+    context = _started_verification(matrix, root, chosen) if options.verify else None
+    pages = reference_pages() if Phase.DOCS in options.phases else {}
+    plans = {p: plan(p, matrix, tree, pages, options.release) for p in options.phases}
     everything = [change for planned in plans.values() for change in planned]
     has_changes = any(change.action.writes for change in everything)
     if context and has_changes:
@@ -93,10 +84,6 @@ def _refuse_ignored_folders(matrix: Matrix, root: Path) -> None:
             table += f".companion.{package.name}"
         what = f'matrix.toml: {table}.folder: found "{folder.rstrip("/")}", which Git ignores'
         raise BuildPytorchError(f"{what}; name another folder, or change .gitignore")
-
-
-phase1, phase2, phase3, phase4, phase5 = (partial(run, [phase]) for phase in Phase)
-all_phases = partial(run, list(Phase), verify=True)
 
 
 def _show(

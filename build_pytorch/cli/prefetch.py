@@ -11,7 +11,6 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.matrix.model import Phase
 from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values
 from build_pytorch.sources.source_list import sources
 
@@ -51,11 +50,8 @@ def run(options: PrefetchOptions) -> int:
     if not writes:
         return code
     matrix_editor.write(path, matrix.text, new)
-    of_phases = PhaseOptions(root=options.root)
     with redirect_stdout(screen.stream):
-        return max(
-            code, phases.run(list(Phase), of_phases, matrix=matrix_reader.load(options.root))
-        )
+        return max(code, phases.run(PhaseOptions(root=options.root)))
 
 
 def _row(item: FetchedHash) -> dict[str, str]:

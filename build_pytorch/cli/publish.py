@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from build_pytorch.base.console import Screen, folded, print_json
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, BuildPytorchError
 from build_pytorch.build.build_obstacles import only_run
-from build_pytorch.cli.commands import PublishCommandOptions
+from build_pytorch.cli.commands import PublishOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.model import Package, Variant
@@ -50,7 +50,7 @@ class PublishDocument(Struct, frozen=True, kw_only=True):
     exit_code: int
 
 
-def run(options: PublishCommandOptions) -> int:
+def run(options: PublishOptions) -> int:
     """Publish packages that are built and have evidence. Return the exit code.
 
     Raises BuildPytorchError, before anything is published, where Flox would refuse: not logged
@@ -93,7 +93,7 @@ def _row(row: Publication, facts: PackageFacts) -> PublicationRow:
 
 
 def _publish(
-    options: PublishCommandOptions, packages: Sequence[Package], screen: Screen
+    options: PublishOptions, packages: Sequence[Package], screen: Screen
 ) -> list[Publication]:
     """Publish what can be published, print the totals, and return what became of each package."""
 
@@ -122,14 +122,14 @@ def _print_decisions(
             screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.variant].text}")
 
 
-def _states(options: PublishCommandOptions, packages: Sequence[Package]) -> dict[str, PackageState]:
+def _states(options: PublishOptions, packages: Sequence[Package]) -> dict[str, PackageState]:
     """Return the states of packages and of the variants that companions are for."""
     needed = {each.id: each for package in packages for each in (package, package.variant)}
     return package_states(options.root, needed.values())
 
 
 def _decisions(
-    options: PublishCommandOptions,
+    options: PublishOptions,
     packages: Sequence[Package],
     states: Mapping[str, PackageState],
     act: Callable[[Publication, PackageState], Publication],
@@ -143,7 +143,7 @@ def _decisions(
 
 
 def _decision(
-    options: PublishCommandOptions,
+    options: PublishOptions,
     package: Package,
     states: Mapping[str, PackageState],
     before: Sequence[Publication],
@@ -163,7 +163,7 @@ def _decision(
     return decide(state, org, without_evidence=allowed, system=system, torch=torch)
 
 
-def _check(options: PublishCommandOptions) -> None:
+def _check(options: PublishOptions) -> None:
     """Raise BuildPytorchError for arguments that cannot be meant."""
     if not options.variants:
         raise BuildPytorchError("name what to publish, such as sm120-avx512 or 'sm120-*'")

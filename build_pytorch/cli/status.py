@@ -91,7 +91,7 @@ def run(options: StatusOptions) -> int:
     companions = [each for each in matrix.companions if each.variant.path in variants]
     packages: list[Package] = [*variants.values(), *companions]
     errors = recipe_errors(matrix, packages) if options.verify else None
-    states = compared_states(matrix, packages, errors)
+    states = compared_states(matrix, package_states(matrix.root, packages), errors)
     of_variants = [states[variant.id] for variant in variants.values()]
     of_companions = [states[companion.id] for companion in companions]
     seeds = {} if options.variants else _seeds(matrix)
@@ -132,15 +132,17 @@ def recipe_errors(matrix: Matrix, packages: Sequence[Package]) -> dict[str, list
 
 
 def compared_states(
-    matrix: Matrix, packages: Sequence[Package], errors: Mapping[str, Sequence[Finding]] | None
+    matrix: Matrix,
+    known: Mapping[str, PackageState],
+    errors: Mapping[str, Sequence[Finding]] | None,
 ) -> dict[str, PackageState]:
-    """Return the states of packages by id, with their recipes compared with the matrix.
+    """Return states by id with their recipes compared with the matrix.
 
     `errors` of recipes by path, as of `recipe_errors`; None if they were not verified.
     """
     texts, tree = rendering.texts(matrix), Tree(matrix.root)
     states = {}
-    for id_, state in package_states(matrix.root, packages).items():
+    for id_, state in known.items():
         path = state.package.path
         action = plan_text(tree, path, texts[path]).action
         number = None if errors is None else len(errors.get(path, ()))

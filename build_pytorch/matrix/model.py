@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 
@@ -37,18 +38,32 @@ _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condit
 
 
 class Phase(StrEnum):
-    """One of the five generating commands `invoke phase1..5`; the value is its title."""
+    """One of the generating commands `invoke phase1` and on; the value is its title."""
 
-    CLEAN_UP = "clean up"
-    GPU_X86 = "GPU x86"
-    GPU_ARM = "GPU ARM"
-    CPU_ONLY = "CPU-only"
-    DOCS = "docs"
+    summary: str
+    """What the command does."""
+
+    CLEAN_UP = "clean up", "Delete the files of the clean-up lists."
+    GPU_X86 = "GPU x86", "Generate the GPU recipes for x86."
+    GPU_ARM = "GPU ARM", "Generate the GPU recipes for ARM."
+    CPU_ONLY = "CPU-only", "Generate the CPU-only recipes."
+    DOCS = "docs", "Update docs, counts and the schema."
+
+    def __new__(cls, title: str, summary: str) -> Self:
+        """Make the phase of a title."""
+        phase = str.__new__(cls, title)
+        phase._value_, phase.summary = title, summary
+        return phase
 
     @property
     def number(self) -> int:
-        """1 to 5."""
+        """1 for the first."""
         return list(Phase).index(self) + 1
+
+    @property
+    def command(self) -> str:
+        """The name of its command."""
+        return f"phase{self.number}"
 
 
 class Effects(Struct, frozen=True, kw_only=True):

@@ -33,17 +33,28 @@ def recipe_digest(root: Path, package: Package) -> str:
     It covers the files that the recipe imports, such as those of a companion.
     """
     try:
-        texts = [_read(root, path) for path in recipe_files(root, package)]
+        first = _read(root, package.path)
+        others = [_read(root, path) for path in _imported(package, first)]
     except OSError:
         return ""
-    return digest.of_bytes(b"\0".join(texts))
+    return digest.of_bytes(b"\0".join([first, *others]))
 
 
 def recipe_files(root: Path, package: Package) -> list[str]:
     """Return the paths of a recipe and of the Nix files that it names. Raises OSError."""
-    text = without_comments(_read(root, package.path).decode(errors="replace"))
+    return [package.path, *_imported(package, _read(root, package.path))]
+
+
+def _imported(package: Package, recipe: bytes) -> list[str]:
+    if b"./" not in recipe:  # recipes of variants name no file; to parse them takes longer
+        return []
+    text = without_comments(recipe.decode(errors="replace"))
     named = (os.path.normpath(f"{package.folder}/{path}") for path in _NIX_FILE.findall(text))
-    return list(dict.fromkeys((package.path, *named)))
+    return [path for path in dict.fromkeys(named) if path != package.path]
+
+
+def _read(root: Path, path: str) -> bytes:
+    return files.read_below(root, path, files.LARGEST_TEXT)
 
 
 def all_recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
@@ -54,10 +65,6 @@ def all_recipe_files(root: Path, packages: Iterable[Package]) -> list[str]:
         with contextlib.suppress(OSError):
             found |= dict.fromkeys(recipe_files(root, package))
     return list(found)
-
-
-def _read(root: Path, path: str) -> bytes:
-    return files.read_below(root, path, files.LARGEST_TEXT)
 
 
 def unknown_recipe(package: Package) -> str:

@@ -214,8 +214,9 @@ class PackageState(Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> Started | None:
         """The last attempt to build, if no line of the ledger says how it ended."""
-        builds = [event for event in self.events if isinstance(event, Started | Ended)]
-        return builds[-1] if builds and isinstance(builds[-1], Started) else None
+        builds = (event for event in reversed(self.events) if isinstance(event, Started | Ended))
+        last = next(builds, None)
+        return last if isinstance(last, Started) else None
 
     @property
     def is_building(self) -> bool:
@@ -252,12 +253,18 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
 
 
-def package_states(root: Path, packages: Iterable[Package]) -> dict[str, PackageState]:
+def package_states(
+    root: Path, packages: Iterable[Package], others: Iterable[Package] = ()
+) -> dict[str, PackageState]:
     """Return the states of packages by id; recipes are neither compared nor verified.
 
-    Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
+    `others` are left out unless the ledger names them. Raises WriteError if the ledger cannot be
+    read, ToolError if Nix fails.
     """
-    return _states(root, {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in packages})
+    events = _events(root)
+    chosen = [*packages, *(package for package in others if subject_of(package) in events)]
+    subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in chosen}
+    return _states(root, subjects, events)
 
 
 def seed_states(root: Path, seeds: Iterable[Seed]) -> dict[str, PackageState]:
@@ -266,26 +273,33 @@ def seed_states(root: Path, seeds: Iterable[Seed]) -> dict[str, PackageState]:
     for seed in seeds:
         subject = (seed.variant.release_name, seed.name)
         subjects[seed.name] = (seed.variant, artefacts.link_of(root, seed.name), subject)
-    return _states(root, subjects)
+    return _states(root, subjects, _events(root))
 
 
-def _states(
-    root: Path, subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]]
-) -> dict[str, PackageState]:
-    """Return states by key; `subjects` has package, result link, and release and name in events.
-
-    The ledger is read once, and the store is asked once.
-    """
+def _events(root: Path) -> dict[tuple[str, str], list[AnyEvent]]:
+    """Return the events of the ledger by release and name."""
     events: dict[tuple[str, str], list[AnyEvent]] = {}
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
+    return events
+
+
+def _states(
+    root: Path,
+    subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
+    events: Mapping[tuple[str, str], Sequence[AnyEvent]],
+) -> dict[str, PackageState]:
+    """Return states by key; `subjects` has package, result link, and release and name in events.
+
+    The store is asked once.
+    """
     targets = {key: artefacts.target(link) for key, (_, link, _) in subjects.items()}
     present = valid_paths([path for path in targets.values() if path])
     states = {}
     for key, (package, _, subject) in subjects.items():
         target = targets[key] if targets[key] in present else ""
         digest = recipe_digest(root, package)
-        states[key] = _state(package, digest, events.get(subject, []), target)
+        states[key] = _state(package, digest, events.get(subject, ()), target)
     return states
 
 
