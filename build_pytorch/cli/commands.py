@@ -23,6 +23,7 @@ _PATTERNS: Final = "variants: ids, package names or patterns such as 'sm120-*'"
 _Variants = Annotated[_Words, "VARIANT", f"{_PATTERNS} (default: all)"]
 _SomeVariants = Annotated[_Words, "VARIANT", _PATTERNS]
 _Release = Annotated[str, "NAME", "only variants of this release"]
+_File = Path | None
 _Root = Annotated[Path, "DIR", "the checkout to work on (default: this one)"]
 _Json = Annotated[bool, "print the result as JSON"]
 _Verbose = Annotated[bool, "show all checks, also those that passed, and notes"]
@@ -34,8 +35,6 @@ _Number = Meta(ge=0, le=1023)
 
 
 class PhaseOptions(CommandOptions, frozen=True):
-    """Options of the phases."""
-
     dry_run: Annotated[bool, "show the plan and write nothing"] = False
     check: _Check = False
     diff: Annotated[bool, "show changes as unified diffs"] = False
@@ -54,17 +53,13 @@ class PhaseOptions(CommandOptions, frozen=True):
 
 
 class VerifyOptions(CommandOptions, frozen=True):
-    """Options of `verify`."""
-
     variants: _Variants = ()
     release: _Release = ""
     only: Annotated[_Words, "CHECK", "run only this check or category; may be repeated"] = ()
     strict: Annotated[bool, "fail on warnings and on skipped checks too (CI)"] = False
     pinned: Annotated[bool, "evaluate with the pinned nixpkgs (minutes; network or store)"] = False
-    sarif: Annotated[Path | None, "FILE", "write findings as SARIF 2.1.0, replacing a report"] = (
-        None
-    )
-    junit: Annotated[Path | None, "FILE", "write results as JUnit XML, replacing a report"] = None
+    sarif: Annotated[_File, "FILE", "write findings as SARIF 2.1.0, replacing a report"] = None
+    junit: Annotated[_File, "FILE", "write results as JUnit XML, replacing a report"] = None
     github: Annotated[bool, "print GitHub annotations (default in GitHub Actions)"] = False
     list: Annotated[bool, "list the checks and run none"] = False
     explain: Annotated[str, "CHECK", "describe a check and how to fix its findings"] = ""
@@ -74,31 +69,25 @@ class VerifyOptions(CommandOptions, frozen=True):
 
 
 class PrefetchOptions(CommandOptions, frozen=True):
-    """Options of `prefetch`."""
-
     only: Annotated[
-        _Words,
-        "SOURCE",
-        "only this source (torch, torchvision, nixpkgs, patch, ...); may be repeated",
+        _Words, "SOURCE", "only this source (torch, nixpkgs, patch, ...); may be repeated"
     ] = ()
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     release: Annotated[str, "NAME", "only the sources of this release"] = ""
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False
-    from_log: Annotated[
-        Path | None, "FILE", "take hashes from the log of a failed build (-: stdin)"
-    ] = None
+    from_log: Annotated[_File, "FILE", "take hashes from the log of a failed build (-: stdin)"] = (
+        None
+    )
     timeout: _Minutes = 60
     json: _Json = False
 
 
 class AddOptions(CommandOptions, frozen=True):
-    """Options of `add`."""
-
     what: Annotated[
         _Words, "WHAT", "sm75, cpu avx, a variant such as sm90-armv9, or release NAME"
     ] = ()
     for_machine: Annotated[
-        Path | None, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"
+        _File, "FILE", "add what this machine needs (output of describe-machine, -: stdin)"
     ] = None
     release: Annotated[str, "NAME", "the release that gets the variants, if several can"] = ""
     like: Annotated[str, "NAME", "release: the one whose values it has where none are given"] = ""
@@ -110,8 +99,6 @@ class AddOptions(CommandOptions, frozen=True):
 
 
 class BumpOptions(CommandOptions, frozen=True):
-    """Options of `bump`."""
-
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
@@ -127,26 +114,20 @@ class BumpOptions(CommandOptions, frozen=True):
 
 
 class VendorOptions(CommandOptions, frozen=True):
-    """Options of `vendor`."""
-
     what: Annotated[_Words, "WHAT", "cuda-packages: files with CUDA packages, for wrappers"] = ()
-    from_: Annotated[Path | None, "DIR", "root of a checkout of the repository with the files"] = (
-        None
-    )
+    from_: Annotated[_File, "DIR", "root of a checkout of the repository with the files"] = None
     release: Annotated[str, "NAME", "the release, if several take CUDA packages"] = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
 
 
 class OutdatedOptions(CommandOptions, frozen=True):
-    """Options of `outdated`."""
-
     release: Annotated[str, "NAME", "only this release, its pin and its CUDA"] = ""
     check: Annotated[bool, "exit 1 if something is newer (CI)"] = False
     json: _Json = False
 
 
 class BuildOptions(CommandOptions, frozen=True):
-    """Options of `build`. 0 and empty mean: chosen for this machine."""
+    """0 and empty mean: chosen for this machine."""
 
     variants: _SomeVariants = ()
     release: _Release = ""
@@ -165,7 +146,7 @@ class BuildOptions(CommandOptions, frozen=True):
     copy_to: Annotated[
         str, "URL", "push results to a binary cache: file:///srv/cache, s3://..., ssh://..."
     ] = ""
-    secret_key: Annotated[Path | None, "FILE", "sign what is pushed with this key"] = None
+    secret_key: Annotated[_File, "FILE", "sign what is pushed with this key"] = None
     share: Annotated[bool, "compile what variants have in common once (backend nix)"] = False
     dry_run: Annotated[bool, "show the plan and build nothing"] = False
     keep_going: Annotated[bool, "continue after a failure (default)"] = False
@@ -178,8 +159,6 @@ class BuildOptions(CommandOptions, frozen=True):
 
 
 class DiagnoseOptions(CommandOptions, frozen=True):
-    """Options of `diagnose`."""
-
     log: Annotated[_Words, "LOG", "log of a build, from any machine or tool (-: stdin)"] = ()
     variant: Annotated[str, "ID", "variant that was built (default: as the log names it)"] = ""
     release: _Release = ""
@@ -187,8 +166,6 @@ class DiagnoseOptions(CommandOptions, frozen=True):
 
 
 class StatusOptions(CommandOptions, frozen=True):
-    """Options of `status`."""
-
     variants: _Variants = ()
     release: _Release = ""
     verify: _Verify = False
@@ -196,35 +173,27 @@ class StatusOptions(CommandOptions, frozen=True):
 
 
 class ShowOptions(CommandOptions, frozen=True):
-    """Options of `show`."""
-
     variants: Annotated[_Words, "VARIANT", "one variant: id or package name"] = ()
     release: _Release = ""
     json: _Json = False
 
 
 class BoardOptions(CommandOptions, frozen=True):
-    """Options of `board`."""
-
     variants: _Variants = ()
     release: _Release = ""
-    output: Annotated[
-        Path | None, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"
-    ] = None
+    output: Annotated[_File, "FILE", "the page, FILE.html (default: .build-pytorch/board.html)"] = (
+        None
+    )
     verify: _Verify = False
     watch: Annotated[bool, "write it again while builds run, until Ctrl-C"] = False
 
 
 class PagesOptions(CommandOptions, frozen=True):
-    """Options of `pages`."""
-
     check: _Check = False
     force: Annotated[bool, "overwrite a page that was edited by hand"] = False
 
 
 class CiMatrixOptions(CommandOptions, frozen=True):
-    """Options of `ci-matrix`."""
-
     variants: _Variants = ()
     release: _Release = ""
     size: Annotated[_Many, "N", "variants in one job; a job never mixes groups"] = 1
@@ -235,8 +204,6 @@ class CiMatrixOptions(CommandOptions, frozen=True):
 
 
 class SmokeOptions(CommandOptions, frozen=True):
-    """Options of `smoke`."""
-
     variants: _Variants = ()
     release: _Release = ""
     python: Annotated[str, "PATH", "test the torch of this Python, not the built one"] = ""
@@ -246,19 +213,15 @@ class SmokeOptions(CommandOptions, frozen=True):
 
 
 class InspectOptions(CommandOptions, frozen=True):
-    """Options of `inspect`."""
-
     variants: _SomeVariants = ()
     release: _Release = ""
     path: Annotated[
-        Path | None, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
+        _File, "DIR", "inspect the files of this folder as one variant (a wheel's torch/lib)"
     ] = None
     json: _Json = False
 
 
 class PublishOptions(CommandOptions, frozen=True):
-    """Options of `publish`."""
-
     variants: _SomeVariants = ()
     release: _Release = ""
     org: Annotated[str, "NAME", "FloxHub organization (default: your own)"] = ""
@@ -273,10 +236,8 @@ class PublishOptions(CommandOptions, frozen=True):
 
 
 class RecommendOptions(CommandOptions, frozen=True):
-    """Options of `recommend`."""
-
     machine: Annotated[
-        Path | None, "FILE", "output of describe-machine, -: stdin (default: this machine)"
+        _File, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
     gpu: Annotated[
         _Words,
@@ -295,10 +256,8 @@ class RecommendOptions(CommandOptions, frozen=True):
 
 
 class DescribeMachineOptions(CommandOptions, frozen=True):
-    """Options of `describe-machine`."""
-
     output: Annotated[
-        Path | None, "FILE", "write to this file, replacing a description (default, -: stdout)"
+        _File, "FILE", "write to this file, replacing a description (default, -: stdout)"
     ] = None
 
 
