@@ -98,7 +98,7 @@ def _add_build_sessions() -> None:
 
 
 def _build_one(variant: str, session: nox.Session) -> None:
-    from build_pytorch.cli.build import ends_nox, run_session
+    from build_pytorch.cli.entry import ends_nox, run_session
 
     code, skipped = run_session(variant, session.posargs)
     if skipped:

@@ -66,6 +66,10 @@ class DocumentError(BuildPytorchError):
         return str(self).split("\n")
 
 
+class NothingToBuildError(BuildPytorchError):
+    """Every variant that was selected for a build is skipped."""
+
+
 class MatrixError(DocumentError):
     """matrix.toml is unreadable or invalid."""
 

@@ -1,10 +1,9 @@
-"""`invoke build` and the nox sessions `build(VARIANT)`: plan builds, carry them out, report."""
+"""`invoke build`: plan builds, carry them out, report the outcomes."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import signal
 import sys
 from collections import Counter
@@ -18,9 +17,9 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, folded, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
-    EXIT_INTERRUPTED,
     EXIT_OK,
     BuildPytorchError,
+    NothingToBuildError,
     near_miss,
 )
 from build_pytorch.build import backends
@@ -34,7 +33,6 @@ from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
-from build_pytorch.cli.entry import guarded, read_calls, run_calls
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
@@ -86,10 +84,6 @@ class BuildDocument(Struct, frozen=True, kw_only=True):
     units: float | UnsetType = UNSET
     units_unshared: float | UnsetType = UNSET
     seeds: list[StepRow] | UnsetType = UNSET
-
-
-class NothingToBuildError(BuildPytorchError):
-    """Every variant that was selected is skipped."""
 
 
 def _settings(options: BuildOptions) -> BuildSettings:
@@ -332,29 +326,3 @@ def _document(
         units_unshared=round(work.units_unshared, 4) if work else UNSET,
         seeds=seeds if work else UNSET,
     )
-
-
-def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
-    """Build one variant with the arguments after `--` of its nox session.
-
-    Returns the exit code, and why the variant is skipped, empty if it is not.
-    """
-    skipped = ""
-
-    def build() -> int:
-        nonlocal skipped
-        ((command, given),) = read_calls(["build", *argv])
-        try:
-            return run_calls([(command, {**given, "variants": [variant]})])
-        except NothingToBuildError as reason:
-            skipped = str(reason)
-            return EXIT_OK
-
-    return guarded(build), skipped
-
-
-def ends_nox(code: int) -> bool:
-    """Return whether nox ends with this exit code; if not, it continues with the next session."""
-    words = " ".join(sys.argv[1:]).partition(" -- ")[0].replace("=", " ").split()
-    words += os.environ.get("NOXSESSION", "").split(",")
-    return code >= EXIT_INTERRUPTED or sum(word.startswith("build(") for word in words) == 1

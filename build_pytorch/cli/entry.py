@@ -18,8 +18,10 @@ from build_pytorch.base.console import Screen, never_mask, write
 from build_pytorch.base.errors import (
     ENDINGS,
     EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
     EXIT_OK,
     BuildPytorchError,
+    NothingToBuildError,
     near_miss,
     reporting_missing_packages,
 )
@@ -64,6 +66,32 @@ def run_calls(calls: Iterable[Call], root: Path = paths.PROJECT) -> int:
         if code := function(options_from(command, given, root)):
             return int(code)
     return EXIT_OK
+
+
+def run_session(variant: str, argv: Sequence[str]) -> tuple[int, str]:
+    """Build one variant with the arguments after `--` of its nox session.
+
+    Returns the exit code, and why the variant is skipped, empty if it is not.
+    """
+    skipped = ""
+
+    def build() -> int:
+        nonlocal skipped
+        ((command, given),) = read_calls(["build", *argv])
+        try:
+            return run_calls([(command, {**given, "variants": [variant]})])
+        except NothingToBuildError as reason:
+            skipped = str(reason)
+            return EXIT_OK
+
+    return guarded(build), skipped
+
+
+def ends_nox(code: int) -> bool:
+    """Return whether nox ends with this exit code; if not, it continues with the next session."""
+    words = " ".join(sys.argv[1:]).partition(" -- ")[0].replace("=", " ").split()
+    words += os.environ.get("NOXSESSION", "").split(",")
+    return code >= EXIT_INTERRUPTED or sum(word.startswith("build(") for word in words) == 1
 
 
 def find_command(name: str) -> Command:
