@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,9 +19,8 @@ from build_pytorch.nix.syntax_tree import without_comments
 class Finding(Struct, frozen=True):
     """One place where a check is violated. Lines and columns count from 1.
 
-    A check fills in what it found and what it expected. The runner adds the id of the check, the
-    subject (a recipe, the tree), the recipe as `path`, and the fix of the check if `fix` is empty.
-    A note is no violation: it is about what matrix.toml says is written by hand.
+    The runner adds `check`, `subject`, the recipe as `path`, and the fix of the check if `fix` is
+    empty. A note is no violation: it is about what matrix.toml says is written by hand.
     """
 
     found: str
@@ -63,13 +60,6 @@ class RecipeFile(Struct, dict=True, eq=False):
         column = offset - self.text.rfind("\n", 0, offset)
         found = " ".join(found.split())
         return Finding(found, expected, line=self.line_of(offset), column=column)
-
-    def matches(
-        self, pattern: str | re.Pattern[str], expected: str, found: str = ""
-    ) -> Iterator[Finding]:
-        """Yield a finding for each match of a pattern in the code."""
-        for match in re.finditer(pattern, self.code):
-            yield self.finding(match.start(), found or match[0], expected)
 
 
 class Context:
@@ -114,13 +104,6 @@ class Context:
             if package.path not in self.recipes:
                 self._read_recipe(package.path)  # a folder has no content to verify
 
-    @functools.cached_property
-    def release_nix(self) -> str:
-        """The text of release.nix; empty if it cannot be read."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            return files.read_below(self.root, paths.RELEASE, files.LARGEST_TEXT).decode("utf-8")
-        return ""
-
     def _read_recipe(self, name: str) -> None:
         try:
             data = files.read_below(self.root, name, files.LARGEST_TEXT)
@@ -145,53 +128,14 @@ class Context:
 
     def recipe_paths(self) -> tuple[str, ...]:
         """Return the paths of all recipe files. Raises CheckSkipped if there are none."""
-        found = (*self.recipes, *self.unreadable)
-        if not found:
+        if not (self.recipes or self.unreadable):
             raise CheckSkipped("no recipe files here")
-        return found
+        return (*self.recipes, *self.unreadable)
 
     def matrix_finding(self, table: str, found: str, expected: str, fix: str = "") -> Finding:
         """Return a finding at a table of matrix.toml, such as `[cpu.avx2]`."""
         line = self.matrix.text.partition(f"\n{table}")[0].count("\n") + 2
         return Finding(found, expected, path=paths.MATRIX, line=line, fix=fix)
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """A requirement: a stable id, a title of one line, why it matters, how to fix a violation."""
-
-    id: str
-    title: str
-    why: str
-    fix: str
-
-    def attach(self, finding: Finding, **changes: str | int) -> Finding:
-        """Return a finding with the id of this check, its fix if there is none, and changes."""
-        fix = finding.fix or self.fix
-        return structs.replace(finding, **{"check": self.id, "fix": fix, **changes})
-
-
-class CheckOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a check for each of its subjects (recipes, or the tree as one).
-
-    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` is why some
-    were not run, or why there were none.
-    """
-
-    check: Check
-    passed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    not_run: tuple[str, ...] = ()
-    reason: str = ""
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def state(self) -> Literal["passed", "failed", "warning", "skipped"]:
-        """The worst state of a subject. A check without subjects was skipped."""
-        if any(finding.severity == "error" for finding in self.findings):
-            return "failed"
-        if any(finding.severity == "warning" for finding in self.findings):
-            return "warning"
-        return "skipped" if self.not_run or not self.passed else "passed"
 
 
 Test = Callable[..., Iterable[Finding]]
@@ -221,12 +165,42 @@ GPU_RECIPES: Final = Subjects(each=_recipes, kind="gpu")
 CPU_RECIPES: Final = Subjects(each=_recipes, kind="cpu-only")
 
 
-class VerifyCheck(Check, frozen=True, kw_only=True):
-    """A check of recipes or docs: its subjects, and the test that yields their findings.
+class CheckOutcome(Struct, frozen=True, kw_only=True):
+    """The outcome of a check for each of its subjects (recipes, or the tree as one).
 
-    With `word`, a finding is placed at the first line of the recipe that holds the word.
+    Every subject is in exactly one of `passed`, `failed` and `not_run`; `reason` is why some
+    were not run, or why there were none.
     """
 
+    check: Check
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def state(self) -> Literal["passed", "failed", "warning", "skipped"]:
+        """The worst state of a subject. A check without subjects was skipped."""
+        severities = {finding.severity for finding in self.findings}
+        if "error" in severities:
+            return "failed"
+        if "warning" in severities:
+            return "warning"
+        return "skipped" if self.not_run or not self.passed else "passed"
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """A requirement: a stable id, a title of one line, why it matters, how to fix a violation.
+
+    `test` yields the findings of a subject. With `word`, a finding is placed at the first line of
+    the recipe that holds the word.
+    """
+
+    id: str
+    title: str
+    why: str
+    fix: str
     subjects: Subjects
     test: Test
     word: str = ""
@@ -238,7 +212,7 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
         return has_kind and (context.is_whole or not self.subjects.needs_all)
 
     def run(self, context: Context) -> CheckOutcome:
-        """Run the test on every subject and attach the check to its findings."""
+        """Run the test on every subject and complete its findings."""
         states: dict[str, list[str]] = {"passed": [], "failed": [], "not_run": []}
         reasons: list[str] = []
         findings: list[Finding] = []
@@ -252,47 +226,55 @@ class VerifyCheck(Check, frozen=True, kw_only=True):
                     states["not_run"].append(subject)
                     reasons.append(given)
                     continue
-                own = [self._attached(context, subject, found) for found in self.test(*given)]
-                is_failed = own and any(finding.severity != "note" for finding in own)
+                found = [self._completed(context, subject, each) for each in self.test(*given)]
+                is_failed = any(finding.severity != "note" for finding in found)
                 states["failed" if is_failed else "passed"].append(subject)
-                findings += own
+                findings += found
         except CheckSkipped as reason:
             states["not_run"].append(subject)
             reasons.append(str(reason))
+        if not any(states.values()):
+            reasons.append("no such recipe to look at")
         return CheckOutcome(
             check=self,
-            reason=", ".join(dict.fromkeys(reasons))
-            or ("" if any(states.values()) else "no such recipe to look at"),
+            reason=", ".join(dict.fromkeys(reasons)),
             findings=tuple(findings),
             **{state: tuple(subjects) for state, subjects in states.items()},
         )
 
-    def _attached(self, context: Context, subject: str, finding: Finding) -> Finding:
+    def _completed(self, context: Context, subject: str, finding: Finding) -> Finding:
+        """Return a finding with the fields that the runner adds; a note if it is waived."""
         package = context.by_path.get(subject)
         # A companion has what the recipe of its variant makes of it.
-        written = context.matrix.manual
-        manual = written.get(package.path if package else finding.path)
+        own = [package.path, package.variant.path] if package else [finding.path]
+        manual = next(filter(None, map(context.matrix.manual.get, own)), None)
+        found, severity, line, fix = finding.found, finding.severity, finding.line, finding.fix
         if package:
-            manual = manual or written.get(package.variant.path)
+            recipe = context.recipes[subject]
+            is_ours = digest.is_intact(recipe.text)
+            if finding.lenient and severity == "error" and not is_ours:
+                severity = "warning"
+            if self.word:
+                line = recipe.line_of(max(recipe.code.find(self.word), 0))
+            if manual:
+                fix = f"{fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
+            command = f"invoke phase{package.phase.number}{'' if is_ours else ' --force'}"
+            fix = fix or f"run `{command}`, or: {self.fix}"
         if manual and (reason := manual.waive.get(self.id)):
-            found = f"{finding.found} (waived: {reason})"
-            finding = structs.replace(finding, found=found, severity="note")
-        if package is None:
-            return self.attach(finding, subject=subject)
-        recipe = context.recipes[subject]
-        line = recipe.line_of(max(recipe.code.find(self.word), 0)) if self.word else finding.line
-        is_ours = digest.is_intact(recipe.text)
-        force = "" if is_ours else " --force"
-        is_warning = finding.lenient and finding.severity == "error" and not is_ours
-        severity = "warning" if is_warning else finding.severity
-        fix = finding.fix or f"run `invoke phase{package.phase.number}{force}`, or: {self.fix}"
-        if manual:
-            fix = f"{finding.fix or self.fix}; or waive {self.id} where matrix.toml lists the file"
-        changes = {"subject": subject, "path": subject, "fix": fix, "severity": severity}
-        return self.attach(finding, line=line, **changes)
+            found, severity = f"{found} (waived: {reason})", "note"
+        return structs.replace(
+            finding,
+            check=self.id,
+            subject=subject,
+            path=subject if package else finding.path,
+            line=line,
+            found=found,
+            severity=severity,
+            fix=fix or self.fix,
+        )
 
 
-class CheckList(list[VerifyCheck]):
+class CheckList(list[Check]):
     """The checks of a module, with the subjects of those that name no others."""
 
     def __init__(self, subjects: Subjects) -> None:
@@ -300,10 +282,10 @@ class CheckList(list[VerifyCheck]):
         self.subjects = subjects
 
     def add(self, subjects: Subjects | None = None, /, **texts: str) -> Callable[[Test], Test]:
-        """Return a decorator that adds the check of a test. `texts` are fields of VerifyCheck."""
+        """Return a decorator that adds the check of a test. `texts` are fields of Check."""
 
         def add(test: Test) -> Test:
-            self.append(VerifyCheck(subjects=subjects or self.subjects, test=test, **texts))
+            self.append(Check(subjects=subjects or self.subjects, test=test, **texts))
             return test
 
         return add

@@ -6,6 +6,7 @@ be fetched, or with `pinned` against the nixpkgs that they name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base import paths, process
+from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.companion_versions import known_companions, version_for
 from build_pytorch.matrix.model import CompanionPackage, Package
@@ -51,40 +52,20 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
         return path if isinstance(path, str) else None
 
 
-class Evaluation(msgspec.Struct, dict=True):
+class Evaluation(msgspec.Struct):
     """The results of all recipes and the warnings of Nix, by path; or why there are no results."""
 
     reason: str = ""
     results: dict[str, EvaluatedRecipe] = {}
     warnings: dict[str, list[str]] = {}
 
-    catalogs: dict[str, str] = {}
-    """The catalog of each recipe."""
-
-    variants: dict[str, str] = {}
-    """The recipe of the variant of each companion."""
-
-    def stops(self, result: EvaluatedRecipe) -> int:
-        """Return the number of companions that do not evaluate, as their variant does not."""
-        own = (path for path, variant in self.variants.items() if variant == result.id)
-        return sum(self.is_stopped(path) for path in own)
-
-    def is_stopped(self, path: str) -> bool:
-        """Return whether a recipe is of a companion that does not evaluate, nor does its variant.
+    def is_stopped(self, package: Package) -> bool:
+        """Return whether a companion does not evaluate, and neither does its variant.
 
         That is one fault, which is reported for the variant.
         """
-        found, variant = self.results.get(path), self.results.get(self.variants.get(path, ""))
-        return bool(found and variant and not (found.ok or variant.ok))
-
-    def first_like(self, result: EvaluatedRecipe) -> str | None:
-        """Return the first recipe of the same catalog with the derivation of a result."""
-        return self._first.get((self.catalogs.get(result.id), result.drv_path))
-
-    @functools.cached_property
-    def _first(self) -> dict[tuple[str | None, str | None], str]:
-        found = [((self.catalogs.get(r.id), r.drv_path), r.id) for r in self.results.values()]
-        return {key: name for key, name in reversed(found) if key[1]}
+        result, variant = self.results.get(package.path), self.results.get(package.variant.path)
+        return bool(result and variant and result is not variant and not (result.ok or variant.ok))
 
 
 def start(context: Context) -> None:
@@ -116,8 +97,7 @@ def evaluated(context: Context) -> Evaluation:
         return Evaluation("Nix is not installed")
     begin, wait = functools.partial(_start, context), functools.partial(_wait, context)
     run = nix_evaluation.run_recipes(recipes, begin, wait, context.evaluating)
-    done = Evaluation(catalogs={p.path: p.release.catalog for p in context.by_path.values()})
-    done.variants = {companion.path: companion.variant.path for companion in context.companions}
+    done = Evaluation()
     if run.result.code == 0:
         said = run.result.stderr
         if any(package.untaken_hashes for package in context.by_path.values()):
@@ -143,8 +123,11 @@ def _sources(context: Context) -> list[RecipeSource]:
         if package.variant.path in context.recipes
     ]
     is_complete = len(found) == len(context.matrix.packages)
-    if found and is_complete and context.is_whole and (release := context.release_nix):
-        found.append(RecipeSource(paths.RELEASE, str(root / paths.RELEASE), release, is_set=True))
+    if found and is_complete and context.is_whole:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = files.read_text_below(root, paths.RELEASE)
+            path = str(root / paths.RELEASE)
+            found.append(RecipeSource(paths.RELEASE, path, text, is_set=True))
     return found
 
 
@@ -160,8 +143,8 @@ def _start(
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     packages = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
-    pinned = {_pin_name(package): package for package in packages}
-    pins = "\n".join(f"{name} = {_pinned_package(one)};" for name, one in pinned.items())
+    pinned = {_pin_name(package): _pinned_package(package) for package in packages}
+    pins = "\n".join(f"{name} = {expression};" for name, expression in pinned.items())
     names = "".join(
         f"{quoting.literal(package.path)} = {quoting.literal(_pin_name(package))};"
         for package in packages
@@ -180,19 +163,18 @@ def _start(
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:
-        # Of the folder of release.nix, the whole checkout, no other file may be read.
-        places = {r.path if r.is_set else r.path.rpartition("/")[0] for r in recipes}
-        sources = [v.packages_from for v in context.variants if v.packages_from]
-        places |= {f"{context.root.resolve()}/{it.folder}" for it in sources if it.is_copied}
-        # A companion imports the recipe of its variant.
-        with_companions = [it for it in context.matrix.releases.values() if it.companion_folders]
-        variant_folders = [context.root.resolve() / it.folder for it in with_companions]
-        # All companions import the function that makes them.
-        variant_folders.append((context.root / paths.COMPANION_FUNCTION).resolve().parent)
-        places |= {str(folder) for folder in variant_folders if folder.is_dir()}
-        folders = sorted(places)
-        search_path |= {f"recipes{number}": folder for number, folder in enumerate(folders)}
+        folders = enumerate(_readable(context))
+        search_path |= {f"recipes{number}": folder for number, folder in folders}
     return nix_evaluation.start(expression, search_path=search_path, offline=not context.pinned)
+
+
+def _readable(context: Context) -> list[str]:
+    """Return the folders that recipes may read offline, and release.nix."""
+    root = context.root.resolve()
+    copied = [v.packages_from for v in context.variants if v.packages_from]
+    names = {paths.RELEASE, *context.matrix.folders, paths.COMPANION_FUNCTION.rpartition("/")[0]}
+    names |= {packages.folder for packages in copied if packages.is_copied}
+    return sorted(str(root / name) for name in names if (root / name).exists())
 
 
 def _revisions(context: Context) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from build_pytorch.base import digest, paths
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import Context, Finding, Subjects
-from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation, evaluated
+from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 
 _NO_VARIANT: Final = "its variant does not evaluate"
 
@@ -54,14 +54,6 @@ def equal(name: str, found: Any, expected: Any) -> Iterator[Finding]:  # noqa: A
         yield Finding(f"{name} = {json.dumps(found)}", f"{name} = {json.dumps(expected)}")
 
 
-class CompanionFacts(NamedTuple):
-    """A companion with the facts of its recipe, and the derivation path of its variant's recipe."""
-
-    companion: CompanionPackage
-    facts: Facts
-    torch: str
-
-
 def without_hashes(text: str) -> str:
     """Return a text without the hashes of store paths: overlays change those of inputs."""
     return re.sub(r"(?<=/)[0-9a-z]{32}-", "", text)
@@ -75,14 +67,15 @@ def without_packages(text: str, package: Package) -> str:
     return re.sub(rf"/[^/\s]*\b({names})-[^/\s]*?(-lib|-dev|-include)?(?=[/\s]|$)", r"/\1\2", text)
 
 
-def _results(context: Context) -> Iterator[tuple[str, tuple[Evaluation, EvaluatedRecipe] | str]]:
+def _results(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
-    for _, recipe in context.present:
+    for package, recipe in context.present:
         result = evaluation.results.get(recipe.path)
-        reason = evaluation.reason or "its variant has no recipe that can be read"
-        if evaluation.is_stopped(recipe.path):
-            result, reason = None, _NO_VARIANT
-        yield recipe.path, (evaluation, result) if result else reason
+        if evaluation.is_stopped(package):
+            yield recipe.path, _NO_VARIANT
+        else:
+            reason = evaluation.reason or "its variant has no recipe that can be read"
+            yield recipe.path, (context, result) if result else reason
 
 
 def package_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
@@ -107,47 +100,41 @@ def _generated_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Fac
             yield path, given
 
 
-def _companion_facts(context: Context) -> Iterator[tuple[str, CompanionFacts | str]]:
-    results = evaluated(context).results
+def _companion_facts(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]]:
+    drv_paths = {path: result.drv_path for path, result in evaluated(context).results.items()}
     for path, given in package_facts(context):
         package = context.by_path[path]
         if isinstance(package, CompanionPackage):
-            variant = results.get(package.variant.path)
-            if isinstance(given, str):
-                yield path, given
-            elif variant and variant.drv_path:
-                yield path, CompanionFacts(package, given[1], variant.drv_path)
-            else:
-                yield path, _NO_VARIANT
+            torch = drv_paths.get(package.variant.path)
+            with_torch = (*given, torch) if torch else _NO_VARIANT
+            yield path, given if isinstance(given, str) else with_torch
 
 
 def _release(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRecipe] | str]]:
     evaluation = evaluated(context)
-    broken = [r.id for r in evaluation.results.values() if not (r.ok or r.id == paths.RELEASE)]
     result = evaluation.results.get(paths.RELEASE)
-    if broken:  # its own finding says why; release.nix imports all recipes
-        yield paths.RELEASE, f"{broken[0]} does not evaluate"
-    else:
-        reason = evaluation.reason or _why_no_release(context)
-        yield paths.RELEASE, (context, result) if result else reason
-
-
-def _why_no_release(context: Context) -> str:
-    """Return why release.nix was not evaluated together with the recipes that it imports."""
+    broken = [r.id for r in evaluation.results.values() if not (r.ok or r is result)]
     absent = [path for path in context.by_path if path not in context.recipes]
-    if unreadable := [path for path in absent if path in context.unreadable]:
-        return f"a recipe cannot be read: {unreadable[0]}"
-    return f"a recipe is missing: {absent[0]}" if absent else "no such file here"
+    unreadable = [path for path in absent if path in context.unreadable]
+    reason = evaluation.reason or "no such file here"
+    # release.nix imports all recipes; their own findings say what is wrong.
+    if broken:
+        reason = f"{broken[0]} does not evaluate"
+    elif unreadable:
+        reason = f"a recipe cannot be read: {unreadable[0]}"
+    elif absent:
+        reason = f"a recipe is missing: {absent[0]}"
+    yield paths.RELEASE, reason if broken or not result else (context, result)
 
 
 RESULTS: Final = Subjects(each=_results)
-"""Each recipe: the whole evaluation and the result of the recipe."""
+"""Each recipe: the context and the result of the recipe."""
 FACTS: Final = Subjects(each=_variant_facts)
 """The recipe of each variant that evaluates: the variant and its facts."""
 PACKAGE_FACTS: Final = Subjects(each=package_facts)
 """Each recipe that evaluates, also of a companion: the package and its facts."""
 COMPANIONS: Final = Subjects(each=_companion_facts)
-"""Each companion that evaluates, with its facts and the derivation of its variant's recipe."""
+"""Each companion that evaluates: it, its facts, and the derivation path of its variant."""
 GENERATED_FACTS: Final = Subjects(each=_generated_facts)
 """Recipes of variants without those that are written by hand, which may use other words."""
 RELEASE: Final = Subjects(each=_release, needs_all=True)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.verify.check import CheckList, VerifyCheck
+from build_pytorch.verify.check import Check, CheckList
 
 
 class Category(NamedTuple):
@@ -59,9 +59,9 @@ A module is imported if one of its checks is wanted.
 """
 
 
-def checks_of(category: str) -> list[VerifyCheck]:
+def checks_of(category: str) -> list[Check]:
     """Return the checks of a category."""
-    found: list[VerifyCheck] = []
+    found: list[Check] = []
     for module in CATEGORIES[category].modules:
         checks: CheckList = import_module(f"build_pytorch.verify.checks.{module}").CHECKS
         found += checks
@@ -80,7 +80,7 @@ def refuse_unknown_waivers(matrix: Matrix) -> None:
                 raise BuildPytorchError(f'matrix.toml: {path} waives "{name}", no check{hint}')
 
 
-def chosen(names: Collection[str] = ()) -> list[VerifyCheck]:
+def chosen(names: Collection[str] = ()) -> list[Check]:
     """Return the checks of these ids and categories, or all, in the order of reports.
 
     Raises BuildPytorchError for an unknown name.

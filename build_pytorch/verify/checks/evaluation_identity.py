@@ -10,8 +10,8 @@ from typing import Final
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.verify.check import CheckList, Context, Finding
-from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, Evaluation
+from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
+from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 from build_pytorch.verify.recipe_facts import (
     FACTS,
     GENERATED_FACTS,
@@ -20,6 +20,7 @@ from build_pytorch.verify.recipe_facts import (
     RESULTS,
     Facts,
     equal,
+    package_facts,
 )
 
 CHECKS: Final = CheckList(PACKAGE_FACTS)
@@ -34,10 +35,11 @@ _SAME: Final = "make the recipe agree with matrix.toml"
     why="If an argument is refused or a name is not in scope, no build begins.",
     fix="correct the error that Nix reports",
 )
-def _evaluates(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
+def _evaluates(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
     if not result.ok:
         found = result.problem or "no package"
-        if stopped := evaluation.stops(result):
+        own = [c for c in context.companions if c.variant.path == result.id]
+        if stopped := sum(map(evaluated(context).is_stopped, own)):
             found += f"; it also stops {counted(stopped, 'companion')}"
         yield Finding(found, "a package", line=result.line, column=result.column)
     elif result.unreadable:
@@ -111,7 +113,7 @@ def _source(package: Package, facts: Facts) -> Iterator[Finding]:
         yield from facts.expect({"src": facts.value("pin.src")})
         return
     if source.is_of_pin:
-        if facts.text("src.owner") or facts.text("src.url"):
+        if facts.text("src.owner"):
             yield Finding(f"src of {facts.text('src.owner')}", "the source of the pin's torch")
         return
     wanted = {"src.owner": source.owner, "src.repo": source.repo, "src.hash": source.hash}
@@ -225,16 +227,26 @@ def _release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]
         yield Finding(f"{name}, which is no variant", "the variants", path=paths.RELEASE)
 
 
+def _builds(context: Context) -> Iterator[tuple[str, tuple[str, str] | str]]:
+    """Yield each recipe with the first of its catalog that has the same derivation."""
+    firsts: dict[tuple[str, str], str] = {}
+    for path, given in package_facts(context):
+        if isinstance(given, str) or not given[1].text("drvPath"):
+            yield path, given if isinstance(given, str) else "does not evaluate"
+        else:
+            key = given[0].release.catalog, given[1].text("drvPath")
+            yield path, (firsts.setdefault(key, path), path)
+
+
 @CHECKS.add(
-    RESULTS,
+    Subjects(each=_builds),
     id="eval-distinct",
     title="Every variant is a build of its own in its catalog",
     why="A copy with only its comment changed builds the same thing twice.",
     fix="give each recipe its own GPU architecture and CPU ISA",
 )
-def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
-    first = evaluation.first_like(result)
-    if first not in {None, result.id}:
+def _distinct(first: str, path: str) -> Iterator[Finding]:
+    if first != path:
         yield Finding(f"the same derivation as {first}", "a build of its own")
 
 
@@ -245,6 +257,6 @@ def _distinct(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Findi
     why="A warning becomes an error in a later nixpkgs, or means an override without effect.",
     fix="follow the instructions of the warning",
 )
-def _warnings(evaluation: Evaluation, result: EvaluatedRecipe) -> Iterator[Finding]:
-    for text in evaluation.warnings.get(result.id, []):
+def _warnings(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
+    for text in evaluated(context).warnings.get(result.id, []):
         yield Finding(text, "no warning of Nix", severity="warning")

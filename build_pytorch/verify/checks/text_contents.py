@@ -61,13 +61,16 @@ def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 @CHECKS.add(
     check.TREE,
     id="retired-pin",
-    title="No file has a retired nixpkgs pin",
-    why="An old pin has another CUDA and another torch than the file name.",
+    title="Recipes have the nixpkgs pin of their release, and no file has a retired one",
+    why="Another pin has another CUDA and another torch than the file name.",
     fix="run `invoke all`, or delete the file",
 )
 def _retired_pin(context: Context) -> Iterator[Finding]:
     context.recipe_paths()
     matrix = context.matrix
+    for variant, recipe in context.present_variants:
+        if variant.pin.rev not in recipe.text:
+            yield Finding("no pin of its release", variant.pin.rev, path=recipe.path)
     release_names = {package.path: package.release_name for package in matrix.packages}
     for name, release in matrix.releases.items():
         wanted = matrix.pins[release.nixpkgs.pin].rev

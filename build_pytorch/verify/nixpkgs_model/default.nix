@@ -24,35 +24,21 @@ let
 
   given = if lib.isFunction config then config { inherit pkgs lib; } else config;
   # The options of nixpkgs with their defaults. Others are accepted and ignored, as in nixpkgs.
+  defaults = lib.genAttrs [
+    "allowBroken" "allowUnfree" "allowUnsupportedSystem" "cudaSupport" "rocmSupport"
+  ] (_: false);
+  checked =
+    name: default:
+    let
+      value = given.${name} or default;
+    in
+    lib.throwIfNot (builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
   checkedConfig =
-    { allowUnfreePredicate = _: false; }
-    // given
-    // builtins.mapAttrs
-      (
-        name: default:
-        let
-          value = given.${name} or default;
-        in
-        lib.throwIfNot (builtins.isBool value) (
-          "A definition for option `${name}' is not of type `boolean'. "
-          + "Definition values:\n- In `nixpkgs.config': ${builtins.toJSON value}"
-        ) value
-      )
-      {
-        allowBroken = false;
-        allowUnfree = false;
-        allowUnsupportedSystem = false;
-        cudaSupport = false;
-        rocmSupport = false;
-      };
+    { allowUnfreePredicate = _: false; } // given // builtins.mapAttrs checked defaults;
 
   # What the revision in the URL contains: its default Python, its torch, its CUDA package sets, the
   # fixes in it and its companions of torch. A revision that is not known is like the default.
-  rev =
-    if modelSource.url == null then
-      null
-    else
-      builtins.match ".*/archive/([0-9a-f]{40})[.].*" modelSource.url;
+  rev = builtins.match ".*/archive/([0-9a-f]{40})[.].*" (toString modelSource.url);
   default = {
     torch = "2.9.1";
     python = "3.13";
@@ -79,26 +65,17 @@ let
     };
   };
 
+  own = final: _: {
+    pkgs = final;
+    inherit overlays;
+    extend = overlay: final.appendOverlays [ overlay ];
+    appendOverlays = extra: import ./. (args // { overlays = overlays ++ extra; });
+  };
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
-  pkgs = lib.fix (
-    lib.foldl' (lib.flip lib.extends) packages (
-      [
-        (final: _: {
-          pkgs = final;
-          inherit overlays;
-          extend = overlay: final.appendOverlays [ overlay ];
-          appendOverlays = extra: import ./. (args // { overlays = overlays ++ extra; });
-        })
-      ]
-      ++ overlays
-    )
-  );
+  pkgs = lib.fix (lib.foldl' (lib.flip lib.extends) packages ([ own ] ++ overlays));
 in
-assert lib.assertMsg (args ? localSystem -> !(args ? system))
-  "nixpkgs takes `system` or `localSystem`, not both";
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (!(args ? crossSystem)) "the model of nixpkgs has no cross compilation";
-assert lib.assertMsg (lib.isList overlays) "The overlays argument to nixpkgs must be a list.";
 assert lib.assertMsg (lib.all lib.isFunction overlays)
   "All overlays passed to nixpkgs must be functions.";
 pkgs

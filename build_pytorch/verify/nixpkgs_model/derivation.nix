@@ -9,7 +9,7 @@
   source,
 }:
 let
-  inherit (lib) any elem isDerivation isFunction isList optionalAttrs toList;
+  inherit (lib) elem isFunction toList;
 
   standIn = import ./builder.nix;
 
@@ -19,61 +19,27 @@ let
     let
       meta = attrs.meta or { };
       unfree = builtins.filter (license: !(license.free or true)) (toList (meta.license or [ ]));
-      listed = values: "[ ${lib.concatMapStringsSep " " builtins.toJSON values} ]";
+      supported = meta.platforms or [ system ];
     in
     if unfree != [ ] && !config.allowUnfree && !(config.allowUnfreePredicate attrs) then
       "has an unfree license (‘${lib.concatMapStringsSep ", " (license: license.shortName) unfree}’)"
     else if meta.broken or false && !config.allowBroken then
       "is marked as broken"
-    else if isUnsupported meta && !config.allowUnsupportedSystem then
-      ''
-        is not available on the requested hostPlatform:
-          hostPlatform.system = "${system}"
-          package.meta.platforms = ${listed (meta.platforms or [ ])}
-          package.meta.badPlatforms = ${listed (meta.badPlatforms or [ ])}
-      ''
+    else if !(elem system supported) && !config.allowUnsupportedSystem then
+      "is not available on ${system}, only on ${toString supported}"
     else
       null;
-
-  isUnsupported =
-    meta: (meta ? platforms && !elem system meta.platforms) || elem system (meta.badPlatforms or [ ]);
 
   # A name in both `env` and the attributes is refused, not merged.
   checkedEnv =
     env: arguments:
     let
       overlapping = builtins.attrNames (builtins.intersectAttrs env arguments);
-      allowed = value: any (is: is value) [ builtins.isString builtins.isBool builtins.isInt isDerivation ];
     in
-    assert lib.assertMsg (overlapping == [ ]) (
+    lib.throwIf (overlapping != [ ]) (
       "The `env` attribute set cannot contain any attributes passed to derivation. "
       + "The following attributes are overlapping: ${toString overlapping}"
-    );
-    builtins.mapAttrs (
-      name: value:
-      assert lib.assertMsg (allowed value) (
-        "The `env` attribute set can only contain derivation, string, boolean or integer attributes. "
-        + "The `${name}` attribute is of type ${builtins.typeOf value}."
-      );
-      value
     ) env;
-
-  checkDependencies =
-    kind: package:
-    lib.imap1 (
-      index: dependency:
-      let
-        place = "element ${toString index} of ${kind}";
-      in
-      if isList dependency then
-        checkDependencies place package dependency
-      else if
-        any (is: is dependency) [ isNull isDerivation builtins.isString builtins.isPath ]
-      then
-        dependency
-      else
-        throw "Dependency is not of a valid type: ${place} for ${package}"
-    );
 
   # An input is represented by its dev output, which holds the headers.
   dependencyKinds = [
@@ -85,47 +51,24 @@ let
     let
       name = lib.sanitizeDerivationName (attrs.name or "${attrs.pname}-${attrs.version}");
       dependencies = lib.genAttrs dependencyKinds (
-        kind: map lib.getDev (lib.flatten (checkDependencies kind name (attrs.${kind} or [ ])))
+        kind: map lib.getDev (lib.flatten (attrs.${kind} or [ ]))
       );
       arguments =
-        removeAttrs attrs [ "meta" "passthru" "pos" "env" ]
+        removeAttrs attrs [ "meta" "passthru" "env" ]
         // dependencies
         // {
           inherit name system;
-          builder = attrs.builder or standIn.builder;
-          args = attrs.args or standIn.args;
+          inherit (standIn) builder args;
           outputs = attrs.outputs or [ "out" ];
           __ignoreNulls = true;
         };
       passthru = attrs.passthru or { };
-
-      position =
-        if attrs.meta.description or null != null then
-          builtins.unsafeGetAttrPos "description" attrs.meta
-        else
-          builtins.unsafeGetAttrPos (if attrs ? version then "version" else "name") attrs;
-      meta = {
-        inherit name;
-      }
-      // optionalAttrs (position != null) {
-        position = "${position.file}:${toString position.line}";
-      }
-      // attrs.meta or { }
-      // {
-        broken = attrs.meta.broken or false;
-        unsupported = isUnsupported (attrs.meta or { });
-        available = refusal == null;
-      };
+      meta = { inherit name; broken = false; } // attrs.meta or { } // { available = refusal == null; };
 
       reason = refusalOf attrs;
-      refusal =
-        if reason == null then
-          null
-        else
-          "Package ‘${name}’ in ${meta.position or "«unknown-file»"} ${reason}"
-          + ", refusing to evaluate.";
+      refusal = if reason == null then null else "Package ‘${name}’ ${reason}, refusing to evaluate.";
     in
-    lib.extendDerivation (if refusal == null then true else throw refusal) (
+    lib.extendDerivation (refusal == null || throw refusal) (
       {
         inherit meta passthru overrideAttrs;
         # Not in nixpkgs: values for evaluate.nix and facts.nix that a thrown error would lose.

@@ -1,25 +1,15 @@
-# Evaluates many recipes in one process and without a network:
-#
-#   echo 'import <model/evaluate.nix> { recipes = [ { id = "..."; path = "/.../x.nix"; } ]; }' |
-#     nix-instantiate --eval --strict --json --store dummy:// \
-#       --option restrict-eval true -I model=FOLDER_OF_THIS_FILE -I recipes=FOLDER_OF_THE_RECIPES -
-#
-# The dummy store works for any user: evaluation computes store paths and writes none, but the
-# usual store is a daemon or a database that an ordinary user may not open. restrict-eval is a
-# second barrier behind offline-scope.nix: no file outside the -I folders, no network.
+# Evaluates many recipes in one process and without a network. restrict-eval is a second barrier
+# behind offline-scope.nix: no file outside the -I folders.
 #
 # `throw` and `assert` are caught for each recipe, but Nix discards the message: to get it, evaluate
-# the recipe alone with `catch = false`; the message is then on stderr. Other errors (a missing
-# attribute, a wrong type, an unexpected argument) cannot be caught and end the process. The last
-# "trace: evaluating ID" on stderr then names the recipe that caused the error: evaluate again
-# without it.
+# the recipe alone with `catch = false`. Other errors (a missing attribute, a wrong type) cannot be
+# caught and end the process; the last "trace: evaluating ID" on stderr names the recipe.
 {
   # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
   # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
-  # import the model as well. A recipe gets its import as the argument nixpkgs_pinned: each import
-  # is evaluated once, not once for each recipe.
+  # import the model as well. A recipe gets its import as the argument nixpkgs_pinned.
   shared ? _: { },
   # The packages of the pinned nixpkgs by name, to compare recipes with; a function of the scope.
   pins ? _: { },
@@ -28,31 +18,28 @@
   # Tarballs of repositories with CUDA packages, each with a name, by URL.
   repositories ? { },
   catch ? true,
-  # If false, recipes import the nixpkgs that they name, from the network or the store, and get no
-  # other arguments. The model and the dummy store are not used then.
+  # If false, recipes import the nixpkgs that they name, and the model is not used.
   offline ? true,
 }:
 let
   inherit (builtins) attrNames concatMap filter isAttrs isFunction isList isString mapAttrs;
 
-  # The platform of the package set that recipes get their arguments from, and of each nixpkgs that
-  # a recipe imports without a platform.
+  # The platform of each nixpkgs that is imported without one.
   system = "x86_64-linux";
-  model = ./.;
 
   tryEval =
     if catch then builtins.tryEval else value: builtins.seq value { inherit value; success = true; };
 
   scope =
     if offline then
-      import ./offline-scope.nix { inherit model repositories revisions system; }
+      import ./offline-scope.nix { model = ./.; inherit repositories revisions system; }
     else
       {
         inherit builtins fetchGit fetchTarball import scopedImport;
         __findFile = builtins.findFile;
       };
   # The package set that Flox calls recipes with: its own nixpkgs, not the pinned one.
-  base = if offline then import model { inherit system; } else { callPackage = function: function; };
+  base = if offline then import ./. { inherit system; } else { callPackage = function: function; };
 
   imports = shared scope;
   pinned = pins scope;
@@ -88,11 +75,7 @@ let
       filter isString [ drv.model.refusal ]
       ++ concatMap refusalsOf (filter isDerivation drv.model.inputs);
 
-  result = problem: facts: {
-    ok = problem == null;
-    inherit problem facts;
-    unreadable = [ ];
-  };
+  result = problem: facts: { ok = problem == null; inherit problem facts; unreadable = [ ]; };
   failed = problem: result problem null;
   thrown = what: failed "${what} throws an error; its message was discarded";
 
@@ -155,11 +138,9 @@ let
     { id, path, nixpkgs ? null, pin ? null, isSet ? false }:
     let
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };
-      found =
-        if isSet then
-          evaluatedSet (/. + path)
-        else
-          evaluated (/. + path) arguments (if pin == null then null else pinned.${pin});
+      pinPackage = if pin == null then null else pinned.${pin};
+      file = /. + path;
+      found = if isSet then evaluatedSet file else evaluated file arguments pinPackage;
     in
     builtins.trace "evaluating ${id}" ({ inherit id; } // found);
 in

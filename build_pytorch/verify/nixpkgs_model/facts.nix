@@ -8,7 +8,7 @@ pin: drv:
 let
   inherit (builtins) concatMap filter head isList;
 
-  listOf = value: if isList value then value else if value == null then [ ] else [ value ];
+  listOf = value: if isList value then value else filter (x: x != null) [ value ];
   unique = builtins.foldl' (seen: x: if builtins.elem x seen then seen else seen ++ [ x ]) [ ];
   # The attributes of a set by their names; null for one that is missing.
   pick = names: set: builtins.listToAttrs (
@@ -75,10 +75,8 @@ let
 
   sourceOf =
     pkg:
-    if pkg.src or null == null then
-      null
-    else
-      pick [ "owner" "repo" "rev" "tag" "fetchSubmodules" ] pkg.src
+    if pkg.src or null == null then null else
+      pick [ "owner" "repo" "rev" "fetchSubmodules" ] pkg.src
       // { hash = pkg.src.hash or (pkg.src.outputHash or null); };
 
   hooks = [ "postPatch" "preConfigure" "preBuild" ];
@@ -86,10 +84,8 @@ in
 pick (
   hooks
   ++ [
-    "name" "pname" "version" "system"
-    # The arguments of torch, and the torch of the package set of a companion
-    "cudaSupport" "setTorch"
-    "cmakeFlags" "ninjaFlags" "requiredSystemFeatures"
+    "name" "pname" "version" "system" "cudaSupport" "setTorch" "cmakeFlags" "ninjaFlags"
+    "requiredSystemFeatures"
   ]
 ) drv
 // {
@@ -106,10 +102,8 @@ pick (
   );
   # The MAGMA that torch links, under any attribute name.
   magma =
-    if magma == { } then
-      null
-    else
-      pick [ "name" "static" "cmakeFlags" ] magma
+    if magma == { } then null else
+      pick [ "static" "cmakeFlags" ] magma
       // { cudaVersion = cudaOf magma; patches = patchesOf magma; };
   # The files of the CUDA packages of torch that do not come from nixpkgs.
   cudaPackageFiles = builtins.mapAttrs (_: package: package.calledFile or null) (
@@ -136,9 +130,7 @@ pick (
 
   # What the pinned nixpkgs does without the recipe.
   pin =
-    if pin == null then
-      null
-    else
+    if pin == null then null else
       builtins.mapAttrs (_: text: if text == null then "" else text) (pick hooks pin)
       // {
         inherit differing;

@@ -6,65 +6,47 @@ let
 
   # nixpkgs accepts the hash under one of three names. For an empty hash, Nix assumes zeros and
   # warns; a missing hash is a hash of zeros.
-  normalizedHash =
-    fetcher: args:
+  fixedOutput =
+    fetcher: name: mode: args: passthru:
     let
       given = lib.filter (name: args ? ${name}) [ "hash" "sha256" "outputHash" ];
-      name = lib.head given;
+      hash = if given == [ ] then lib.fakeHash else args.${lib.head given};
+      isSri = given == [ ] || (lib.head given == "hash" && hash != "");
     in
-    if lib.length given > 1 then
-      throw "${fetcher}: multiple hashes passed: ${toString given}"
-    else
-      {
-        outputHash = if given == [ ] then lib.fakeHash else args.${name};
-        outputHashAlgo =
-          if given == [ ] || (name == "hash" && args.hash != "") then
-            null
-          else
-            args.outputHashAlgo or "sha256";
-      };
-
-  fixedOutput =
-    fetcher: name: recursive: args: passthru:
-    mkDerivation (
-      {
-        inherit name;
-        preferLocalBuild = true;
-        passthru = { hash = args.hash or args.sha256 or args.outputHash or ""; } // passthru;
-      }
-      // lib.optionalAttrs (standIn.checksHashes args) (
-        { outputHashMode = if recursive then "recursive" else "flat"; } // normalizedHash fetcher args
+    lib.throwIf (lib.length given > 1) "${fetcher}: multiple hashes passed: ${toString given}" (
+      mkDerivation (
+        {
+          inherit name;
+          passthru = { hash = args.hash or args.sha256 or args.outputHash or ""; } // passthru;
+        }
+        // lib.optionalAttrs (standIn.checksHashes args) {
+          outputHashMode = mode;
+          outputHash = hash;
+          outputHashAlgo = if isSri then null else args.outputHashAlgo or "sha256";
+        }
       )
     );
 
   fetchurl = lib.makeOverridable (
     {
-      url ? "", urls ? [ ],
-      name ? baseNameOf (lib.head (urls ++ [ url ])),
-      hash ? "", sha256 ? "", outputHash ? "", outputHashAlgo ? "", recursiveHash ? false,
-      curlOpts ? "", curlOptsList ? [ ], downloadToTemp ? false, executable ? false, meta ? { },
-      nativeBuildInputs ? [ ], passthru ? { }, postFetch ? "", preferLocalBuild ? true,
-      showURLs ? false,
+      url ? "", urls ? [ url ], name ? baseNameOf (lib.head urls), hash ? "", sha256 ? "",
+      outputHash ? "", outputHashAlgo ? "", recursiveHash ? false, curlOpts ? "", curlOptsList ? [ ],
+      downloadToTemp ? false, executable ? false, meta ? { }, nativeBuildInputs ? [ ],
+      passthru ? { }, postFetch ? "", preferLocalBuild ? true, showURLs ? false,
     }@args:
-    assert lib.assertMsg (url != "" || urls != [ ])
-      "fetchurl requires either `url` or `urls` to be set: ${builtins.toJSON (lib.attrNames args)}";
-    assert lib.assertMsg (args ? hash || args ? sha256 || args ? outputHash)
-      "fetchurl requires a hash for fixed-output derivation: ${lib.concatStringsSep ", " (urls ++ [ url ])}";
-    fixedOutput "fetchurl" name recursiveHash args (
-      { url = lib.head (urls ++ [ url ]); inherit postFetch; } // passthru
-    )
+    lib.throwIfNot (args ? hash || args ? sha256 || args ? outputHash)
+      "fetchurl requires a hash for fixed-output derivation: ${toString urls}"
+      (
+        fixedOutput "fetchurl" name (if recursiveHash then "recursive" else "flat") args (
+          { url = lib.head urls; inherit postFetch; } // passthru
+        )
+      )
   );
 
   # The hash is that of the patch without the parts that a server may change (index lines, order of
   # files), so it differs from that of the file. The other arguments are those of fetchurl.
   fetchpatch =
-    {
-      relative ? "", stripLen ? 0, decode ? "cat", extraPrefix ? null, excludes ? [ ],
-      includes ? [ ], revert ? false, postFetch ? "", nativeBuildInputs ? [ ],
-      ...
-    }@args:
-    assert lib.assertMsg (excludes == [ ] || includes == [ ])
-      "fetchpatch: cannot use excludes and includes simultaneously";
+    args:
     fetchurl (
       removeAttrs args [
         "relative" "stripLen" "decode" "extraPrefix" "excludes" "includes" "revert"
@@ -72,36 +54,29 @@ let
       // { postFetch = "normalise"; }
     );
 
-  # A commit, from a forge or from a URL. The other arguments are hashes and those of fetchgit.
+  # A commit of a repository. The other arguments are hashes and those of fetchgit.
   fetchCommit =
-    fetcher: urlOf:
+    fetcher:
     lib.makeOverridable (
       { tag ? null, rev ? null, name ? "source", fetchSubmodules ? false, passthru ? { }, ... }@args:
-      assert lib.assertMsg ((tag == null) != (rev == null))
-        "${fetcher} requires one of either `rev` or `tag` to be provided (not both).";
-      fixedOutput fetcher name true args (
-        {
-          inherit tag fetchSubmodules;
-          owner = args.owner or null;
-          repo = args.repo or null;
-          rev = if tag == null then rev else "refs/tags/${tag}";
-          gitRepoUrl = urlOf args;
-        }
-        // passthru
-      )
+      lib.throwIf ((tag == null) == (rev == null))
+        "${fetcher} requires one of either `rev` or `tag` to be provided (not both)."
+        (
+          fixedOutput fetcher name "recursive" args (
+            {
+              inherit fetchSubmodules;
+              owner = args.owner or null;
+              repo = args.repo or null;
+              rev = if tag == null then rev else "refs/tags/${tag}";
+            }
+            // passthru
+          )
+        )
     );
-  fromForge = host: { owner, repo, ... }: "https://${host}/${owner}/${repo}.git";
 in
 {
   inherit fetchurl fetchpatch;
   fetchpatch2 = fetchpatch;
-  fetchFromGitHub = fetchCommit "fetchFromGitHub" (fromForge "github.com");
-  fetchFromGitLab = fetchCommit "fetchFromGitLab" (fromForge "gitlab.com");
-  fetchgit = fetchCommit "fetchgit" ({ url, ... }: url);
-  fetchzip =
-    { name ? "source", ... }@args:
-    fetchurl (
-      removeAttrs args [ "stripRoot" "extension" "extraPostFetch" ]
-      // { inherit name; recursiveHash = true; }
-    );
+  fetchFromGitHub = fetchCommit "fetchFromGitHub";
+  fetchgit = fetchCommit "fetchgit";
 }

@@ -3,12 +3,10 @@
 # revision of nixpkgs.
 { has }:
 {
-  lib, stdenv, config, fetchurl, runCommand, cmake, ninja, gfortran, blas, lapack, cudaPackages,
-  rocmPackages, python3,
+  lib, stdenv, config, fetchurl, runCommand, cmake, blas, lapack, cudaPackages,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
-  gpuTargets ? [ ],
   static ? false,
 }:
 stdenv.mkDerivation (finalAttrs: {
@@ -16,7 +14,6 @@ stdenv.mkDerivation (finalAttrs: {
   version = "2.9.0";
 
   src = fetchurl {
-    name = "magma-${finalAttrs.version}.tar.gz";
     url = "https://icl.cs.utk.edu/projectsfiles/magma/downloads/magma-${finalAttrs.version}.tar.gz";
     hash = lib.fakeHash; # never fetched
   };
@@ -25,25 +22,21 @@ stdenv.mkDerivation (finalAttrs: {
   patches = [ (runCommand "drop-cmp0037.patch" { } "") ]
     ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
 
-  nativeBuildInputs = [ cmake gfortran ninja ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
+  nativeBuildInputs = [ cmake ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
   buildInputs = [ blas lapack ]
-    ++ lib.optionals cudaSupport (
-      with cudaPackages; [ cuda_cccl cuda_cudart libcublas libcusparse ]
-    );
+    ++ lib.optionals cudaSupport (with cudaPackages; [ cuda_cccl cuda_cudart libcublas libcusparse ]);
 
   cmakeFlags = [
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))
     (lib.cmakeBool "MAGMA_ENABLE_CUDA" cudaSupport)
-    (lib.cmakeBool "MAGMA_ENABLE_HIP" rocmSupport)
   ]
   ++ lib.optionals cudaSupport [
     (lib.cmakeFeature "CMAKE_CUDA_ARCHITECTURES" cudaPackages.flags.cmakeCudaArchitecturesString)
   ];
 
-  passthru = { inherit cudaPackages cudaSupport gpuTargets rocmSupport static; };
+  passthru = { inherit cudaPackages cudaSupport static; };
 
   meta = {
-    description = "Matrix Algebra on GPU and Multicore Architectures";
     license = lib.licenses.bsd3;
     platforms = lib.platforms.linux;
     # Exactly one of the two back ends is enabled.

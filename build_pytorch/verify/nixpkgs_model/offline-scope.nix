@@ -29,14 +29,14 @@ let
   # The model, in place of any nixpkgs. A set, so that `import` gets the source that the recipe
   # names; in a string it becomes a path.
   fetched =
-    fetcher: url: sha256: more:
+    fetcher: url: sha256:
     if repositories ? ${url} then
       # Not a folder that exists: callPackage of the model knows the files below it.
       "${root}/repositories/${repositories.${url}}/${if sha256 == null then "any" else "hash"}"
     else if match ".*nixpkgs.*|channel:.*|.*channels\\.nixos\\.org/.*" url == null then
       unavailable "${fetcher} ${url}"
     else
-      more // { outPath = root; modelSource = { inherit url sha256; }; };
+      { outPath = root; modelSource = { inherit url sha256; }; };
 
   # Nix checks the form of a hash when it evaluates a derivation with that hash.
   checkedSha256 =
@@ -60,24 +60,15 @@ let
     in
     if unknown != [ ] then
       throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
-    else if !(given ? url) then
-      throw "'url' argument required"
     else
       fetched "fetchTarball" given.url (
         if given ? sha256 then checkedSha256 given.sha256 else null
-      ) { };
-
-  fetchGit =
-    args:
-    let
-      given = if isAttrs args then args else { url = toString args; };
-    in
-    fetched "fetchGit" (toString given.url) null { rev = given.rev or ""; };
+      );
 
   findFile =
     _: name:
     if name == "nixpkgs" then
-      fetched "findFile" "<nixpkgs>" null { }
+      fetched "findFile" "<nixpkgs>" null
     else if match "nixpkgs/.*" name != null then
       root + substring 7 (-1) name
     else
@@ -110,7 +101,8 @@ let
   globals = {
     import = importAny;
     scopedImport = more: path: scopedImport (scope // more) path;
-    inherit fetchTarball fetchGit;
+    inherit fetchTarball;
+    fetchGit = args: fetched "fetchGit" (toString (args.url or args)) null;
     fetchMercurial = _: unavailable "fetchMercurial";
     fetchTree = _: unavailable "fetchTree";
   };
@@ -119,11 +111,9 @@ let
   others = {
     currentSystem = system;
     currentTime = unavailable "currentTime";
-    exec = _: unavailable "exec";
     fetchurl = _: unavailable "builtins.fetchurl";
     getEnv = _: "";
     getFlake = _: unavailable "getFlake";
-    importNative = _: _: unavailable "importNative";
     inherit findFile;
     nixPath = [ { prefix = "nixpkgs"; path = root; } ];
     storePath = _: unavailable "storePath";

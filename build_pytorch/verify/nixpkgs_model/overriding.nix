@@ -2,7 +2,7 @@
 # scopes and extendDerivation, with the same semantics and error messages.
 lib:
 let
-  inherit (lib) extends functionArgs isFunction mirrorFunctionArgs setFunctionArgs;
+  inherit (lib) extends functionArgs isFunction setFunctionArgs;
   inherit (builtins) attrNames head intersectAttrs isAttrs listToAttrs map;
 
   # Calls f and keeps the arguments, so that `override` can call f again with other ones. The second
@@ -11,7 +11,7 @@ let
   makeOverridable =
     f:
     let
-      mirrorArgs = mirrorFunctionArgs f;
+      mirrorArgs = g: setFunctionArgs g (functionArgs f);
     in
     mirrorArgs (
       origArgs:
@@ -67,14 +67,9 @@ let
       formals = functionArgs f;
       allArgs = intersectAttrs formals autoArgs // args;
       missing = builtins.filter (name: !formals.${name} && !(allArgs ? ${name})) (attrNames formals);
+      message = "callPackageWith: Function called without required argument";
     in
-    if missing == [ ] then
-      makeOverridable f allArgs
-    else
-      abort (
-        "lib.customisation.callPackageWith: Function called without required argument "
-        + "\"${head missing}\""
-      );
+    if missing == [ ] then makeOverridable f allArgs else abort "${message} \"${head missing}\"";
 
   # A package set whose members are looked up first in the set itself, then in the outer set.
   makeScope =
@@ -84,7 +79,6 @@ let
         newScope = scope: newScope (self // scope);
         callPackage = self.newScope { };
         overrideScope = overlay: makeScope newScope (extends overlay f);
-        packages = f;
       };
     in
     self;
@@ -95,21 +89,19 @@ let
     condition: extra: drv:
     let
       common = drv // listToAttrs outputs // { all = map (output: output.value) outputs; } // extra;
+      checked = output: {
+        drvPath = assert condition; output.drvPath;
+        outPath = assert condition; output.outPath;
+      };
       outputs = map (name: {
         inherit name;
-        value = common // {
+        value = common // checked drv.${name} // {
           inherit (drv.${name}) type outputName;
           outputSpecified = true;
-          drvPath = assert condition; drv.${name}.drvPath;
-          outPath = assert condition; drv.${name}.outPath;
         };
       }) (drv.outputs or [ "out" ]);
     in
-    common
-    // {
-      drvPath = assert condition; drv.drvPath;
-      outPath = assert condition; drv.outPath;
-    };
+    common // checked drv;
 in
 {
   inherit makeOverridable callPackageWith makeScope extendDerivation;

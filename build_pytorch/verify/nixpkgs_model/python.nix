@@ -1,28 +1,19 @@
 # A Python interpreter and its packages: python313 and python313.pkgs, with their overrides.
 { pin, pythonVersion }:
 {
-  lib,
-  callPackage,
-  pythonPackagesExtensions,
-  stdenv,
+  lib, callPackage, pythonPackagesExtensions, stdenv,
   # The interpreter after all overlays.
   self,
   packageOverrides ? (_: _: { }),
 }:
 let
-  buildPythonPackageFor = import ./build-python-package.nix { inherit lib; python = self; };
-
   packages =
     stdenv: final: _:
     (import ./stand-ins.nix).${stdenv.system}.python.${pythonVersion}
     // {
       python = self;
-      pythonAtLeast = lib.versionAtLeast self.pythonVersion;
-      pythonOlder = lib.versionOlder self.pythonVersion;
-      inherit (self) sitePackages;
 
-      buildPythonPackage = buildPythonPackageFor stdenv;
-      buildPythonApplication = final.buildPythonPackage;
+      buildPythonPackage = import ./build-python-package.nix { inherit lib; python = self; } stdenv;
 
       triton = final.callPackage (
         { config, buildPythonPackage, cudaSupport ? config.cudaSupport }:
@@ -36,18 +27,11 @@ let
 
       # The attribute is torch: the set has no `pytorch`.
       torch = final.callPackage (import ./torch.nix { inherit pin; }) { };
-      torchWithCuda = final.torch.override {
-        triton = final.triton-cuda;
-        cudaSupport = true;
-        rocmSupport = false;
-      };
+      torchWithCuda = final.torch.override { triton = final.triton-cuda; cudaSupport = true; };
       torchWithoutCuda = final.torch.override { cudaSupport = false; };
     }
     // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
-      import ./companions.nix {
-        inherit pin;
-        setTorch = final.torch.version;
-      }
+      import ./companions.nix { inherit pin; setTorch = final.torch.version; }
     );
 
   # The formals are the arguments of python3Packages.override. `overrides` replaces the value of an
@@ -66,17 +50,9 @@ stdenv.mkDerivation {
   passthru = rec {
     inherit pythonVersion;
     libPrefix = "python${pythonVersion}";
-    executable = libPrefix;
     interpreter = "${self}/bin/${libPrefix}";
     sitePackages = "lib/${libPrefix}/site-packages";
-    isPy3k = true;
-    pkgs = callPackage packageSet {
-      overrides = packageOverrides;
-      python = self;
-    };
+    pkgs = callPackage packageSet { overrides = packageOverrides; python = self; };
   };
-  meta = {
-    description = "Stand-in for Python ${pythonVersion}";
-    platforms = lib.platforms.unix;
-  };
+  meta.platforms = lib.platforms.unix;
 }

@@ -7,15 +7,13 @@ let
   lib = import ./lib.nix;
 
   general = [
-    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "ffmpeg_6-full" "gcc" "gfortran" "git"
-    "git-unroll" "lapack" "libjpeg_turbo" "libpng" "ninja" "numactl" "openblas" "openmpi" "openssl"
-    "patchelf" "pkg-config" "removeReferencesTo" "shaderc" "sox" "vulkan-headers" "vulkan-loader"
-    "which"
+    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "ffmpeg_6-full" "gcc" "git" "lapack"
+    "libjpeg_turbo" "libpng" "ninja" "numactl" "openblas" "openmpi" "openssl" "patchelf" "pkg-config"
+    "removeReferencesTo" "sox" "which"
   ];
   python = [
-    "astunparse" "expecttest" "filelock" "fsspec" "hypothesis" "jinja2" "networkx" "numpy"
-    "packaging" "pillow" "protobuf" "psutil" "pybind11" "pyyaml" "requests" "scipy" "setuptools"
-    "six" "sympy" "tensorboard" "types-dataclasses" "typing-extensions" "wheel"
+    "filelock" "fsspec" "jinja2" "networkx" "numpy" "packaging" "pillow" "pybind11" "pyyaml" "requests"
+    "setuptools" "six" "sympy" "typing-extensions" "wheel"
   ];
   pythons = [ "3.11" "3.12" "3.13" "3.14" ];
 

@@ -1,33 +1,28 @@
 # The part of python3Packages.torch that a recipe can read or change. The formals are exact, so that
-# an unknown argument is the same error as in nixpkgs.
+# an unknown argument is the same error as in nixpkgs; of the libraries, only some are here.
 { pin }:
 {
-  lib, stdenv, config, callPackage, fetchFromGitHub, fetchFromGitLab, runCommand, writeShellScript,
-  symlinkJoin, buildPythonPackage, python,
+  lib, stdenv, config, fetchFromGitHub, runCommand, buildPythonPackage, python,
 
   # Options.
   cudaSupport ? config.cudaSupport, cudaPackages,
-  rocmSupport ? config.rocmSupport, rocmPackages ? { },
+  rocmSupport ? config.rocmSupport,
   gpuTargets ? [ ],
   # The MAGMA that a CUDA build links; `magma` is an argument and not linked.
-  effectiveMagma ?
-    if cudaSupport then magma-cuda-static else if rocmSupport then magma-hip else magma,
-  magma, magma-hip, magma-cuda-static,
-  useSystemNccl ? (cudaSupport && !cudaPackages.nccl.meta.unsupported) || rocmSupport,
+  effectiveMagma ? if cudaSupport then magma-cuda-static else magma,
+  magma, magma-cuda-static,
+  useSystemNccl ? cudaSupport || rocmSupport,
   MPISupport ? cudaSupport, mpi,
   buildDocs ? false,
   mklDnnSupport ? true, blas,
   tritonSupport ? !stdenv.hostPlatform.isDarwin, triton, triton-cuda,
   _tritonEffective ? if cudaSupport then triton-cuda else triton,
-  vulkanSupport ? false, vulkan-headers, vulkan-loader, shaderc,
+  vulkanSupport ? false,
 
   # Tools and libraries.
-  autoAddDriverRunpath, cmake, git-unroll, ninja, numactl, openssl, pybind11, removeReferencesTo,
-  which,
-
-  # Python packages.
-  astunparse, expecttest, filelock, fsspec, hypothesis, jinja2, networkx, packaging, pillow, protobuf,
-  psutil, pyyaml, requests, setuptools, six, sympy, tensorboard, types-dataclasses, typing-extensions,
+  autoAddDriverRunpath, cmake, ninja, numactl, openssl, pybind11, removeReferencesTo, which,
+  filelock, fsspec, jinja2, networkx, numpy, packaging, pyyaml, requests, setuptools, six, sympy,
+  typing-extensions,
 }:
 let
   inherit (lib) elem optional optionals optionalString;
@@ -35,28 +30,14 @@ let
 
   # Packages that are built with torch take it from there.
   ownStdenv = if cudaSupport then cudaPackages.backendStdenv else stdenv;
-  buildPackage = buildPythonPackage.override { stdenv = ownStdenv; };
-
-  # The capabilities that the build script of torch supports.
-  torchCapabilities = [
-    "7.5" "8.0" "8.6" "8.7" "8.9" "9.0" "9.0a" "10.0" "10.0a" "10.1" "10.3" "11.0" "12.0" "12.0a"
-    "12.1"
-  ];
-  inherit (cudaPackages.flags) cudaCapabilities;
-  supportedCapabilities = lib.intersectLists torchCapabilities cudaCapabilities;
 
   # gpuTargets is not checked: `sm_120` fails only in the build.
+  inherit (cudaPackages.flags) cudaCapabilities;
   gpuTargetString = lib.concatStringsSep ";" (
-    if gpuTargets != [ ] then
-      gpuTargets
-    else
-      lib.throwIf (supportedCapabilities == [ ])
-        "No supported GPU targets specified. Requested GPU targets: ${toString cudaCapabilities}"
-        supportedCapabilities
+    if gpuTargets != [ ] then gpuTargets else cudaCapabilities
   );
 
   brokenConditions = lib.filterAttrs (_: broken: broken) {
-    "CUDA and ROCm are mutually exclusive" = cudaSupport && rocmSupport;
     # A torch that does not support CUDA 13 needs allowBroken.
     "Unsupported CUDA version" =
       cudaSupport
@@ -68,7 +49,7 @@ let
   };
 in
 # `rec` binds `version` to the value below: overrideAttrs does not change its uses.
-buildPackage rec {
+buildPythonPackage.override { stdenv = ownStdenv; } rec {
   pname = "torch";
   version = pin.torch;
   pyproject = true;
@@ -103,7 +84,7 @@ buildPackage rec {
   dontUseCmakeConfigure = true;
 
   cmakeFlags = [
-    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six.src or six}")
+    (lib.cmakeFeature "PYTHON_SIX_SOURCE_DIR" "${six}")
     (lib.cmakeFeature "CUDAToolkit_VERSION" cudaPackages.cudaMajorMinorVersion)
   ]
   ++ optional cudaSupport (
@@ -117,20 +98,13 @@ buildPackage rec {
     ${lib.getBin cmake}/bin/cmake build
   '';
 
-  BUILD_NAMEDTENSOR = setBool true;
   BUILD_DOCS = setBool buildDocs;
-  BUILD_TEST = setBool false;
   CMAKE_GENERATOR = "Ninja";
   USE_MKLDNN = setBool mklDnnSupport;
-  USE_MKLDNN_CBLAS = setBool mklDnnSupport;
-  USE_SYSTEM_PYBIND11 = true;
-  USE_NNPACK = 1;
-  USE_DISTRIBUTED = setBool true;
   PYTORCH_BUILD_VERSION = version;
   PYTORCH_BUILD_NUMBER = 0;
   USE_NCCL = setBool useSystemNccl;
   USE_SYSTEM_NCCL = USE_NCCL;
-  USE_STATIC_NCCL = USE_NCCL;
 
   env = {
     NIX_CFLAGS_COMPILE = "-Wno-error";
@@ -157,29 +131,26 @@ buildPackage rec {
     ++ optional MPISupport mpi;
 
   dependencies = [
-    astunparse expecttest filelock fsspec hypothesis jinja2 networkx ninja packaging pillow protobuf
-    psutil pybind11 pyyaml requests six sympy tensorboard types-dataclasses typing-extensions
+    filelock fsspec jinja2 networkx numpy packaging pyyaml requests six sympy typing-extensions
   ]
-  ++ optional tritonSupport _tritonEffective
-  ++ optionals vulkanSupport [ vulkan-headers vulkan-loader ];
+  ++ optional tritonSupport _tritonEffective;
 
   doCheck = false;
   pythonImportsCheck = [ "torch" ];
   requiredSystemFeatures = [ "big-parallel" ];
 
   passthru = {
-    inherit brokenConditions cudaPackages cudaSupport gpuTargets rocmPackages rocmSupport;
+    inherit brokenConditions cudaPackages cudaSupport gpuTargets rocmSupport;
     stdenv = ownStdenv;
-    cudaCapabilities = if cudaSupport then supportedCapabilities else [ ];
+    cudaCapabilities = if cudaSupport then cudaPackages.flags.cudaCapabilities else [ ];
     # A derivation, not its name.
     blasProvider = blas.provider;
   };
 
   meta = {
     description = "Stand-in for PyTorch ${version}";
-    homepage = "https://pytorch.org/";
     license = lib.licenses.bsd3;
-    platforms = lib.platforms.linux ++ optionals (!cudaSupport && !rocmSupport) lib.platforms.darwin;
+    platforms = lib.platforms.linux ++ optionals (!cudaSupport) lib.platforms.darwin;
     broken = brokenConditions != { };
   };
 }
