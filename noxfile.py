@@ -26,16 +26,15 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the sessions without a virtualenv use the package of this checkout
 
 
-def _install(session: nox.Session, group: str) -> None:
-    groups = nox.project.dependency_groups(nox.project.load_toml(ROOT / "pyproject.toml"), group)
-    session.install("-e", ".", *groups)
+def _install(session: nox.Session, *groups: str) -> None:
+    project = nox.project.load_toml(ROOT / "pyproject.toml")
+    session.install("-e", ".", *nox.project.dependency_groups(project, *groups))
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and types: ruff and mypy, both strict."""
-    _install(session, "lint")
-    _install(session, "test")  # mypy reads the types of what tests import
+    _install(session, "lint", "test")  # mypy reads the types of what tests import
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
     session.run("mypy")
@@ -155,8 +154,7 @@ def pages(session: nox.Session) -> None:
         session.skip("no browser; install Chromium, on Debian with `apt-get install chromium`")
     if shutil.which("npm") is None:
         session.skip("no npm, which fetches axe-core; on Debian `apt-get install npm`")
-    _install(session, "test")
-    _install(session, "pages")
+    _install(session, "test", "pages")
     folder = ROOT / ".nox/pages/axe"
     axe = folder / f"node_modules/axe-core-{AXE}/axe.min.js"
     if not axe.exists():
