@@ -15,14 +15,10 @@ from built_files import (
     COMMON,
     COMMON_CODE,
     compile_library,
-    inspect,
     looked,
-    part_of,
     texts,
     variant_of,
-    with_config,
 )
-from conftest import Project
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect.elf_file import read_elf
@@ -79,20 +75,6 @@ def test_what_is_no_complete_library_is_a_finding_and_no_hang(
     assert {part.state for part in others} == {"skipped"}
 
 
-@pytest.mark.parametrize("kind", ["pipe", "half"])
-def test_the_command_reports_an_incomplete_library(
-    project: Project, tmp_path: Path, kind: str
-) -> None:
-    folder = tmp_path / "lib"
-    with_config(folder, AVX2)
-    garbage(folder / "libc10.so", kind)
-    done = inspect(project, "cpu-avx2", "--path", str(folder), "--json")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "not a complete ELF file" in texts(part_of(done, "files"))
-    assert part_of(done, "instructions")["state"] == "skipped"
-
-
 # --- changed files ---
 
 HEADER_FIELDS = {"e_machine": 18, "e_shoff": 40, "e_shentsize": 58, "e_shnum": 60}
@@ -126,13 +108,8 @@ def test_an_extreme_value_in_the_header_is_a_finding(
     size = 8 if field.endswith("off") else 2
     data = whole[:at] + bytes([0xFF] * (size - 1) + [value]) + whole[at + size :]
     assert "failed" in inspected(tmp_path, data)
-
-
-def test_the_end_of_a_table_beyond_64_bits_is_a_finding(whole: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "libtorch_cpu.so"
-    path.write_bytes(whole[:40] + b"\xff" * 8 + whole[48:])
-    with pytest.raises(ToolError, match="its tables are cut off"):
-        read_elf(path)
+    if field == "e_shoff":
+        assert "its tables are cut off" in texts(looked("files", "cpu-avx2", tmp_path))
 
 
 # --- limits ---
@@ -167,13 +144,16 @@ def rebuilt(
         ([(SYMTAB, 0, 0, 64, 240, 2), (STRTAB, 0, 0, 64, 9, 0)] * 30_000, "more than one symbol"),
         ([(SYMTAB, 0, 0, 64, 240, 77)], "its symbols have no names"),
         ([(SYMTAB, 0, 0, 64, 240, 1)], "its symbols have no names"),
+        ([(1, EXECUTABLE, 0, 64, 2**31, 0)], "more than 1 GiB of code"),
+        ([(SYMTAB, 0, 0, 64, 2**31, 2), (STRTAB, 0, 0, 64, 9, 0)], "more than 3000000 symbols"),
         ([], ""),
     ],
 )
 def test_what_would_take_too_long_is_refused(
     tmp_path: Path, sections: list[tuple[int, int, int, int, int, int]], says: str
 ) -> None:
-    path = rebuilt(tmp_path / "libtorch_cpu.so", sections)
+    is_large = any(section[4] == 2**31 for section in sections)
+    path = rebuilt(tmp_path / "libtorch_cpu.so", sections, 2**32 if is_large else 4096)
     begun = time.process_time()
     if says:
         with pytest.raises(ToolError, match=says):
@@ -191,16 +171,6 @@ def test_a_file_that_claims_more_sections_than_its_header_can_is_refused(tmp_pat
     struct.pack_into("<Q", data, 4096 + 32, 2**60)
     path.write_bytes(data)
     with pytest.raises(ToolError, match="it has no section table"):
-        read_elf(path)
-
-
-def test_more_code_and_more_symbols_than_any_library_has_are_refused(tmp_path: Path) -> None:
-    path = rebuilt(tmp_path / "a", [(1, EXECUTABLE, 0, 64, 2**31, 0)], 2**32)
-    with pytest.raises(ToolError, match="more than 1 GiB of code"):
-        read_elf(path)
-    sections = [(SYMTAB, 0, 0, 64, 2**31, 2), (STRTAB, 0, 0, 64, 9, 0)]
-    path = rebuilt(tmp_path / "b", sections, 2**32)
-    with pytest.raises(ToolError, match="more than 3000000 symbols"):
         read_elf(path)
 
 

@@ -131,12 +131,13 @@ _BY_NAME: Final = {
     for feature, patterns in (_ARM.mnemonics | _ARM.vector_mnemonics).items()
 }
 ARM_INSTRUCTION: Final = re.compile(
-    rf"\t(?=((?:{'|'.join(_BY_NAME[feature].pattern for feature in _ARM.mnemonics)})(?=[\t\n])"
+    r" *([0-9a-f]+):\t(?=("
+    rf"(?:{'|'.join(_BY_NAME[feature].pattern for feature in _ARM.mnemonics)})(?=[\t\n])"
     r"|(?:ld|st)[al]?x[rp][bh]?(?=\t)|bl?(?=\t[^\n<]*<__aarch64_(?:cas|swp|ld))"
     r"|[a-z][a-z0-9]*(?=\t[^\n<]*?\b[zp][0-9][^\n<]*)"
     r"|(?:f[a-z0-9]+|[su]cvtf)(?=\t[^\n<]*(?:\bh[0-9]|\.[48]h)[^\n<]*))([^\n<]*))".encode()
 )
-"""Finds mnemonic and operands of every instruction that may need more than baseline ARMv8-A."""
+"""Address, mnemonic and operands, of instructions that may need more than baseline ARMv8-A."""
 REPLACED_ARM: Final = re.compile(rb"(?:ld|st)[al]?x[rp][bh]?|bl?")
 """Of these mnemonics those that a compiler with ARMv8.1 does not emit: atomic operations as loops,
 or as calls of libgcc."""

@@ -174,26 +174,18 @@ def _disassembled_arm(elf: ElfFile, ranges: Sequence[CodeRange]) -> Counted:
     with process.piped(argv, timeout=_SECONDS, memory=_MEMORY) as out:
         for line in out:
             instructions += b":\t" in line
-            if (match := cpu_features.ARM_INSTRUCTION.search(line)) is None:
+            if (match := cpu_features.ARM_INSTRUCTION.match(line)) is None:
                 continue
-            address = _address(line)
-            if address >= 0 and not code.start <= address < code.end:
+            address = int(match[1], 16)
+            if not code.start <= address < code.end:
                 yield code, instructions, counts, has_older
                 code = ranges[max(0, bisect_right(starts, address) - 1)]
                 instructions, counts, has_older = 0, Counter(), False
-            if cpu_features.REPLACED_ARM.fullmatch(match[1]):
+            if cpu_features.REPLACED_ARM.fullmatch(match[2]):
                 has_older = True
-            elif features := cpu_features.arm_features(match[1], match[2]):
+            elif features := cpu_features.arm_features(match[2], match[3]):
                 counts[features] += 1
     yield code, instructions, counts, has_older
-
-
-def _address(line: bytes) -> int:
-    """Return the address of an instruction; -1 for another line, such as an odd name."""
-    try:
-        return int(line[: line.index(b":")], 16)
-    except ValueError:
-        return -1
 
 
 def _objdump(library: Path) -> str:
