@@ -121,8 +121,6 @@ class World:
     ) -> None:
         self.project = project
         self.root = project.root
-        self.in_process = True
-        """False for tests that edit the program of the copy."""
         self.first_build: subprocess.CompletedProcess[str] | None = None
         self.site = site
         self.folder = folder
@@ -165,8 +163,7 @@ class World:
         path.chmod(0o755)
 
     def build(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        run = self.project.run if self.in_process else self.project.run_process
-        return run("invoke", "build", *argv, env=self.env)
+        return self.project.run("invoke", "build", *argv, env=self.env)
 
     def built(self, *argv: str) -> dict[str, Any]:
         """The JSON of `invoke build --json`, its variants by id."""
@@ -361,6 +358,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         git("init", "-q", "--bare", str(folder / "remote.git"))
         git("remote", "add", "origin", str(folder / "remote.git"))
         git("push", "-q", "-u", "origin", "HEAD")
+        git("repack", "-adq")  # copies of it have fewer files
         world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
         argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
         world.first_build = world.build(*argv)
@@ -377,5 +375,5 @@ def reader(built: World, tmp_path: Path) -> World:
 @pytest.fixture
 def changed(built: World, tmp_path: Path) -> World:
     """A copy of the built checkout whose files a test may change; it builds nothing new."""
-    shutil.copytree(built.root, tmp_path / "project", symlinks=True)
+    subprocess.run(["cp", "-a", built.root, tmp_path / "project"], check=True)
     return World(Project(tmp_path / "project"), built.site, tmp_path, is_built=True)
