@@ -5,22 +5,21 @@ Each function yields the path of a wrong value, with the value found and the val
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import release_consistency, rules
 from build_pytorch.matrix.hashed_sources import FAKE, sources
-from build_pytorch.matrix.matrix_errors import Fault, quoted
+from build_pytorch.matrix.matrix_errors import Fault, listed, quoted, wrong
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.matrix.release_consistency import is_for_recipes, unknown, wrong
+from build_pytorch.matrix.release_consistency import is_for_recipes
 from build_pytorch.matrix.tables import (
     Condition,
     GpuArchitecture,
     MatrixFile,
     Release,
-    Rule,
     Trail,
     Work,
 )
@@ -32,24 +31,61 @@ _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 
 
+def _below(place: Trail, faults: Iterable[Fault]) -> Iterator[Fault]:
+    for trail, what in faults:
+        yield (*place, *trail), what
+
+
+def unknown_keys(spec: MatrixFile) -> Iterator[Fault]:
+    """Yield keys of tables and ids of rules that the file does not have."""
+    for trail, key, known in _references(spec):
+        if key not in known:
+            yield trail, f"{wrong(quoted(key), listed(known))}{near_miss(key, known)}"
+
+
+def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]]:
+    """Yield the place of each key of another table, and the keys that there are."""
+    tables: dict[str, Collection[str]] = {"gpu": spec.gpu, "cpu": spec.cpu, "pin": spec.pin}
+    for index, rule in enumerate(spec.rule):
+        for field in ("when", "until"):
+            for kind, known in tables.items():
+                for position, key in enumerate(getattr(getattr(rule, field), kind, ())):
+                    yield ("rule", index, field, kind, position), key, known
+        for position, key in enumerate(rule.effect.patches):
+            yield ("rule", index, "effect", "patches", position), key, spec.patch
+    for name, release in spec.release.items():
+        for trail, key, known in _references_of(release, tables, [r.id for r in spec.rule]):
+            yield ("release", name, *trail), key, known
+
+
+def _references_of(
+    release: Release, tables: Mapping[str, Collection[str]], rule_ids: Collection[str]
+) -> Iterator[tuple[Trail, str, Collection[str]]]:
+    yield ("nixpkgs", "pin"), release.nixpkgs.pin, tables["pin"]
+    for index, group in enumerate(release.group):
+        for kind in ("gpu", "cpu"):
+            for position, key in enumerate(getattr(group, kind)):
+                yield ("group", index, kind, position), key, tables[kind]
+    for index, setting in enumerate(release.setting):
+        for position, without in enumerate(setting.without):
+            yield ("setting", index, "without", position, "rule"), without.rule, rule_ids
+
+
 def contradictions(spec: MatrixFile) -> Iterator[Fault]:
-    """Yield contradictions inside the tables of a file."""
+    """Yield contradictions inside the tables of a file that has all keys that it names."""
     for key, gpu in spec.gpu.items():
-        for trail, what in _gpu(key, gpu):
-            yield ("gpu", key, *trail), what
-    yield from _work(spec.work)
+        yield from _below(("gpu", key), _gpu(key, gpu))
+    if spec.work:
+        yield from _below(("work",), _work(spec.work))
     yield from _levels(spec)
     yield from _pins(spec)
-    for index, rule in enumerate(spec.rule):
-        for trail, what in _rule(spec, rule, index):
-            yield ("rule", index, *trail), what
+    yield from _rules(spec)
     yield from _builder_features(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
         yield ("release",), wrong(f"{sum(sizes)} variants", f"{_MOST_VARIANTS} at most")
     for name, release in spec.release.items():
-        for trail, what in release_consistency.contradictions(spec, release):
-            yield ("release", name, *trail), what
+        yield from _below(("release", name), release_consistency.contradictions(spec, release))
 
 
 def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
@@ -58,23 +94,21 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
         yield ("capability",), wrong(quoted(gpu.capability), f"the same digits with a dot as {key}")
     if not gpu.is_single and key in {f"sm{code}" for code in gpu.code.split(";")}:
         yield (), wrong("the key of one architecture", f"another, as {key}_ptx")
-    ordered = sorted({numbers(each) for each in gpu.capabilities})
-    if [numbers(each) for each in gpu.capabilities] != ordered:
+    order = [numbers(each) for each in gpu.capabilities]
+    if order != sorted(set(order)):
         found = f"{', '.join(gpu.also)} after {gpu.capability}"
         yield ("also",), wrong(found, "higher capabilities in ascending order")
-    if gpu.codegen_base and numbers(gpu.codegen_base)[0] != numbers(gpu.capability)[0]:
+    if gpu.codegen_base and numbers(gpu.codegen_base)[0] != order[0][0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
 
 
-def _work(work: Work | None) -> Iterator[Fault]:
+def _work(work: Work) -> Iterator[Fault]:
     """The shares of cxx, cuda and link add up to 1; a part of a share is not larger than it."""
-    if work is None:
-        return
     whole = work.cxx.share + work.cuda.share + work.link.share
     if abs(whole - 1) > _ROUNDING:
         found = f"{whole:g} as the sum of cxx, cuda and link"
-        yield ("work",), wrong(found, "1, which is one GPU variant that is built alone")
+        yield (), wrong(found, "1, which is one GPU variant that is built alone")
     limits = (
         ("replay", work.replay, "cxx and cuda", work.cxx.share + work.cuda.share),
         ("cpu_only_miss", work.cpu_only_miss, "cpu_only_cxx", work.cpu_only_cxx.share),
@@ -82,7 +116,7 @@ def _work(work: Work | None) -> Iterator[Fault]:
     for name, part, others, most in limits:
         if part.share > most:
             found = f"{part.share:g}, a part of {others}"
-            yield ("work", name, "share"), wrong(found, f"{most:g} at most")
+            yield (name, "share"), wrong(found, f"{most:g} at most")
 
 
 def _levels(spec: MatrixFile) -> Iterator[Fault]:
@@ -121,21 +155,15 @@ def _pins(spec: MatrixFile) -> Iterator[Fault]:
             yield ("pin", key, "rev"), wrong(found, "each revision once, with one set of facts")
 
 
-def _rule(spec: MatrixFile, rule: Rule, index: int) -> Iterator[Fault]:
-    """Conditions and effects name what the matrix has; ids are unique."""
-    if rule.id in {other.id for other in spec.rule[:index]}:
-        yield ("id",), wrong(f"{quoted(rule.id)} twice", "each id once")
-    for field in ("when", "until"):
-        condition: Condition | None = getattr(rule, field)
-        if condition == Condition():
-            yield (field,), wrong("no condition", "at least one")
-        for name, known in (("gpu", spec.gpu), ("cpu", spec.cpu), ("pin", spec.pin)):
-            for position, key in enumerate(getattr(condition, name, ())):
-                if key not in known:
-                    yield (field, name, position), unknown(key, known)
-    for position, key in enumerate(rule.effect.patches):
-        if key not in spec.patch:
-            yield ("effect", "patches", position), unknown(key, spec.patch)
+def _rules(spec: MatrixFile) -> Iterator[Fault]:
+    ids: set[str] = set()
+    for index, rule in enumerate(spec.rule):
+        if rule.id in ids:
+            yield ("rule", index, "id"), wrong(f"{quoted(rule.id)} twice", "each id once")
+        ids.add(rule.id)
+        for field in ("when", "until"):
+            if getattr(rule, field) == Condition():
+                yield ("rule", index, field), wrong("no condition", "at least one")
 
 
 def _builder_features(spec: MatrixFile) -> Iterator[Fault]:
@@ -164,13 +192,10 @@ def collisions(
         if release.notes and first != name:
             found = f"{quoted(release.notes)}, the notes of release.{first} as well"
             yield (*at, "notes"), wrong(found, "a file of its own")
-        faults = (
-            *_unused_settings(release, [v for v in variants if v.release_name == name]),
-            *_cleanup(release, recipes),
-            *_manual(release, recipes),
+        yield from _below(
+            at, _unused_settings(release, [v for v in variants if v.release is release])
         )
-        for trail, what in faults:
-            yield (*at, *trail), what
+        yield from _below(at, _listed_files(release, recipes))
         for companion, folder in release.companion_folders.items():
             if what := _wrong_folder(spec, folder):
                 yield (*at, "companion", companion, "folder"), what
@@ -224,32 +249,28 @@ def _unused_settings(release: Release, variants: Sequence[Variant]) -> Iterator[
                 yield ("setting", index, "variants", position), what
 
 
-def _cleanup(release: Release, recipes: Collection[str]) -> Iterator[Fault]:
-    files: set[str] = set()
+def _listed_files(release: Release, recipes: Collection[str]) -> Iterator[Fault]:
+    """A file is once in one of the lists cleanup and manual, and its action fits its recipe."""
+    seen: set[str] = set()
+    files: list[tuple[Trail, str]] = [
+        *((("cleanup", index), entry.file) for index, entry in enumerate(release.cleanup)),
+        *((("manual", index), entry.file) for index, entry in enumerate(release.manual)),
+    ]
+    for at, file in files:
+        if file in seen:
+            yield (*at, "file"), wrong(f"{quoted(file)} twice", "once, in cleanup or manual")
+        seen.add(file)
     for index, entry in enumerate(release.cleanup):
-        at: Trail = ("cleanup", index, "file")
         found = quoted(entry.file)
-        if entry.file in files:
-            yield at, wrong(f"{found} twice", "each file once")
-        files.add(entry.file)
         is_recipe = f"{release.folder}/{entry.file}" in recipes
         if entry.action == "delete" and is_recipe:
-            yield at, wrong(f"{found}, the recipe of a variant", "a file that no variant needs")
+            what = wrong(f"{found}, the recipe of a variant", "a file that no variant needs")
+            yield ("cleanup", index, "file"), what
         if entry.action != "delete" and not is_recipe:
             allowed = f"with action {entry.action} the recipe of a variant"
-            yield at, wrong(f"{found}, which is no variant's recipe", allowed)
-
-
-def _manual(release: Release, recipes: Collection[str]) -> Iterator[Fault]:
-    places = [entry.file for entry in release.manual]
-    cleaned = {entry.file for entry in release.cleanup}
-    for index, entry in enumerate(release.manual):
-        at: Trail = ("manual", index)
-        found = quoted(entry.file)
-        if entry.file in places[:index]:
-            yield (*at, "file"), wrong(f"{found} twice", "each file once")
-        if entry.file in cleaned:
-            yield (*at, "file"), wrong(f"{found}, which cleanup lists as well", "one of the two")
-        if entry.waive and release.place_of(entry) not in recipes:
-            found = f"a waiver for {entry.file}, which no check looks at"
-            yield (*at, "waive"), wrong(found, "the recipe of a variant")
+            what = wrong(f"{found}, which is no variant's recipe", allowed)
+            yield ("cleanup", index, "file"), what
+    for index, manual in enumerate(release.manual):
+        if manual.waive and release.place_of(manual) not in recipes:
+            found = f"a waiver for {manual.file}, which no check looks at"
+            yield ("manual", index, "waive"), wrong(found, "the recipe of a variant")

@@ -5,7 +5,7 @@ A new kind of source is a struct below `HashedTable` in source_tables.py, and a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -20,34 +20,16 @@ FAKE: Final = "sha256-" + "A" * 43 + "="
 class Source(Struct, frozen=True, kw_only=True):
     """A table of matrix.toml with a hash, and the first release that uses it."""
 
-    name: str
-    """What `invoke prefetch --only` calls it, such as torch."""
+    name: str  #: for `invoke prefetch --only`, such as torch
     release: str
-    place: Trail
-    """The path of the table in matrix.toml."""
+    place: Trail  #: the path of the table in matrix.toml
     table: HashedTable
-    pin: Pin
-    """The nixpkgs whose functions fetch it."""
+    pin: Pin  #: the nixpkgs whose functions fetch it
     may_wait: bool
     """Whether a missing hash is a note and no finding: each move of a nightly needs another one."""
-
-    @property
-    def hash(self) -> str:
-        """The hash of matrix.toml; empty if it is not taken yet."""
-        value: str = getattr(self.table, self.table.hash_key)
-        return value
-
-    @property
-    def taken_for(self) -> str:
-        """The revision or URL that the hash must belong to."""
-        value: str = getattr(self.table, self.table.revision_key)
-        return value
-
-    @property
-    def recorded(self) -> str:
-        """The revision or URL that matrix.toml has for its hash."""
-        value: str = getattr(self.table, f"{self.table.hash_key}_of")
-        return value
+    hash: str  #: of matrix.toml; empty if it is not taken yet
+    taken_for: str  #: the revision or URL that the hash must belong to
+    recorded: str  #: the revision or URL that matrix.toml has for its hash
 
     @property
     def trail(self) -> Trail:
@@ -70,11 +52,6 @@ class Source(Struct, frozen=True, kw_only=True):
         return {self.trail: taken, of: self.taken_for}
 
 
-def source_name(place: Sequence[str | int], table: HashedTable) -> str:
-    """Return what `invoke prefetch --only` calls the source of a table."""
-    return table.source_name or str(place[-1])
-
-
 def sources(
     releases: Mapping[str, Release],
     pins: Mapping[str, Pin],
@@ -86,24 +63,31 @@ def sources(
     `patch_users` has the first release that uses a patch, by key; by default the first one.
     """
     found: list[Source] = []
+
+    def add(release: str, place: Trail, table: HashedTable, *, may_wait: bool) -> None:
+        source = Source(
+            name=table.source_name or str(place[-1]),
+            release=release,
+            place=place,
+            table=table,
+            pin=pins[releases[release].nixpkgs.pin],
+            may_wait=may_wait,
+            hash=getattr(table, table.hash_key),
+            taken_for=getattr(table, table.revision_key),
+            recorded=getattr(table, f"{table.hash_key}_of"),
+        )
+        found.append(source)
+
     pin_users: dict[str, str] = {}
     for name, release in releases.items():
-        key = release.nixpkgs.pin
         inherited = releases[release.like].hashed if release.like else {}
         for place, table in release.hashed.items():
-            if inherited.get(place) != table and (pin := pins.get(key)):
+            if inherited.get(place) != table:
                 may_wait = release.torch.is_nightly or table.source_name == CUDA_PACKAGES_SOURCE
-                path: Trail = ("release", name, *place)
-                found.append(_source(name, path, table, pin, may_wait=may_wait))
-        if pin_users.setdefault(key, name) == name and (pin := pins.get(key)):
-            found.append(_source(name, ("pin", key), pin, pin, may_wait=True))
+                add(name, ("release", name, *place), table, may_wait=may_wait)
+        key = release.nixpkgs.pin
+        if pin_users.setdefault(key, name) == name:
+            add(name, ("pin", key), pins[key], may_wait=True)
     for key, patch in patches.items():
-        name = patch_users.get(key, next(iter(releases)))
-        if pin := pins.get(releases[name].nixpkgs.pin):
-            found.append(_source(name, ("patch", key), patch, pin, may_wait=False))
+        add(patch_users.get(key, next(iter(releases))), ("patch", key), patch, may_wait=False)
     return found
-
-
-def _source(release: str, place: Trail, table: HashedTable, pin: Pin, *, may_wait: bool) -> Source:
-    name = source_name(place, table)
-    return Source(name=name, release=release, place=place, table=table, pin=pin, may_wait=may_wait)

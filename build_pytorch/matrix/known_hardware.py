@@ -39,16 +39,13 @@ _MOST_LIKE: Final = 4  #: names that are suggested for an unknown one
 class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     """A GPU architecture with the names of its products."""
 
-    names: tuple[str, ...] = ()
-    """Regular expressions for product names in lower case."""
+    names: tuple[str, ...] = ()  #: regular expressions for product names in lower case
     arm_only: dict[str, str] = msgspec.field(default_factory=dict)
     """Those for products that exist in ARM machines only, with the processor beside each, or ""."""
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
     """Names of products that the picker offers."""
-    isas: tuple[ft.Key, ...] = ()
-    """The ISAs of the hosts of that time; empty: all."""
-    unsupported: ft.Text = ""
-    """Why no build can use it; empty if one can."""
+    isas: tuple[ft.Key, ...] = ()  #: the ISAs of the hosts of that time; empty: all
+    unsupported: ft.Text = ""  #: why no build can use it; empty if one can
     unconfirmed: ft.Text | None = None
 
     @property
@@ -60,8 +57,7 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
 class KnownIsa(CpuIsa, frozen=True, kw_only=True):
     """A CPU ISA with its source."""
 
-    differs: ft.Text = ""
-    """In what it differs from a lower ISA, where that is little."""
+    differs: ft.Text = ""  #: in what it differs from a lower ISA, where that is little
     source: ft.Url
     checked: ft.Date
 
@@ -72,12 +68,9 @@ class KnownProcessor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     title: ft.Text
     platform: ft.Platform
     isa: ft.Key | None = None
-    flags: str = ""
-    """Some of their flags, where they have no ISA."""
-    archspec: str = ""
-    """Its name in archspec, with which a test compares the ISA."""
-    names: tuple[str, ...]
-    """Regular expressions for their names in lower case."""
+    flags: str = ""  #: some of their flags, where they have no ISA
+    archspec: str = ""  #: its name in archspec, with which a test compares the ISA
+    names: tuple[str, ...]  #: regular expressions for their names in lower case
     source: ft.Origin
     checked: ft.Date
 
@@ -108,8 +101,7 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pin: dict[ft.Key, Pin]
     rule: tuple[Rule, ...]
     other: dict[str, OtherVendor]
-    raw: dict[str, Any] = {}
-    """The tables as they are written."""
+    raw: dict[str, Any] = {}  #: the tables as they are written
 
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""

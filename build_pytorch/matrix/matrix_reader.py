@@ -68,8 +68,9 @@ def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Ma
     if wrong := misfits(raw, MatrixFile):
         raise _error(text, name, wrong)
     spec = msgspec.convert(raw, MatrixFile)
-    if wrong := list(consistency.contradictions(spec)):
-        raise _error(text, name, wrong)
+    for stage in (consistency.unknown_keys, consistency.contradictions):
+        if wrong := list(stage(spec)):
+            raise _error(text, name, wrong)
     variants = _named(_variants(spec))
     companions = _named(_companions(variants))
     if wrong := list(consistency.collisions(spec, variants, companions)):
@@ -101,11 +102,6 @@ def own_values(text: str, release: str) -> dict[str, Any]:
     """Return the values of a release in the text of a matrix, without inherited ones."""
     values: dict[str, Any] = tables(text)["release"][release]
     return values
-
-
-def inherits(text: str, release: str) -> str:
-    """Return the release whose values a release has, or an empty text."""
-    return str(own_values(text, release).get("like", ""))
 
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:

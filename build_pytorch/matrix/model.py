@@ -13,7 +13,7 @@ from msgspec import Struct
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.companion_versions import known_companions
-from build_pytorch.matrix.hashed_sources import Source, source_name, sources
+from build_pytorch.matrix.hashed_sources import Source, sources
 from build_pytorch.matrix.source_tables import (
     Companion,
     CudaPackages,
@@ -69,14 +69,10 @@ class Phase(StrEnum):
 class Effects(Struct, frozen=True, kw_only=True):
     """What the rules and settings of the matrix change in the recipe of a variant."""
 
-    rules: tuple[Rule, ...] = ()
-    """The rules that apply, in the order of the matrix."""
-    off: tuple[WithoutRule, ...] = ()
-    """Rules that would apply and are switched off by a setting."""
-    environment: dict[str, str] = {}
-    """Variables of the rules and settings."""
-    own_environment: dict[str, str] = {}
-    """Those variables that no rule sets."""
+    rules: tuple[Rule, ...] = ()  #: the rules that apply, in the order of the matrix
+    off: tuple[WithoutRule, ...] = ()  #: rules that would apply and are switched off by a setting
+    environment: dict[str, str] = {}  #: variables of the rules and settings
+    own_environment: dict[str, str] = {}  #: those variables that no rule sets
     cmake_flags: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
     fixes: tuple[str, ...] = ()
@@ -84,7 +80,75 @@ class Effects(Struct, frozen=True, kw_only=True):
     max_jobs: int = 1
 
 
-class Variant(Struct, frozen=True, kw_only=True, dict=True):
+class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
+    """What a variant and a companion have in common; a companion has most of it of its variant."""
+
+    shares_name: bool = False
+    """Whether a release with another catalog has a package of the same name."""
+
+    @property
+    def variant(self) -> Variant:
+        """The variant; that of a variant is itself."""
+        raise NotImplementedError
+
+    @property
+    def package(self) -> str:
+        """The Flox package name, which is also the stem of the recipe's file name."""
+        raise NotImplementedError
+
+    @property
+    def folder(self) -> str:
+        """The folder of its recipe."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The recipe's path below the root."""
+        return f"{self.folder}/{self.package}.nix"
+
+    @property
+    def attribute(self) -> str:
+        """The name in release.nix: the package name, behind that of the release if it is shared."""
+        return f"{self.variant.release_name}-{self.package}" if self.shares_name else self.package
+
+    @property
+    def platform(self) -> ft.Platform:
+        """The platform that it is built for."""
+        return self.variant.cpu.platform
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that writes the recipe."""
+        if self.variant.gpu is None:
+            return Phase.CPU_ONLY
+        return Phase.GPU_X86 if self.platform == "x86_64-linux" else Phase.GPU_ARM
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no machine has this pair of GPU and CPU, or None if one exists.
+
+        Such a package is generated and verified, and never recommended.
+        """
+        gpu = self.variant.gpu
+        if gpu is None or self.platform in gpu.hosts:
+            return None
+        real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
+        return f"no {self.platform} machine has {self.variant.gpu_label}: {real}"
+
+    @property
+    def status(self) -> str:
+        """`buildable` or `impossible-host`."""
+        return "impossible-host" if self.impossible else "buildable"
+
+    @property
+    def builder_features(self) -> tuple[str, ...]:
+        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
+        build, feature = self.variant.release.build, self.variant.cpu.builder_feature
+        own = (feature,) if build.require_builder_feature and feature else ()
+        return (*build.system_features, *own)
+
+
+class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     """One PyTorch to build: a release, a GPU architecture or none, and a CPU ISA."""
 
     release_name: str
@@ -98,8 +162,6 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
     effects: Effects = Effects()
     is_qualified: bool = False
     """Whether the matrix has other releases, so that the id needs the name of this one."""
-    shares_name: bool = False
-    """Whether a release with another catalog has a package of the same name."""
     is_wrapper: bool = False
     """Whether it takes CUDA packages from the other source that its release names."""
 
@@ -108,11 +170,7 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
         """The name inside its release, such as `sm120-avx512` or `cpu-avx2`. The ledger has it."""
         if self.group.kind == "mps":
             return "darwin-mps"
-        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{self._ending}"
-
-    @property
-    def _ending(self) -> str:
-        return "-wrapper" if self.is_wrapper else ""
+        return f"{self.gpu_key or 'cpu'}-{self.cpu_key}{'-wrapper' if self.is_wrapper else ''}"
 
     @property
     def packages_from(self) -> CudaPackages | None:
@@ -160,11 +218,6 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
         """The source of PyTorch."""
         return self.release.torch
 
-    @property
-    def platform(self) -> ft.Platform:
-        """The platform that it is built for."""
-        return self.cpu.platform
-
     @functools.cached_property
     def python_set(self) -> str:
         """The attribute of nixpkgs that has the packages of its Python."""
@@ -188,7 +241,7 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
     def suffix(self) -> str:
         """The second part of the names of the variant and of its companions."""
         names = self.release.names
-        end = f"{names.suffix}{self._ending}"
+        end = f"{names.suffix}{'-wrapper' if self.is_wrapper else ''}"
         if self.group.kind == "mps":
             return f"{names.mps}{end}"
         if self.gpu:
@@ -211,38 +264,9 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
         return self.release.folder
 
     @property
-    def attribute(self) -> str:
-        """The name in release.nix: the package name, behind that of the release if it is shared."""
-        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
-
-    @property
     def pname(self) -> str:
         """The derivation's pname, which contains the version of PyTorch."""
         return f"{self.release.names.pname}-{self.suffix}"
-
-    @functools.cached_property
-    def path(self) -> str:
-        """The recipe's path below the root."""
-        return f"{self.release.folder}/{self.package}.nix"
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that writes this variant's recipe."""
-        if self.gpu is None:
-            return Phase.CPU_ONLY
-        return Phase.GPU_X86 if self.cpu.platform == "x86_64-linux" else Phase.GPU_ARM
-
-    @property
-    def impossible(self) -> str | None:
-        """Why no machine has this pair of GPU and CPU, or None if one exists.
-
-        Derived from the hosts in the matrix. Such a variant is generated and verified, and never
-        recommended.
-        """
-        if self.gpu is None or self.cpu.platform in self.gpu.hosts:
-            return None
-        real = f"{', '.join(self.gpu.products)} on {' and '.join(self.gpu.hosts)} only"
-        return f"no {self.cpu.platform} machine has {self.gpu_label}: {real}"
 
     @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
@@ -253,13 +277,6 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
         return (*_untaken(self.release_name, self.release, places), *patches)
 
     @property
-    def builder_features(self) -> tuple[str, ...]:
-        """The system features that a builder needs: requiredSystemFeatures of the recipe."""
-        build, feature = self.release.build, self.cpu.builder_feature
-        own = (feature,) if build.require_builder_feature and feature else ()
-        return (*build.system_features, *own)
-
-    @property
     def products(self) -> tuple[str, ...]:
         """The GPUs it is for: those of its platform, or all if there is none on it."""
         if self.gpu is None:
@@ -267,25 +284,17 @@ class Variant(Struct, frozen=True, kw_only=True, dict=True):
         return self.gpu.hosts.get(self.cpu.platform, self.gpu.products)
 
     @property
-    def status(self) -> str:
-        """`buildable` or `impossible-host`."""
-        return "impossible-host" if self.impossible else "buildable"
-
-    @property
     def gpu_label(self) -> str:
         """The architecture in upper case, such as `SM120`; empty for CPU-only variants."""
         return (self.gpu_key or "").upper()
 
 
-class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
+class CompanionPackage(_Recipe, frozen=True, kw_only=True, dict=True):
     """A companion for one variant, such as TorchVision compiled against the torch of sm90-avx2."""
 
-    name: str
-    """The package of nixpkgs: torchvision or torchaudio."""
+    name: str  #: the package of nixpkgs: torchvision or torchaudio
     variant: Variant
     companion: Companion
-    shares_name: bool = False
-    """Whether a release with another catalog has a package of the same name."""
 
     @functools.cached_property
     def short_id(self) -> str:
@@ -313,19 +322,9 @@ class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
         return self.package
 
     @property
-    def attribute(self) -> str:
-        """The name in release.nix: the package name, behind that of the release if it is shared."""
-        return f"{self.release_name}-{self.package}" if self.shares_name else self.package
-
-    @property
     def folder(self) -> str:
         """The folder of its recipe."""
         return self.release.companion_folders[self.name]
-
-    @functools.cached_property
-    def path(self) -> str:
-        """The recipe's path below the root."""
-        return f"{self.folder}/{self.package}.nix"
 
     @property
     def version(self) -> str:
@@ -353,31 +352,6 @@ class CompanionPackage(Struct, frozen=True, kw_only=True, dict=True):
         return self.variant.release
 
     @property
-    def platform(self) -> ft.Platform:
-        """The platform of its variant."""
-        return self.variant.cpu.platform
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that writes the recipe: that of its variant."""
-        return self.variant.phase
-
-    @property
-    def impossible(self) -> str | None:
-        """Why no machine can run it, as for its variant."""
-        return self.variant.impossible
-
-    @property
-    def status(self) -> str:
-        """`buildable` or `impossible-host`, as for its variant."""
-        return self.variant.status
-
-    @property
-    def builder_features(self) -> tuple[str, ...]:
-        """The system features that a builder needs: those of its variant."""
-        return self.variant.builder_features
-
-    @property
     def untaken_hashes(self) -> tuple[tuple[str, str], ...]:
         """The names and places of the sources without a hash, also of its variant."""
         own = _untaken(self.release_name, self.release, [("companion", self.name)])
@@ -391,7 +365,7 @@ def _untaken(
     for place in places:
         table = release.hashed.get(place)
         if table and not getattr(table, table.hash_key):
-            yield source_name(place, table), f"release.{name}.{'.'.join(place)}"
+            yield table.source_name or place[-1], f"release.{name}.{'.'.join(place)}"
 
 
 Package = Variant | CompanionPackage
@@ -413,12 +387,9 @@ class Matrix(Struct, frozen=True, kw_only=True, eq=False):
     variants: tuple[Variant, ...]
     companions: tuple[CompanionPackage, ...]
     """The companions of all variants, in the order of the variants."""
-    notes: tuple[str, ...]
-    """What is allowed and not complete, each with its place in the file."""
-    text: str
-    """The text of matrix.toml."""
-    root: Path
-    """The checkout that the matrix describes; its templates are used."""
+    notes: tuple[str, ...]  #: what is allowed and not complete, each with its place in the file
+    text: str  #: the text of matrix.toml
+    root: Path  #: the checkout that the matrix describes; its templates are used
 
     @property
     def packages(self) -> tuple[Package, ...]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.base import paths
-from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, numbers, underscored
 from build_pytorch.matrix.compatibility import compiles, cuda_window
-from build_pytorch.matrix.matrix_errors import Fault, listed, quoted
+from build_pytorch.matrix.matrix_errors import Fault, quoted, wrong
 from build_pytorch.matrix.source_tables import (
     CUDA_PACKAGES,
     CompanionSource,
+    CudaPackages,
+    CudaToolkit,
     PackageSource,
     Pin,
     TorchSource,
@@ -30,16 +31,6 @@ _WHOLE_PAGES: Final = frozenset(
 )
 
 
-def wrong(found: str, allowed: str) -> str:
-    """Return what is wrong with a value."""
-    return f"found {found}; allowed: {allowed}"
-
-
-def unknown(key: str, known: Collection[str]) -> str:
-    """Return what is wrong with a key that a table does not have."""
-    return f"{wrong(quoted(key), listed(known))}{near_miss(key, known)}"
-
-
 def is_for_recipes(folder: str) -> bool:
     """Return whether recipes may be in a folder."""
     parts = folder.split("/")
@@ -48,22 +39,14 @@ def is_for_recipes(folder: str) -> bool:
 
 def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
     """Yield contradictions of a release; paths begin below its table."""
-    ids = [rule.id for rule in spec.rule]
-    for index, setting in enumerate(release.setting):
-        for position, without in enumerate(setting.without):
-            if without.rule not in ids:
-                yield ("setting", index, "without", position, "rule"), unknown(without.rule, ids)
-    key = release.nixpkgs.pin
-    pin = spec.pin.get(key)
-    if pin is None:
-        yield ("nixpkgs", "pin"), unknown(key, spec.pin)
-    elif pin.rev in release.nixpkgs.retired:
-        found = f"{quoted(key)}, whose revision nixpkgs.retired lists"
+    pin = spec.pin[release.nixpkgs.pin]
+    if pin.rev in release.nixpkgs.retired:
+        found = f"{quoted(release.nixpkgs.pin)}, whose revision nixpkgs.retired lists"
         yield ("nixpkgs", "pin"), wrong(found, "any other pin")
     yield from _sources(release, pin)
     yield from _nightly(release.torch)
-    yield from _cuda(release, pin)
-    yield from _cuda_packages(release)
+    if release.cuda:
+        yield from _cuda(release, release.cuda, pin)
     if not is_for_recipes(release.folder):
         yield ("folder",), wrong(quoted(release.folder), "a folder of recipes")
     notes = release.notes or ""
@@ -75,17 +58,16 @@ def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
             yield ("group", index, *trail), what
 
 
-def _sources(release: Release, pin: Pin | None) -> Iterator[Fault]:
+def _sources(release: Release, pin: Pin) -> Iterator[Fault]:
     """Sources of a release are complete; the torch of the pin has the version of the pin."""
-    torch, key = release.torch, release.nixpkgs.pin
-    is_other = pin is not None and torch.version != pin.torch
-    if torch.is_of_pin and pin and is_other:
-        allowed = f'"{pin.torch}", the torch of pin.{key}, or source "github"'
+    torch = release.torch
+    if torch.is_of_pin and torch.version != pin.torch:
+        allowed = f'"{pin.torch}", the torch of pin.{release.nixpkgs.pin}, or source "github"'
         yield ("torch", "version"), wrong(quoted(torch.version), allowed)
     for place, source in release.sources.items():
-        for trail, what in _source(source, str(place[-1])):
+        for trail, what in _source(source, place[-1]):
             yield (*place, *trail), what
-        if pin and is_other and source.is_of_pin and not torch.is_of_pin:
+        if source.is_of_pin and not torch.is_of_pin and torch.version != pin.torch:
             found = f'"nixpkgs", which belongs to the torch {pin.torch} of the pin'
             yield (*place, "source"), wrong(found, f'"github" for {torch.version}')
 
@@ -123,13 +105,10 @@ def _nightly(torch: TorchSource) -> Iterator[Fault]:
         yield ("torch", "version"), wrong(found, "X.Y.0.devYYYYMMDD")
 
 
-def _cuda(release: Release, pin: Pin | None) -> Iterator[Fault]:
+def _cuda(release: Release, cuda: CudaToolkit, pin: Pin) -> Iterator[Fault]:
     """The pin has the CUDA in the named package set; the driver runs it."""
-    cuda = release.cuda
-    if cuda is None:
-        return
-    sets = [name for name, version in pin.cuda.items() if version == cuda.version] if pin else []
-    if pin and cuda.package_set not in sets:
+    sets = [name for name, version in pin.cuda.items() if version == cuda.version]
+    if cuda.package_set not in sets:
         known = " or ".join(sets) or f"a CUDA of pin.{release.nixpkgs.pin}.cuda"
         found = f"found {quoted(cuda.package_set)}"
         yield ("cuda", "package_set"), f"{found}; allowed for CUDA {cuda.version}: {known}"
@@ -137,27 +116,28 @@ def _cuda(release: Release, pin: Pin | None) -> Iterator[Fault]:
     if numbers(cuda.driver)[0] < oldest:
         allowed = f"{oldest} or newer for CUDA {cuda.version}"
         yield ("cuda", "driver"), wrong(quoted(cuda.driver), allowed)
+    if cuda.packages_from:
+        for key, what in _cuda_packages(release, cuda, cuda.packages_from):
+            yield ("cuda", "packages_from", key), what
 
 
-def _cuda_packages(release: Release) -> Iterator[Fault]:
+def _cuda_packages(
+    release: Release, cuda: CudaToolkit, packages: CudaPackages
+) -> Iterator[tuple[str, str]]:
     """The other source of CUDA packages is a repository at a revision, or copies with digests."""
-    cuda = release.cuda
-    if cuda is None or (packages := cuda.packages_from) is None:
-        return
-    at = ("cuda", "packages_from")
     for field in ("owner", "repo", "rev"):
         if packages.is_copied and getattr(packages, field):
-            yield (*at, field), wrong("a value beside folder", "a repository or copies")
+            yield field, wrong("a value beside folder", "a repository or copies")
         if not (packages.is_copied or getattr(packages, field)):
-            yield (*at, field), "missing; add it, or folder for copies in this repository"
+            yield field, "missing; add it, or folder for copies in this repository"
     copies = {cuda.package_file(name) for name in CUDA_PACKAGES} if packages.is_copied else set()
     if packages.digests.keys() != copies:
         fix = "`invoke vendor cuda-packages --from DIR` writes them"
         what = wrong(", ".join(packages.digests) or "none", ", ".join(sorted(copies)) or "none")
-        yield (*at, "digests"), f"{what}; {fix}"
+        yield "digests", f"{what}; {fix}"
     if f"{packages.folder}/".startswith(f"{release.folder}/"):
         found = f"{quoted(packages.folder)}, a part of the folder of recipes"
-        yield (*at, "folder"), wrong(found, "another one, as Flox builds every file there")
+        yield "folder", wrong(found, "another one, as Flox builds every file there")
 
 
 def _names(release: Release) -> Iterator[Fault]:
@@ -193,17 +173,14 @@ def _kind(release: Release, group: Group) -> Iterator[Fault]:
 def _members(spec: MatrixFile, release: Release, group: Group) -> Iterator[Fault]:
     """The CUDA compiles for the architectures of a group; its ISAs are of its platform."""
     for index, key in enumerate(group.gpu):
-        if key not in spec.gpu:
-            yield ("gpu", index), unknown(key, spec.gpu)
-        elif release.cuda and not compiles(release.cuda, spec.gpu[key]):
+        if release.cuda and not compiles(release.cuda, spec.gpu[key]):
             found = f"{quoted(key)} with CUDA {release.cuda.version}"
             yield ("gpu", index), wrong(found, f"CUDA {cuda_window(spec.gpu[key])}")
     for index, key in enumerate(group.cpu):
-        if key not in spec.cpu:
-            yield ("cpu", index), unknown(key, spec.cpu)
-        elif release.build.require_builder_feature and not spec.cpu[key].builder_feature:
+        cpu = spec.cpu[key]
+        if release.build.require_builder_feature and not cpu.builder_feature:
             allowed = "ISAs with one, as build.require_builder_feature is true"
             yield ("cpu", index), wrong(f"{quoted(key)}, which has no builder_feature", allowed)
-        elif (platform := spec.cpu[key].platform) != group.platform:
-            allowed = f"CPU ISAs of {group.platform}"
-            yield ("cpu", index), wrong(f"{quoted(key)}, which is for {platform}", allowed)
+        elif cpu.platform != group.platform:
+            found = f"{quoted(key)}, which is for {cpu.platform}"
+            yield ("cpu", index), wrong(found, f"CPU ISAs of {group.platform}")

@@ -118,33 +118,24 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
         if rule.id in applied:
             continue
         matching = [variant for variant in variants if holds(rule.when, variant)]
+        found, expected = f"{rule.id} is switched off everywhere", "a rule in use"
         if not matching:
-            yield RuleProblem(rule, f"{rule.id} applies to no variant", "a condition that holds")
+            found, expected = f"{rule.id} applies to no variant", "a condition that holds"
         elif all(is_ended(rule, variant) for variant in matching):
             found = f"{rule.id}: its `until` holds for all {len(matching)} variants of its `when`"
-            yield RuleProblem(rule, found, "no rule that is no longer needed")
-        else:
-            yield RuleProblem(rule, f"{rule.id} is switched off everywhere", "a rule in use")
+            expected = "no rule that is no longer needed"
+        yield RuleProblem(rule, found, expected)
     seen: set[tuple[str, str]] = set()
     for variant in combinations.values():
-        for first, second, name in _contradictions(variant):
-            if (pair := (first.id, second.id)) not in seen:
-                seen.add(pair)
-                found = f"{second.id} and {first.id} set {name} to different values"
-                expected = f"one value for {variant.id}"
-                yield RuleProblem(second, found, expected, is_error=True)
-
-
-def _contradictions(variant: Variant) -> Iterator[tuple[Rule, Rule, str]]:
-    """Yield pairs of rules that set a variable or a flag of a variant to different values."""
-    values: dict[str, tuple[str, Rule]] = {}
-    for rule in variant.effects.rules:
-        pairs = [(f"${name}", value) for name, value in rule.effect.environment.items()]
-        pairs += [flag.split("=", 1) for flag in rule.effect.cmake_flags]  # type: ignore[misc]
-        for name, value in pairs:
-            other, first = values.setdefault(name, (value, rule))
-            if other != value:
-                yield first, rule, name.removeprefix("$")
+        values: dict[str, tuple[str, Rule]] = {}
+        for rule in variant.effects.rules:
+            switches = dict(flag.split("=", 1) for flag in rule.effect.cmake_flags)
+            for name, value in (rule.effect.environment | switches).items():
+                other, first = values.setdefault(name, (value, rule))
+                if other != value and (first.id, rule.id) not in seen:
+                    seen.add((first.id, rule.id))
+                    found = f"{rule.id} and {first.id} set {name} to different values"
+                    yield RuleProblem(rule, found, f"one value for {variant.id}", is_error=True)
 
 
 @functools.cache

@@ -49,35 +49,29 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
             blocks.setdefault(_place(variant), []).append(variant)
     seeds: dict[tuple[_Place, str, str], Seed] = {}
     for place, block in blocks.items():
-        for variant in diagonal(sorted(block, key=lambda v: bool(v.impossible))):
-            seeds.setdefault(
-                (place, "cxx", variant.cpu_key),
-                Seed(kind="cxx", key=variant.cpu_key, variant=variant),
-            )
-        for variant in sorted(block, key=lambda v: (bool(v.impossible), len(v.cpu.cpuinfo))):
+        possible_first = sorted(block, key=lambda variant: bool(variant.impossible))
+        for variant in diagonal(possible_first):
+            seed = Seed(kind="cxx", key=variant.cpu_key, variant=variant)
+            seeds.setdefault((place, seed.kind, seed.key), seed)
+        for variant in sorted(block, key=_rank):
             if not variant.release.build.cuda_host_flags:  # else CUDA objects depend on the ISA
-                gpu_key = variant.gpu_key or ""
-                seeds.setdefault(
-                    (place, "cuda", gpu_key), Seed(kind="cuda", key=gpu_key, variant=variant)
-                )
-    return {
-        variant.attribute: found
-        for variant in everything
-        if (
-            found := tuple(
-                seeds[key]
-                for key in (
-                    (_place(variant), "cxx", variant.cpu_key),
-                    (_place(variant), "cuda", variant.gpu_key or ""),
-                )
-                if key in seeds
-            )
-        )
-    }
+                seed = Seed(kind="cuda", key=variant.gpu_key or "", variant=variant)
+                seeds.setdefault((place, seed.kind, seed.key), seed)
+    found = {}
+    for variant in everything:
+        keys = (("cxx", variant.cpu_key), ("cuda", variant.gpu_key or ""))
+        own = (seeds.get((_place(variant), *key)) for key in keys)
+        if read := tuple(seed for seed in own if seed):
+            found[variant.attribute] = read
+    return found
 
 
 def _place(variant: Variant) -> _Place:
     return variant.release_name, variant.cpu.platform
+
+
+def _rank(variant: Variant) -> tuple[bool, int]:
+    return bool(variant.impossible), len(variant.cpu.cpuinfo)
 
 
 class SharedWork(Struct, frozen=True, kw_only=True):

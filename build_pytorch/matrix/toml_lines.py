@@ -109,17 +109,7 @@ def syntax_problem(text: str, message: str) -> tuple[int, str]:
         offset = sum(len(line) + 1 for line in lines) + int(place[2]) - 1
     known = (meaning for pattern, meaning in _MEANINGS.items() if re.search(pattern, message))
     what = next(known, message)
-    return _loose_quote(text) if what is _QUOTE else offset, f"not valid TOML: {what}"
-
-
-def _loose_quote(text: str) -> int:
-    """Return the offset of the first quote that begins no text, or the length of the text."""
-    end = 0
-    for token in _TOKEN.finditer(text):
-        if token.start() > end:
-            return end
-        end = token.end()
-    return end
+    return offset, f"not valid TOML: {what}"
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, int, str]]:

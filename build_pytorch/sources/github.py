@@ -183,8 +183,7 @@ class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
     newest: str
     newer: bool
     date: str = ""
-    days: int | None = None
-    """Age of our nightly."""
+    days: int | None = None  #: age of our nightly
 
 
 def upstream_versions(
