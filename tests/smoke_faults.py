@@ -68,6 +68,37 @@ BOTH = (
     ),
     ("compile", ONE_ELEMENT.format(function="torch.sqrt")),
 )
+SOLVE = ONE_ELEMENT.format(function="torch.linalg.solve")
+ALWAYS_TF32 = """\
+real = torch.set_float32_matmul_precision
+torch.set_float32_matmul_precision = lambda name: real('high')"""
+UNSCALED = """
+real = torch._scaled_mm
+def unscaled(a, b, scale_a, scale_b, out_dtype):
+    return real(a, b, scale_a=scale_a, scale_b=torch.ones_like(scale_b), out_dtype=out_dtype)
+torch._scaled_mm = unscaled
+"""
+SHIFTED_GROUPS = """
+real = torch._grouped_mm
+torch._grouped_mm = lambda a, b, offs: real(a, b, offs=(offs - 16).clamp(min=16))
+"""
+JITERATOR = """
+real = torch.cuda.jiterator._create_jit_fn
+torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace({}))
+"""
+CPU_PROFILER = """
+real = torch.profiler.profile
+cpu = [torch.profiler.ProfilerActivity.CPU]
+torch.profiler.profile = lambda activities: real(activities=cpu)
+"""
+OTHER_FACTOR = """
+real = torch.distributed._make_nccl_premul_sum
+torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
+"""
+NO_NCCL = "torch.distributed.is_nccl_available = lambda: False"
+NO_TRITON = "script.triton_versions = lambda: (None, None)"
+NO_CUDNN = "torch.backends.cuda.can_use_cudnn_attention = lambda params: False"
+NO_CXX = "script.shutil.which = (lambda name: None)"
 # 10 bits of mantissa in place of 23, as tensor cores compute unless FP32 is requested.
 TF32 = """
 real = torch.Tensor.__matmul__
@@ -83,104 +114,28 @@ FAULTS = (
     Fault("cpu", "matmul fp32", f"{TF32}\ntest = test._replace(tolerance=3e-3)", "passed"),
     *(Fault(device, test, change) for device in ("cpu", "cuda") for test, change in BOTH),
     Fault("cpu", "matmul int8", ONE_ELEMENT.format(function="torch._int_mm")),
-    Fault("cpu", "solve", ONE_ELEMENT.format(function="torch.linalg.solve")),
-    Fault("cuda", "solve magma", ONE_ELEMENT.format(function="torch.linalg.solve")),
-    Fault("cuda", "solve cusolver", ONE_ELEMENT.format(function="torch.linalg.solve")),
+    Fault("cpu", "solve", SOLVE),
+    Fault("cuda", "solve magma", SOLVE),
+    Fault("cuda", "solve cusolver", SOLVE),
     # A tolerance that no correct machine meets.
     Fault("cuda", "matmul bf16", "test = test._replace(tolerance=1e-9)"),
-    # TF32 where full precision was asked for.
-    Fault(
-        "cuda",
-        "matmul fp32",
-        "real = torch.set_float32_matmul_precision\n"
-        "torch.set_float32_matmul_precision = lambda name: real('high')",
-    ),
-    *(
-        Fault(device, test, FORCE_MATH, says="computed it")
-        for device, test in (
-            ("cpu", "flash attention bf16"),
-            ("cuda", "flash attention bf16"),
-            ("cuda", "cudnn attention bf16"),
-        )
-    ),
-    *(Fault(device, "compile", NO_COMPILE) for device in ("cpu", "cuda")),
+    Fault("cuda", "matmul fp32", ALWAYS_TF32),
+    Fault("cpu", "flash attention bf16", FORCE_MATH, says="computed it"),
+    Fault("cuda", "flash attention bf16", FORCE_MATH, says="computed it"),
+    Fault("cuda", "cudnn attention bf16", FORCE_MATH, says="computed it"),
+    Fault("cpu", "compile", NO_COMPILE),
+    Fault("cuda", "compile", NO_COMPILE),
     Fault("cuda", "matmul fp8", ONE_ELEMENT.format(function="torch._scaled_mm")),
-    Fault(
-        "cuda",
-        "matmul fp8 rowwise",
-        """
-real = torch._scaled_mm
-def unscaled(a, b, scale_a, scale_b, out_dtype):
-    return real(a, b, scale_a=scale_a, scale_b=torch.ones_like(scale_b), out_dtype=out_dtype)
-torch._scaled_mm = unscaled
-""",
-    ),
-    Fault(
-        "cuda",
-        "grouped matmul bf16",
-        """
-real = torch._grouped_mm
-torch._grouped_mm = lambda a, b, offs: real(a, b, offs=(offs - 16).clamp(min=16))
-""",
-    ),
-    Fault(
-        "cuda",
-        "nvrtc",
-        """
-real = torch.cuda.jiterator._create_jit_fn
-torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace("+ y", "- y"))
-""",
-    ),
-    Fault(
-        "cuda",
-        "nvrtc",
-        """
-real = torch.cuda.jiterator._create_jit_fn
-torch.cuda.jiterator._create_jit_fn = lambda code: real(code.replace("return", "retrun"))
-""",
-    ),
-    Fault(
-        "cuda",
-        "profiler",
-        """
-real = torch.profiler.profile
-cpu = [torch.profiler.ProfilerActivity.CPU]
-torch.profiler.profile = lambda activities: real(activities=cpu)
-""",
-        says="no kernel was recorded",
-    ),
-    Fault(
-        "cuda",
-        "nccl all-reduce",
-        """
-real = torch.distributed._make_nccl_premul_sum
-torch.distributed._make_nccl_premul_sum = lambda factor: real(factor + 0.5)
-""",
-    ),
-    Fault(
-        "cuda",
-        "nccl all-reduce",
-        "torch.distributed.is_nccl_available = lambda: False",
-        "skipped",
-        "without NCCL",
-    ),
-    Fault(
-        "cuda",
-        "compile",
-        "script.triton_versions = lambda: (None, None)",
-        "skipped",
-        "Triton is not installed",
-    ),
-    Fault(
-        "cuda",
-        "cudnn attention bf16",
-        "torch.backends.cuda.can_use_cudnn_attention = lambda params: False",
-        "skipped",
-        "does not use cuDNN",
-    ),
-    Fault(
-        "cpu", "compile", "script.shutil.which = (lambda name: None)", "skipped", "no C++ compiler"
-    ),
+    Fault("cuda", "matmul fp8 rowwise", UNSCALED),
+    Fault("cuda", "grouped matmul bf16", SHIFTED_GROUPS),
+    Fault("cuda", "nvrtc", JITERATOR.format('"+ y", "- y"')),
+    Fault("cuda", "nvrtc", JITERATOR.format('"return", "retrun"')),
+    Fault("cuda", "profiler", CPU_PROFILER, says="no kernel was recorded"),
+    Fault("cuda", "nccl all-reduce", OTHER_FACTOR),
+    Fault("cuda", "nccl all-reduce", NO_NCCL, "skipped", "without NCCL"),
+    Fault("cuda", "compile", NO_TRITON, "skipped", "Triton is not installed"),
+    Fault("cuda", "cudnn attention bf16", NO_CUDNN, "skipped", "does not use cuDNN"),
+    Fault("cpu", "compile", NO_CXX, "skipped", "no C++ compiler"),
 )
 VISION = "import torchvision, torchvision.ops, torchvision.io\n"
 AUDIO = "import torchaudio, torchaudio.functional\n"

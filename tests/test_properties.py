@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import string
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import tomlkit
-from conftest import write_recipes
+from conftest import ONE, write_recipes
 from hypothesis import HealthCheck, assume, given, settings
 
 from build_pytorch.base import digest
@@ -36,7 +38,7 @@ WORDS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
 SRI = (
     st.binary(min_size=32, max_size=32)
     .filter(any)
-    .map(lambda data: "sha256-" + __import__("base64").b64encode(data).decode())
+    .map(lambda data: f"sha256-{base64.b64encode(data).decode()}")
 )
 REVS = st.text("0123456789abcdef", min_size=40, max_size=40)
 PLATFORMS = ("x86_64-linux", "aarch64-linux")
@@ -86,44 +88,20 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
             common = {"title": draw(TEXTS), "platform": platform, "cpu": isas}
             groups.append({**common, "kind": "gpu", "gpu": list(gpus)})
             groups.append({**common, "kind": "cpu-only"})
-    release: dict[str, Any] = {
-        "folder": ".flox/pkgs",
-        "notes": "docs/notes.md",
-        "torch": {
-            "version": "2.11.0",
-            "owner": "pytorch",
-            "repo": "pytorch",
-            "rev": draw(st.one_of(st.just("v2.11.0"), REVS)),
-            "fetcher": "fetchFromGitHub",
-            "submodules": draw(st.booleans()),
-            "hash": draw(SRI),
-        },
-        "nixpkgs": {"pin": "p", "config": ["allowUnfree"]},
-        "cuda": {
-            "version": "13.1",
-            "package_set": draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_1"])),
-            "driver": "580.65.06",
-        },
-        "python": {"version": "3.13"},
-        "names": {
-            "package": "pytorch",
-            "pname": "pytorch211",
-            "gpu": "python313-cuda13_1",
-            "cpu": "python313-cpu",
-        },
-        "build": {
-            "max_jobs": draw(st.integers(1, 1024)),
-            "system_features": ["big-parallel"],
-            "job_memory": draw(st.floats(0.5, 64)),
-            "reserved_memory": 2,
-            "disk": 60,
-            "core_hours": 5.4,
-        },
-        "group": groups,
-    }
+    document: dict[str, Any] = tomllib.loads(ONE)
+    (pin,), (release,) = document["pin"].values(), document["release"].values()
+    del release["companion"], release["cleanup"]
+    release |= {"notes": "docs/notes.md", "group": groups}
+    release["torch"] |= {"submodules": draw(st.booleans()), "hash": draw(SRI)}
+    release["torch"]["rev"] = draw(st.one_of(st.just("v2.10.0"), REVS))
     release["torch"]["hash_of"] = release["torch"]["rev"]
+    release["cuda"]["package_set"] = draw(st.sampled_from(["cudaPackages_13", "cudaPackages_13_0"]))
+    release["build"] |= {
+        "max_jobs": draw(st.integers(1, 1024)),
+        "job_memory": draw(st.floats(0.5, 64)),
+    }
     if draw(st.booleans()):
-        release["torch"] = {"version": "2.11.0", "source": "nixpkgs"}
+        release["torch"] = {"version": "2.10.0", "source": "nixpkgs"}
     patch = {
         "package": "magma",
         "reason": draw(TEXTS),
@@ -133,18 +111,8 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         "hash": draw(SRI),
         "hash_of": "https://example.org/fix.patch",
     }
-    pin = {
-        "rev": draw(REVS),
-        "fetcher": "fetchTarball",
-        "sha256": "",
-        "sha256_of": "",
-        "date": draw(TEXTS),
-        "torch": "2.11.0",
-        "python": draw(st.sampled_from(["3.12", "3.13"])),
-        "cuda": {"cudaPackages_13": "13.1", "cudaPackages_13_1": "13.1"},
-        "source": draw(TEXTS),
-        "checked": "2026-11-21",
-    }
+    pin |= {"rev": draw(REVS), "torch": "2.10.0", "python": draw(st.sampled_from(["3.12", "3.13"]))}
+    pin |= {"date": draw(TEXTS), "source": draw(TEXTS)}
     effects: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"kind": ["gpu"]}, {"patches": ["fix"]}),
         ({"kind": ["gpu"], "cuda": ">=13.0"}, {"fixes": ["cccl-shim"]}),
@@ -161,14 +129,8 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
     rules.append(
         {"id": "broken", "when": {"cuda": ">=13.0"}, "effect": {"config": ["allowBroken"]}, **texts}
     )
-    return {
-        "pin": {"p": pin},
-        "release": {"next": release},
-        "gpu": gpus,
-        "cpu": cpus,
-        "patch": {"fix": patch},
-        "rule": rules,
-    }
+    kept = {name: document[name] for name in ("pin", "release")}
+    return {**kept, "gpu": gpus, "cpu": cpus, "patch": {"fix": patch}, "rule": rules}
 
 
 @pytest.fixture(autouse=True)
