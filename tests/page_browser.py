@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,10 @@ FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+
+WHOLE_PAGE: Final = {"include": [["html"]]}
+LONG: Final = {"exclude": [["tbody tr:nth-child(n+13)"], [".map tr:nth-child(n+3)"]]}
+CONTRAST: Final = {"runOnly": ["color-contrast"]}
 
 
 @pytest.fixture(scope="session")
@@ -41,12 +45,23 @@ class Opened:
         self.page.goto(path.as_uri())
 
 
-def violations(page: Page) -> list[tuple[str, list[Any]]]:
-    """What axe-core reports about a page whose Content-Security-Policy is off."""
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run()")
-    assert len(found["passes"]) > 20
-    return [
-        (each["id"], [(node["target"], node["failureSummary"]) for node in each["nodes"][:3]])
-        for each in found["violations"]
-    ]
+def require_accessible(page: Page, widths: Sequence[int], number: int) -> None:
+    """Nothing is wider than the screen, and axe-core finds nothing, with all details open.
+
+    The Content-Security-Policy must be off. All rules run in the width and the colour scheme that
+    `number` selects: six numbers are all pairs of three widths. Colours are checked in both
+    schemes. Of long tables, 0 selects all rows, and the others the first ones.
+    """
+    page.evaluate("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
+    for width in (*widths, widths[number % len(widths)]):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text())
+    modes: list[Any] = ["light", "dark"]
+    for mode, options in ((modes[number % 2 - 1], CONTRAST), (modes[number % 2], {})):
+        page.emulate_media(color_scheme=mode)
+        context = LONG if number or options else {}
+        found = page.evaluate("(words) => axe.run(...words)", [{**WHOLE_PAGE, **context}, options])
+        assert len(found["passes"]) > (0 if options else 20)
+        assert [(it["id"], it["nodes"][:3]) for it in found["violations"]] == [], (number, mode)
