@@ -234,6 +234,12 @@ def project(tmp_path: Path) -> Project:
     return copied_project(tmp_path / "project")
 
 
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the project with its first release only, which tests of a module only read."""
+    return copied_project(tmp_path_factory.mktemp("still") / "project")
+
+
 @pytest.fixture
 def whole(tmp_path: Path) -> Project:
     """A fresh copy of the project with all releases."""
