@@ -228,9 +228,9 @@ def test_a_companion_of_another_pytorch_is_refused(hub: Hub) -> None:  # noqa: F
 # --- recommend ---
 
 
-def test_the_matching_set_is_installed_together(project: Project) -> None:
+def test_the_matching_set_is_installed_together(still: Project) -> None:
     argv = ("--gpu", "9.0", "--cpu", "avx2", "--driver", "580.95.05")
-    done = project.invoke("recommend", *argv, "--json")
+    done = still.invoke("recommend", *argv, "--json")
     best = json.loads(done.stdout)["answers"][0]
     names = [
         f"ORG/{n}-python313-cuda13_0-sm90-avx2" for n in ("pytorch", "torchvision", "torchaudio")
@@ -241,15 +241,15 @@ def test_the_matching_set_is_installed_together(project: Project) -> None:
         ("torchvision", "0.25.0"),
         ("torchaudio", "2.10.0"),
     ]
-    said = " ".join(project.invoke("recommend", *argv).stdout.split())
+    said = " ".join(still.invoke("recommend", *argv).stdout.split())
     assert f"set flox install {' '.join(names)}" in said
 
 
 # --- show ---
 
 
-def test_a_companion_is_shown_by_its_id(project: Project) -> None:
-    done = project.invoke("show", ID, "--json")
+def test_a_companion_is_shown_by_its_id(still: Project) -> None:
+    done = still.invoke("show", ID, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["variant"], document["package"]) == (ID, VISION)
@@ -262,19 +262,19 @@ def test_a_companion_is_shown_by_its_id(project: Project) -> None:
         "publish": [f"invoke publish cpu-avx2 {ID}"],
         "install": [f"flox install ORG/{TORCH} ORG/{VISION}"],
     }
-    said = " ".join(project.invoke("show", VISION).stdout.split())
+    said = " ".join(still.invoke("show", VISION).stdout.split())
     assert "companion torchvision 0.25.0 from GitHub, for PyTorch 2.10.0 of cpu-avx2" in said
 
 
-def test_a_variant_names_its_companions(project: Project) -> None:
-    document = json.loads(project.invoke("show", "cpu-avx2", "--json").stdout)
+def test_a_variant_names_its_companions(still: Project) -> None:
+    document = json.loads(still.invoke("show", "cpu-avx2", "--json").stdout)
     assert document["torch"] == document["variant"]
     assert document["companions"] == [ID, "cpu-avx2+torchaudio"]
     assert document["commands"]["set"] == [f"flox install ORG/{TORCH} ORG/{VISION} ORG/{AUDIO}"]
 
 
-def test_an_unknown_companion_is_one_line(project: Project) -> None:
-    line = error_line(project.invoke("show", "cpu-avx2+torchvison"))
+def test_an_unknown_companion_is_one_line(still: Project) -> None:
+    line = error_line(still.invoke("show", "cpu-avx2+torchvison"))
     assert "cpu-avx2+torchvision" in line
 
 
@@ -322,10 +322,10 @@ def test_the_board_has_companions_with_events_and_those_that_are_named(
 
 @needs_world
 @pytest.mark.parametrize("command", ["publish", "smoke", "inspect"])
-def test_a_companion_that_is_not_built_is_said_to_be(project: Project, command: str) -> None:
+def test_a_companion_that_is_not_built_is_said_to_be(still: Project, command: str) -> None:
     env = {"PATH": "/usr/bin:/bin"} if command == "publish" else None
     argv = ["--dry-run"] if command == "publish" else []
-    done = project.run("invoke", command, ID, *argv, env=env)
+    done = still.run("invoke", command, ID, *argv, env=env)
     said = " ".join((done.stdout + done.stderr).split())
     assert f"invoke build {ID}" in said
     assert "Traceback" not in said

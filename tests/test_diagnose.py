@@ -147,7 +147,8 @@ def test_the_logs_of_real_builds_are_judged_right(matrix: Matrix, origin: Any) -
         found = origin(lines)  # built by nixpkgs as torch, and by a recipe under its own name
         judge(diagnose(found, variant), entry)
         own = [line.replace(b"python3.13-torch", b"python3.13-" + package) for line in found]
-        judge(diagnose(own, variant), entry)
+        if own != found:
+            judge(diagnose(own, variant), entry)
 
 
 @pytest.mark.parametrize("entry", INDEX, ids=lambda e: e["file"])
@@ -427,9 +428,9 @@ def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) 
     assert "what to do: build with fewer cores" in done.stdout
 
 
-def test_diagnose_json_has_the_documented_keys(project: Project) -> None:
+def test_diagnose_json_has_the_documented_keys(still: Project) -> None:
     log = str(LOGS / "06-gpu-recipe-cpu-build.log")
-    done = project.invoke("diagnose", log, "--variant", "sm120-avx2", "--json")
+    done = still.invoke("diagnose", log, "--variant", "sm120-avx2", "--json")
     document = json.loads(done.stdout)
     keys = ["variant", "lines", "phase", "progress", "stop", "stop_line", "failure"]
     assert list(document) == [*keys, "failure_lines", "meaning", "fix", "tail"]
@@ -438,10 +439,10 @@ def test_diagnose_json_has_the_documented_keys(project: Project) -> None:
     assert all(f"`{key}`" in page for key in document)
 
 
-def test_diagnose_reads_standard_input(project: Project) -> None:
+def test_diagnose_reads_standard_input(still: Project) -> None:
     text = b"[7/60] Building CXX object a.o\nKilled\n"
     argv = [sys.executable, "-m", "invoke", "diagnose", "-", "--json"]
-    done = subprocess.run(argv, input=text, cwd=project.root, capture_output=True, check=True)
+    done = subprocess.run(argv, input=text, cwd=still.root, capture_output=True, check=True)
     assert json.loads(done.stdout)["failure"] == "out-of-memory"
 
 

@@ -31,6 +31,12 @@ pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 # --- remote builders ---
 
 
+def machines_file(folder: Path, text: str) -> Path:
+    path = folder / "machines"
+    path.write_text(f"{text}\n")
+    return path
+
+
 FEATURES = "big-parallel,gccarch-armv8.2-a,gccarch-armv9-a"
 
 
@@ -96,8 +102,8 @@ class Remote:
         )
         script.chmod(0o755)
 
-    def machines(self, platform: str = "aarch64-linux", features: str = FEATURES) -> str:
-        return f"ssh://root@127.0.0.1 {platform} {self.key} 4 1 {features}\n"
+    def machines(self) -> str:
+        return f"ssh://root@127.0.0.1 aarch64-linux {self.key} 4 1 {FEATURES}"
 
 
 def _lacking() -> str:
@@ -139,12 +145,12 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
     server.wait()
 
 
+@pytest.mark.slow
 def test_arm_variants_are_built_on_an_arm_builder_from_an_x86_machine(
     world: World, remote: Remote, tmp_path: Path
 ) -> None:
     """A build that can only end badly is stopped there, and the others go on."""
-    machines = tmp_path / "machines"
-    machines.write_text(remote.machines())
+    machines = machines_file(tmp_path, remote.machines())
     world.scenario("sm110-armv9", "cuda=OFF; summary; sleep 600")
     names = ("sm121-armv9", "sm110-armv9", "cpu-avx2")
     done = world.built(*names, "--builders", str(machines))
@@ -188,8 +194,8 @@ def test_the_builders_of_the_matrix_are_those_that_nix_gets(world: World, remote
 
 @pytest.mark.slow
 def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path) -> None:
-    machines = tmp_path / "machines"
-    machines.write_text(f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}\n")
+    line = f"ssh://root@127.0.0.1 aarch64-linux /nowhere 1 1 {FEATURES}"
+    machines = machines_file(tmp_path, line)
     world.env["NIX_SSHOPTS"] = "-p 1"
     done = world.built("sm121-armv9", "--builders", str(machines))
     assert done["by_id"]["sm121-armv9"]["outcome"] == "failed"
@@ -199,25 +205,18 @@ def test_a_builder_that_cannot_be_reached_is_named(world: World, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "ssh://root@127.0.0.1 x86_64-linux - 1 1 big-parallel\n",
-            "no builder of --builders takes",
-        ),
         ("ssh://root@127.0.0.1 aarch64-linux - 1 1 kvm\n", "no builder of --builders takes"),
-        ("ssh://root@127.0.0.1\n", "no builder of --builders takes"),
         (
             "ssh://root@127.0.0.1 aarch64-linux - 1 1 big-parallel,gccarch-armv8.2-a\n",
             "no builder of --builders takes it and states gccarch-armv9-a",
         ),
-        ("ssh://x aarch64-linux - 1 1 big-parallel gpu\n", "no builder of --builders takes"),
         ("# none\n", "no builder in it"),
     ],
 )
 def test_builders_that_do_not_fit_are_reported_before_anything_begins(
     reader: World, tmp_path: Path, text: str, says: str
 ) -> None:
-    machines = tmp_path / "machines"
-    machines.write_text(text)
+    machines = machines_file(tmp_path, text)
     done = reader.build("sm121-armv9", "--builders", str(machines))
     assert done.returncode == 2
     assert says in done.stderr
@@ -229,6 +228,7 @@ def test_builders_that_do_not_fit_are_reported_before_anything_begins(
         ("ssh://a aarch64-linux - 1 1 big-parallel", "aarch64-linux", ["big-parallel"], True),
         ("ssh://a aarch64-linux - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], False),
         ("ssh://a aarch64-linux - 1 1 kvm", "aarch64-linux", ["big-parallel"], False),
+        ("ssh://x aarch64-linux - 1 1 big-parallel gpu", "aarch64-linux", [], False),
         ("ssh://a", "x86_64-linux", [], True),  # the platform of the host
         ("ssh://a - - 1 1 big-parallel", "x86_64-linux", ["big-parallel"], True),
         ("ssh://a - - 1 1 - big-parallel", "x86_64-linux", ["big-parallel"], True),
@@ -239,8 +239,7 @@ def test_builders_that_do_not_fit_are_reported_before_anything_begins(
 def test_a_machines_file_is_read_as_nix_reads_it(
     matrix: Matrix, tmp_path: Path, line: str, system: str, features: list[str], takes: bool
 ) -> None:
-    path = tmp_path / "machines"
-    path.write_text(line + "\n")
+    path = machines_file(tmp_path, line)
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     no_feature = replace(variant, cpu=replace(variant.cpu, builder_feature=None))
     derivation = Derivation("d", {}, system, tuple(features))
@@ -290,8 +289,7 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
 
 
 def test_local_builds_keep_to_jobs_beside_builders(world: World, tmp_path: Path) -> None:
-    machines = tmp_path / "machines"
-    machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
+    machines = machines_file(tmp_path, "ssh://x.invalid aarch64-linux - 1 1 big-parallel")
     world.env["NIX_CONFIG"] += "\nmax-jobs = 8"
     world.scenario("default", "phases; sleep 0.5; finish")
     done = world.built("cpu-*", "--builders", str(machines))
@@ -321,8 +319,7 @@ def test_a_stopped_build_counts_as_failed_although_the_store_has_the_result(
 
 
 def test_a_stopped_build_among_many_ends_a_fail_fast_run(world: World, tmp_path: Path) -> None:
-    machines = tmp_path / "machines"
-    machines.write_text("ssh://x.invalid aarch64-linux - 1 1 big-parallel\n")
+    machines = machines_file(tmp_path, "ssh://x.invalid aarch64-linux - 1 1 big-parallel")
     world.scenario("sm120-avx2", "phases; cuda=OFF; summary; sleep 600")
     argv = ("sm120-avx2", "cpu-avx2", "--builders", str(machines))
     done = world.built(*argv, "--fail-fast")

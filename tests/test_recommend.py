@@ -161,12 +161,12 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_machine_gets_its_variant_with_the_reasons(
-    name: str, project: Project, matrix: Matrix
+    name: str, still: Project, matrix: Matrix
 ) -> None:
     expected, found = REAL[name], answer(matrix, name)
     assert best_of(found) == expected.best
     assert [fit.variant.id for fit in found.accepted[1:]] == expected.fallbacks
-    done = project.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"))
+    done = still.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"))
     shown = done.stdout
     assert done.returncode == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)
@@ -592,9 +592,9 @@ def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
 # --- the command ---
 
 
-def test_json_has_every_variant_with_its_verdict(project: Project, matrix: Matrix) -> None:
+def test_json_has_every_variant_with_its_verdict(still: Project, matrix: Matrix) -> None:
     path = MACHINES / "gh200.json"
-    done = project.invoke("recommend", "--machine", str(path), "--json")
+    done = still.invoke("recommend", "--machine", str(path), "--json")
     assert done.returncode == 1
     document = json.loads(done.stdout)
     assert document["exit_code"] == 1
@@ -607,10 +607,10 @@ def test_json_has_every_variant_with_its_verdict(project: Project, matrix: Matri
     assert [obstacle["kind"] for obstacle in verdict["obstacles"]] == ["platform"]
 
 
-def test_a_description_may_come_through_a_pipe(project: Project) -> None:
+def test_a_description_may_come_through_a_pipe(still: Project) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "recommend", "--machine", "-", "--json"],
-        cwd=project.root,
+        cwd=still.root,
         input=(MACHINES / "rtx5090-zen4.json").read_bytes(),
         capture_output=True,
         check=True,
@@ -618,10 +618,10 @@ def test_a_description_may_come_through_a_pipe(project: Project) -> None:
     assert json.loads(done.stdout)["answers"][0]["best"]["variant"] == "sm120-avx512bf16"
 
 
-def test_a_short_name_of_a_gpu_is_understood(project: Project) -> None:
+def test_a_short_name_of_a_gpu_is_understood(still: Project) -> None:
     cpu = ("--cpu", "zen4", "--driver", "580.95.05", "--json")
     answers = [
-        json.loads(project.invoke("recommend", "--gpu", name, *cpu).stdout)
+        json.loads(still.invoke("recommend", "--gpu", name, *cpu).stdout)
         for name in ("RTX 4090", "RTX4090", "4090")
     ]
     assert answers[0]["best"]["gpu"] == "sm89"
@@ -646,9 +646,9 @@ def test_a_short_name_of_a_gpu_is_understood(project: Project) -> None:
         (["--release", "cuda13_1"], 'did you mean "cuda13_0"?'),
     ],
 )
-def test_wrong_options_are_one_line(project: Project, options: list[str], says: str) -> None:
+def test_wrong_options_are_one_line(still: Project, options: list[str], says: str) -> None:
     machine = [] if "--machine" in options else ["--machine", str(MACHINES / "dgx-spark.json")]
-    done = project.invoke("recommend", *machine, *options)
+    done = still.invoke("recommend", *machine, *options)
     assert done.returncode == 2
     assert says in error_line(done)
 
@@ -718,8 +718,8 @@ def test_each_missing_key_of_a_description_is_an_error() -> None:
     ]
 
 
-def test_a_description_that_cannot_be_read_is_one_line(project: Project) -> None:
-    done = project.invoke("recommend", "--machine", "none.json")
+def test_a_description_that_cannot_be_read_is_one_line(still: Project) -> None:
+    done = still.invoke("recommend", "--machine", "none.json")
     assert done.returncode == 2
     assert error_line(done) == "none.json: cannot be read: No such file or directory"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 
-import pytest
 from conftest import WHOLE, Project
 
 from build_pytorch.build.log_diagnosis import named_variant
@@ -40,18 +39,14 @@ def test_every_command_that_knows_variants_takes_a_release() -> None:
     assert without == ["pages", "describe-machine"]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in COMMANDS if name not in {"pages", "describe-machine"}]
-)
-def test_an_unknown_release_is_refused_before_anything_is_written(
-    project: Project, name: str
-) -> None:
+def test_an_unknown_release_is_refused_before_anything_is_written(project: Project) -> None:
     (project.root / "a.log").write_text("one\n")
     before = project.snapshot()
-    done = project.invoke(name, *WORDS.get(name, []), "--release", "cuda13_1")
-    assert done.returncode == 2, done.stdout + done.stderr
-    line = 'error: --release "cuda13_1": no such release; did you mean "cuda13_0"?\n'
-    assert done.stderr == line
+    for name in COMMANDS.keys() - {"pages", "describe-machine"}:
+        done = project.invoke(name, *WORDS.get(name, []), "--release", "cuda13_1")
+        assert done.returncode == 2, done.stdout + done.stderr
+        line = 'error: --release "cuda13_1": no such release; did you mean "cuda13_0"?\n'
+        assert done.stderr == line
     assert project.snapshot() == before
     assert not (project.root / ".build-pytorch").exists()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from built_files import small_project
-from conftest import Project, copied_project, error_line, needs_nix, unfolded
+from conftest import Project, error_line, needs_nix, unfolded
 from smoke_reports import Raw, right, variant
 
 from build_pytorch.base import digest
@@ -68,17 +68,6 @@ def result(done: subprocess.CompletedProcess[str]) -> Raw:
 
 def records(project: Project) -> list[Evidence]:
     return [event for event in Ledger(project.root).events() if isinstance(event, Evidence)]
-
-
-@needs_avx2
-def test_nox_runs_the_same_command(tmp_path: Path, matrix: Matrix) -> None:
-    python = printing(tmp_path, right(variant(matrix, ID)))
-    done = copied_project(tmp_path / "project").nox(
-        "-s", "smoke", "--", ID, "--python", str(python)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PyTorch version: 2.10.0" in done.stdout
-    assert "cpu-avx2: passed" in done.stdout
 
 
 @needs_avx2

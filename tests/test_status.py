@@ -23,8 +23,8 @@ COLUMNS = ["recipe", "verified", "built", "smoke", "inspect", "published"]
 TOTALS = ["current", "built", "smoke-tested", "inspected", "published"]
 
 
-def test_json_has_every_column_and_its_total(project: Project) -> None:
-    document = json.loads(project.invoke("status", "cpu-avx2", "--json").stdout)
+def test_json_has_every_column_and_its_total(still: Project) -> None:
+    document = json.loads(still.invoke("status", "cpu-avx2", "--json").stdout)
     (row,) = document["variants"]
     others = ["variant", "package", "status", "reason", "output", "shared", "log"]
     assert sorted(row) == sorted([*others, *COLUMNS])
@@ -42,8 +42,8 @@ def test_verification_runs_where_it_is_asked_for(project: Project) -> None:
     assert f"{total} {more.strip()}".startswith("2 variants: 1 current, 1 verified, 0 built")
 
 
-def test_the_table_fits_80_columns_and_notes_hosts_that_do_not_exist(project: Project) -> None:
-    lines = project.invoke("status").stdout.splitlines()
+def test_the_table_fits_80_columns_and_notes_hosts_that_do_not_exist(still: Project) -> None:
+    lines = still.invoke("status").stdout.splitlines()
     assert all(len(line) <= 80 and line == line.rstrip() for line in lines)
     rows = {line.split()[0]: line.split()[1:] for line in lines}
     assert rows["variant"] == COLUMNS
