@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +29,9 @@ from conftest import Project, error_line, needs_nix
 from build_pytorch.base import digest
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.inspection import Inspection
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.inspect.part import PartResult
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import ClosureBudget
 from build_pytorch.results.ledger import Ended, Ledger, now
 from build_pytorch.results.ledger import Tested as Evidence
 
@@ -198,10 +199,7 @@ in {
   empty = result [ interpreter ] "";
   without_python = torch [ ];
   leading_out = result [ ] "${whole}; ln -s ${elsewhere} $out/${site}/lib/libc10.so";
-  cuda = torch [ "cuda13.0-cuda_cudart-13.0.96" "cuda13.0-libcublas-13.1.0.3" ];
-  prefix = torch [ "cuda_cudart-13.0.96" "cuda12.8-libcublas-12.8.4.1" ];
   second = torch [ "cuda_cudart-13.0.96" "cuda_nvrtc-12.9.86" ];
-  cublas = torch [ "libcublas-13.1.0.3" ];
 }
 """
 NAMES = re.findall(r"(?m)^  (\w+) = (?:torch|result) \[", EXPRESSION)
@@ -239,13 +237,16 @@ class Results:
         """Let a checkout have this result of a variant."""
         (root / f"result-{variant_of(id_).package}").symlink_to(self.outputs[name])
 
-    def inspected(self, root: Path, name: str, id_: str = "cpu-avx2", **env: str) -> Inspection:
+    def inspected(
+        self, root: Path, name: str, variant: str | Variant = "cpu-avx2", **env: str
+    ) -> Inspection:
         """The inspection of a result, in this process."""
-        self.link(root, name, id_)
+        variant = variant_of(variant) if isinstance(variant, str) else variant
+        self.link(root, name, variant.id)
         with pytest.MonkeyPatch.context() as patch:
             for key, value in {**self.env, **env}.items():
                 patch.setenv(key, value)
-            return inspection.inspect_result(root, variant_of(id_), lambda *_: None)
+            return inspection.inspect_result(root, variant, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -347,10 +348,23 @@ def test_a_torch_that_cannot_be_imported_fails(
 
 
 @needs_nix
-def test_a_result_without_a_python_is_skipped(results: Results, tmp_path: Path) -> None:
-    result = results.inspected(tmp_path, "without_python")
-    assert result.outcome == "skipped"
-    assert "no Python 3.13" in named(result, "config")["reason"]
+@pytest.mark.parametrize(
+    ("name", "id_", "part_id", "says"),
+    [
+        ("without_python", "cpu-avx2", "config", "no Python 3.13"),
+        ("leading_out", "cpu-avx2", "files", "a link that leads out of the Nix store: "),
+        ("second", "sm90-avx2", "closure", "CUDA 12.9: cuda_nvrtc-12.9.86"),
+    ],
+)
+def test_a_wrong_result_is_found_in_its_part(
+    results: Results, tmp_path: Path, name: str, id_: str, part_id: str, says: str
+) -> None:
+    part = named(results.inspected(tmp_path, name, id_), part_id)
+    assert part["state"] == ("skipped" if part_id == "config" else "failed")
+    assert says in texts(part) + part["reason"]
+    assert list(part["failed"]) == {"files": ["libc10.so"], "closure": ["the closure"]}.get(
+        part_id, []
+    )
 
 
 @needs_nix
@@ -361,53 +375,36 @@ def test_libraries_may_be_in_another_output(results: Results, tmp_path: Path) ->
     assert named(result, "config")["figures"]["version"] == "2.10.0"
 
 
-@needs_nix
-def test_a_link_out_of_the_result_is_a_finding(results: Results, tmp_path: Path) -> None:
-    part = named(results.inspected(tmp_path, "leading_out"), "files")
-    assert part["state"] == "failed"
-    assert list(part["failed"]) == ["libc10.so"]
-    found = f"a link that leads out of the Nix store: {results.folder}/libc10.so"
-    assert texts(part) == found
-
-
-@needs_nix
 @pytest.mark.parametrize(
-    ("name", "id_", "found"),
+    ("id_", "names", "found"),
     [
-        ("cuda", "sm90-avx2", ""),
-        ("prefix", "sm90-avx2", "CUDA 12.8"),
-        ("second", "sm90-avx2", "CUDA 12.9"),
-        ("right", "sm90-avx2", "no CUDA at all"),
-        ("right", "cpu-avx2", ""),
-        ("cublas", "cpu-avx2", "CUDA in a CPU-only variant: libcublas-13.1.0.3"),
+        ("sm90-avx2", "cuda13.0-cuda_cudart-13.0.96 cuda13.0-libcublas-13.1.0.3", ""),
+        ("sm90-avx2", "cuda_cudart-13.0.96 cuda12.8-libcublas-12.8.4.1", "CUDA 12.8: cuda12.8-lib"),
+        ("sm90-avx2", "cuda_cudart-13.0.96 cuda_nvrtc-12.9.86", "CUDA 12.9: cuda_nvrtc-12.9.86"),
+        ("sm90-avx2", "glibc-2.40", "no CUDA at all"),
+        ("cpu-avx2", "glibc-2.40", ""),
+        ("cpu-avx2", "libcublas-13.1.0.3", "CUDA in a CPU-only variant: libcublas-13.1.0.3"),
     ],
 )
 def test_a_closure_holds_the_cuda_of_its_variant_and_no_other(
-    results: Results, tmp_path: Path, name: str, id_: str, found: str
+    id_: str, names: str, found: str
 ) -> None:
-    part = named(results.inspected(tmp_path, name, id_), "closure")
-    assert part["state"] == ("failed" if found else "passed")
-    assert found in texts(part)
+    result = PartResult(id="closure", title="")
+    closure.check_cuda(variant_of(id_), names.split(), result)
+    assert [finding.severity for finding in result.findings] == ["error"] * bool(found)
+    assert not found or result.findings[0].found.startswith(found)
 
 
 @needs_nix
 def test_a_closure_above_its_budget_is_found(results: Results, tmp_path: Path) -> None:
-    """nix-store adds 3 GiB to each size: files of that size take 15 s to build."""
-    (tmp_path / "tools").mkdir()
-    program = tmp_path / "tools/nix-store"
-    program.write_text(
-        '#!/bin/sh\ncase $2 in --size) add=$((3 << 30)) ;; *) exec REAL "$@" ;; esac\n'
-        'REAL "$@" | while read -r size; do echo $((size + add)); done\n'.replace(
-            "REAL", str(shutil.which("nix-store"))
-        )
-    )
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    part = named(results.inspected(tmp_path, "without_python", PATH=path), "closure")
+    replace, here = msgspec.structs.replace, variant_of("cpu-avx2")
+    build = replace(here.release.build, closure_gib=ClosureBudget(gpu=8, cpu=0))
+    small = replace(here, release=replace(here.release, build=build))
+    part = named(results.inspected(tmp_path, "without_python", small), "closure")
     assert part["state"] == "failed"
-    assert "3.0 GiB; the largest: result 3.0" in texts(part)
+    assert "0.0 GiB; the largest: result 0.0" in texts(part)
     own = sum(file.stat().st_size for file in (results.folder / "files/lib").iterdir())
-    assert own < part["figures"]["bytes"] - (3 << 30) < 2 * own + 10_000
+    assert own < part["figures"]["bytes"] < 2 * own + 10_000
 
 
 @pytest.mark.parametrize(
