@@ -22,12 +22,14 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
+from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.matrix_errors import dotted, misfits
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.matrix.toml_lines import TomlLines
 
 TEXT = ONE
+TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
 SCHEMA = PROJECT / "docs/reference/matrix.schema.json"
 
 
@@ -118,6 +120,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ),
         ('kind = "cpu-only"', 'kind = "cpuonly"', "group[2].kind", 'did you mean "cpu-only"?'),
         ("max_jobs = 32", "max_jobs = 0", "build.max_jobs", "from 1 to 1024"),
+        ("max_jobs = 32", "max_jobs = 32.0", "build.max_jobs", "found 32.0; allowed: a number"),
         ("hosts.x86_64-linux = [", "hosts.x86-64-linux = [", "x86-64-linux", '"x86_64-linux"?'),
         ('cpu = ["armv8_2", "armv9"]', "cpu = []", "group[1].cpu", "found []"),
         # values of the wrong form
@@ -127,6 +130,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ('rev = "6a030d5', 'rev = "6a030d', "pin.early_2026.rev", "40 hex digits"),
         ('hash = "sha256-RKi', 'hash = "sha256-RK', "torch.hash", "an SRI hash"),
         ('hash = "sha256-RKi', 'hash = "sha512-RKi', "torch.hash", "an SRI hash"),
+        (f'hash = "{TORCH}"', f'hash = "{FAKE}"', "torch.hash", "found a fake hash"),
         ("[cpu.armv8_2]", '[cpu."armv8.2"]', 'cpu."armv8.2"', "a dot breaks Flox"),
         ('gpu = "python313-cuda13_0"', 'gpu = "python313-cuda13.0"', "names.gpu", "a dot breaks"),
         # values that contradict each other
@@ -162,6 +166,18 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ('kind = "cpu-only"', 'kind = "cpu-only"\ngpu = ["sm90"]', "group[2].gpu", "no gpu at all"),
         ('gpu = ["sm110", "sm121"]', "", "group[1]", "without gpu"),
         ("level = 3", "level = 0", "cpu.avx512.level", "from 1 to 99"),
+        (
+            'codegen_base = "12.0"',
+            'codegen_base = "10.0"',
+            "gpu.sm121.codegen_base",
+            "major version",
+        ),
+        (
+            'builder_feature = "gccarch-armv9-a"',
+            'builder_feature = "gccarch armv9"',
+            "builder_feature",
+            "a system feature such as",
+        ),
         ("level = 4", "level = 5", "cpu.avx512vnni.level", "the level of avx512bf16"),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
         (
@@ -242,10 +258,6 @@ def test_what_is_no_size_is_refused_with_its_line(value: str) -> None:
     message = error_of("disk = 60", f"disk = {value}")
     assert message.startswith(f"matrix.toml:{line_of('disk = 60')}: release.cuda13_0.build.disk: ")
     assert message.endswith("allowed: a size in GiB")
-
-
-def test_a_fraction_is_no_number_of_jobs() -> None:
-    assert "found 32.0; allowed: a number from 1" in error_of("max_jobs = 32", "max_jobs = 32.0")
 
 
 def test_a_long_value_is_shortened() -> None:
@@ -357,27 +369,6 @@ def test_missing_cpu_flags_are_in_the_order_of_the_matrix(matrix: Matrix) -> Non
     assert missing_cpu_flags(avx512, avx512.cpuinfo) == ()
 
 
-def test_a_fake_hash_is_refused() -> None:
-    message = error_of(
-        "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ=", "sha256-" + "A" * 43 + "="
-    )
-    assert "torch.hash: found a fake hash" in message
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('capability = "12.1"', 'capability = "12"'),
-        ('rev = "v2.10.0"', 'rev = "main"'),
-        ('title = "ARMv9 with SVE2"', "title = 9"),
-        ('"armv8_2", "armv9"]', '"armv8_2", "armv9000"]'),
-        ('action = "keep"', 'action = "kept"'),
-    ],
-)
-def test_the_line_is_the_one_to_fix(old: str, new: str) -> None:
-    assert error_of(old, new).startswith(f"matrix.toml:{line_of(old)}: ")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -434,10 +425,11 @@ def test_a_list_of_allowed_names_is_shortened() -> None:
     assert len(message) < 400
 
 
-def test_broken_matrices_give_lines_with_places_and_no_traceback() -> None:
-    counts = matrices.run(seed=1, count=80)
-    assert counts["refused"] + counts["valid"] == 80
-    assert counts["refused"] > 50
+@pytest.mark.parametrize(("seed", "count"), [(1, 20), pytest.param(2, 80, marks=pytest.mark.slow)])
+def test_broken_matrices_give_lines_with_places_and_no_traceback(seed: int, count: int) -> None:
+    counts = matrices.run(seed, count)
+    assert counts["refused"] + counts["valid"] == count
+    assert counts["refused"] > count / 2
 
 
 @pytest.mark.parametrize("text", ["", "a" * 10, "[" * 5000, "x = " + "9" * 5000, "release = 3"])
@@ -478,32 +470,35 @@ HOSTILE = [
 ]
 
 
+FIELDS = [
+    'version = "2.10.0"',
+    'owner = "pytorch"',
+    'rev = "v2.10.0"',
+    'package_set = "cudaPackages_13"',
+    'driver = "580.65.06"',
+    'name = "cuda-13.0-clockrate-fix.patch"',
+    'pname = "pytorch210"',
+    'folder = ".flox/pkgs"',
+    'file = "pytorch-python313-cuda13_0-sm120-avx.nix"',
+    'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
+    'system_features = ["big-parallel"]',
+    'flags = ["-march=armv9-a+sve2"]',
+    'capability = "12.1"',
+    'config = ["allowUnfree"]',
+]
+
+
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize(
-    "field",
-    [
-        'version = "2.10.0"',
-        'owner = "pytorch"',
-        'rev = "v2.10.0"',
-        'package_set = "cudaPackages_13"',
-        'driver = "580.65.06"',
-        'name = "cuda-13.0-clockrate-fix.patch"',
-        'pname = "pytorch210"',
-        'folder = ".flox/pkgs"',
-        'file = "pytorch-python313-cuda13_0-sm120-avx.nix"',
-        'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
-        'system_features = ["big-parallel"]',
-        'flags = ["-march=armv9-a+sve2"]',
-        'capability = "12.1"',
-        'config = ["allowUnfree"]',
-    ],
-)
-def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(
-    field: str, value: str
-) -> None:
-    key, _, old = field.partition(" = ")
-    new = f'["{value}"]' if old.startswith("[") else f'"{value}"'
-    assert f".{key}" in error_of(field, f"{key} = {new}")
+def test_hostile_values_are_refused_where_code_or_paths_are_made_of_them(value: str) -> None:
+    edits = []
+    for field in FIELDS:
+        key, _, old = field.partition(" = ")
+        edits.append(
+            (field, f"{key} = " + (f'["{value}"]' if old.startswith("[") else f'"{value}"'))
+        )
+    places = [line.split(": ")[1] for line in errors_of(*edits)]
+    keys = [re.sub(r"\[0\]$", "", place).rpartition(".")[2] for place in places]
+    assert sorted(keys) == sorted(field.partition(" = ")[0] for field in FIELDS)
 
 
 @pytest.mark.parametrize("value", ["a\\nb", "a\\u0000", "a\\u202eb", "", "a\\u2028b", "a\\rb"])
@@ -540,14 +535,13 @@ def test_the_first_line_points_editors_at_the_schema() -> None:
 # --- the reference ---
 
 
-@pytest.mark.parametrize("options", [[], ["-O"], ["-OO"]])
-def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]) -> None:
+def test_the_schema_does_not_depend_on_the_optimisation_level() -> None:
     script = (
         "from build_pytorch.generate import matrix_reference;"
         "print(matrix_reference.schema(), end='')"
     )
     done = subprocess.run(
-        [sys.executable, *options, "-c", script],
+        [sys.executable, "-OO", "-c", script],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -556,21 +550,10 @@ def test_the_schema_does_not_depend_on_the_optimisation_level(options: list[str]
     assert done.stdout == SCHEMA.read_text()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ('codegen_base = "12.0"', 'codegen_base = "10.0"', "gpu.sm121.codegen_base"),
-        (
-            "require_builder_feature = false",
-            "require_builder_feature = true",
-            'found "avx2", which has no builder_feature',
-        ),
-        ("gccarch-armv9-a", "gccarch armv9", "builder_feature"),
-    ],
-)
-def test_recipe_options_are_consistent(old: str, new: str, says: str) -> None:
-    text = TEXT.replace(old, new).replace('builder_feature = "gccarch-x86-64-v3"\n', "")
-    with pytest.raises(MatrixError, match=re.escape(says)):
+def test_a_builder_feature_that_recipes_require_is_there() -> None:
+    text = TEXT.replace("require_builder_feature = false", "require_builder_feature = true")
+    text = text.replace('builder_feature = "gccarch-x86-64-v3"\n', "")
+    with pytest.raises(MatrixError, match='found "avx2", which has no builder_feature'):
         matrix_reader.parse(text)
 
 

@@ -6,7 +6,7 @@ What is not in the matrix comes from known_hardware.toml.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -166,8 +166,8 @@ class Draft:
         for rule in self._known.rule:
             if rule.id not in have and any(rules.holds(rule.when, variant) for variant in new):
                 values = dict(raw[rule.id])
-                for condition in ("when", "until"):  # without keys that this matrix does not have
-                    self._restrict(values, condition)
+                for condition in values.keys() & {"when", "until"}:
+                    values[condition] = self._restricted(values[condition])
                 last = ("rule", len(self.matrix.rules) - 1)
                 self.text = matrix_editor.with_table(self.text, ("rule", 0), values, last)
                 if rule.unconfirmed:
@@ -176,11 +176,13 @@ class Draft:
         if len(names) > 1:
             self.todo.append(f"releases {', '.join(names)} share groups; all of them get it")
 
-    def _restrict(self, values: dict[str, Any], condition: str) -> None:
-        for name, known in (("gpu", self.matrix.gpus), ("cpu", self.matrix.cpus)):
-            if keys := values.get(condition, {}).get(name):
-                kept = [key for key in keys if key in known]
-                values[condition] = {**values[condition], name: kept}
+    def _restricted(self, condition: dict[str, Any]) -> dict[str, Any]:
+        """Return a condition without keys that this matrix does not have."""
+        known: dict[str, Collection[str]] = {"gpu": self.matrix.gpus, "cpu": self.matrix.cpus}
+        return {
+            name: [key for key in value if key in known[name]] if name in known else value
+            for name, value in condition.items()
+        }
 
     # --- variants ---
 
@@ -191,20 +193,20 @@ class Draft:
         known = self._known.gpu.get(key)
         limited = set(known.isas) if known else set()
         for platform in gpu.hosts if name else ():
-            groups = [
-                (index, group)
-                for index, group in enumerate(self.matrix.releases[name].group)
+            groups = dict(enumerate(self.matrix.releases[name].group))
+            groups = {
+                index: group
+                for index, group in groups.items()
                 if group.kind == "gpu" and group.platform == platform
-            ]
-            if any(key in group.gpu for _, group in groups):
+            }
+            if any(key in group.gpu for group in groups.values()):
                 continue
-            fitting = [row for row in groups if not limited or set(row[1].cpu) <= limited]
-            cpus = self.matrix.cpus
-            isas = [it for it in cpus if cpus[it].platform == platform]
-            isas = [it for it in isas if not limited or it in limited]
+            fitting = {i: g for i, g in groups.items() if not limited or set(g.cpu) <= limited}
+            isas = [isa for isa, cpu in self.matrix.cpus.items() if cpu.platform == platform]
+            isas = [isa for isa in isas if not limited or isa in limited]
             if fitting:
-                index = max(fitting, key=lambda row: len(row[1].gpu) * len(row[1].cpu))[0]
-                self._join_gpu(name, index, key)
+                index = max(fitting, key=lambda i: len(fitting[i].gpu) * len(fitting[i].cpu))
+                self._join(name, index, "gpu", key)
             elif isas and (limited or not groups):
                 self._append_group(name, self._new_group(name, key, platform, isas))
 
@@ -223,7 +225,7 @@ class Draft:
             known = (self._known.gpu.get(gpu) for gpu in group.gpu)
             lacks_it = any(it and it.isas and key not in it.isas for it in known)
             if group.platform == platform and not lacks_it:
-                self._join_isa(name, index, key)
+                self._join(name, index, "cpu", key)
 
     def _add_variant(self, word: str, release: str, gpu_key: str, isa: str) -> None:
         """Add one variant: to a group that has only its GPU or only its ISA, or as a group."""
@@ -241,10 +243,10 @@ class Draft:
             if (group.kind, group.platform) != (new.kind, new.platform):
                 continue
             if group.gpu == new.gpu:
-                self._join_isa(name, index, isa)
+                self._join(name, index, "cpu", isa)
                 return
             if group.cpu == new.cpu:
-                self._join_gpu(name, index, gpu_key)
+                self._join(name, index, "gpu", gpu_key)
                 return
         self._append_group(name, new)
 
@@ -291,31 +293,29 @@ class Draft:
                 groups.append(msgspec.structs.replace(group, gpu=gpus))
         return tuple(groups)
 
-    def _join_gpu(self, name: str, index: int, key: str) -> None:
-        """Add an architecture to a group: in descending order if the group has it."""
-        gpus = self.matrix.gpus
-        order = [numbers(gpus[it].capability) for it in self._group(name, index).gpu]
-        own = numbers(gpus[key].capability)
-        is_descending = order == sorted(order, reverse=True)
-        position = sum(each > own for each in order) if is_descending else len(order)
-        self._join(name, ("group", index, "gpu"), position, key)
+    def _join(self, name: str, index: int, axis: str, key: str) -> None:
+        """Add a GPU architecture or an ISA to a group of a release, which may inherit its groups.
 
-    def _join_isa(self, name: str, index: int, key: str) -> None:
-        """Add an ISA to a group: at its begin if it is lower than all others."""
-        levels = [self.matrix.cpus[it].level for it in self._group(name, index).cpu]
-        position = 0 if self.matrix.cpus[key].level < min(levels) else len(levels)
-        self._join(name, ("group", index, "cpu"), position, key)
-
-    def _join(self, name: str, place: Trail, position: int, element: Any) -> None:  # noqa: ANN401
-        """Insert an element into a list of a release, which gets the groups that it inherits."""
+        An architecture keeps a descending order; an ISA that is lower than all others is the first.
+        """
+        group, gpus, cpus = (
+            self.matrix.releases[name].group[index],
+            self.matrix.gpus,
+            self.matrix.cpus,
+        )
+        if axis == "gpu":
+            order = [numbers(gpus[each].capability) for each in group.gpu]
+            is_descending = order == sorted(order, reverse=True)
+            higher = sum(each > numbers(gpus[key].capability) for each in order)
+            position = higher if is_descending else len(order)
+        else:
+            levels = [cpus[each].level for each in group.cpu]
+            position = 0 if cpus[key].level < min(levels) else len(levels)
         if not matrix_editor.has(self.text, ("release", name, "group")):
-            for group in self.matrix.releases[name].group:
-                self._append_group(name, group)
-        trail: Trail = ("release", name, *place)
-        self._edit(name, matrix_editor.with_element(self.text, trail, position, element))
-
-    def _group(self, name: str, index: int) -> Group:
-        return self.matrix.releases[name].group[index]
+            for inherited in self.matrix.releases[name].group:
+                self._append_group(name, inherited)
+        trail: Trail = ("release", name, "group", index, axis)
+        self._edit(name, matrix_editor.with_element(self.text, trail, position, key))
 
     def _new_group(self, name: str, gpu: str, platform: str, isas: Sequence[str]) -> Group:
         """Return a new group with a title of its own."""
@@ -332,9 +332,7 @@ class Draft:
         """Add a group after those that the text of a release has."""
         table: dict[str, Any] = msgspec.to_builtins(group)
         order = ("title", "kind", "platform", "gpu", "cpu")
-        values = {
-            key: list(v) if key in {"gpu", "cpu"} else v for key in order if (v := table[key])
-        }
+        values = {key: table[key] for key in order if table[key]}
         groups: Trail = ("release", name, "group")
         has = matrix_editor.has(self.text, groups)
         if has and not matrix_editor.is_header(self.text, groups):
