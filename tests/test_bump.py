@@ -69,7 +69,7 @@ class Api:
                     {"tag_name": "ciflow/odd", "prerelease": False},
                 ]
             ),
-            f"/repos/NixOS/nixpkgs/commits/{NEW_PIN}": ok({"sha": NEW_PIN}),
+            f"/repos/NixOS/nixpkgs/commits/{NEW_PIN}": commit(NEW_PIN, "2026-11-01"),
             "/repos/NixOS/nixpkgs/commits/nixos-unstable": ok(
                 {"sha": NEW_PIN, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}}
             ),

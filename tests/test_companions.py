@@ -22,7 +22,7 @@ from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.nix import quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, shared_import
 from build_pytorch.results import evidence
-from build_pytorch.sources import source_list
+from build_pytorch.sources import fetchers
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 from build_pytorch.verify import recipe_evaluation, verification
@@ -396,12 +396,12 @@ def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
 
 
 def test_the_sources_of_companions_have_names_of_their_own(matrix: Matrix) -> None:
-    (vision,) = source_list.sources(matrix, ("torchvision",))
+    (vision,) = fetchers.sources(matrix, ("torchvision",))
     assert vision.table.address.endswith("/pytorch/vision")
     assert vision.trail == ("release", "cuda13_0", "companion", "torchvision", "hash")
     assert vision.recorded == vision.taken_for == "v0.25.0"
     whole = matrix_reader.parse(WHOLE)  # cuda12_8 has those of nixpkgs
-    assert [s.release for s in source_list.sources(whole, ("torchaudio",))] == ["cuda13_0"]
+    assert [s.release for s in fetchers.sources(whole, ("torchaudio",))] == ["cuda13_0"]
 
 
 def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(

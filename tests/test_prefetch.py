@@ -26,8 +26,7 @@ from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
-from build_pytorch.sources.fetchers import FetchedHash, fetch, fetch_all, from_log
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.fetchers import FetchedHash, fetch, fetch_all, from_log, sources
 
 TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"

@@ -13,7 +13,7 @@ from build_pytorch.cli.declaration import option_specs
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 from build_pytorch.sources.fact_age import old_facts
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.fetchers import sources
 
 ALL = matrix_reader.parse(WHOLE)
 

@@ -16,7 +16,7 @@ from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, ru
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.sources.fact_age import old_facts
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.fetchers import sources
 from build_pytorch.verify import verification
 
 RULE = """

@@ -11,8 +11,7 @@ from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
-from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values, sources
 
 
 def run(options: PrefetchOptions) -> int:

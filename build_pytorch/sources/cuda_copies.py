@@ -111,13 +111,11 @@ def plan(old: Release, folder: str, copies: dict[str, bytes], tree: Tree) -> Ite
         path = f"{folder}/{name}"
         present = tree.read(path)
         known = before.digests.get(name) if before else None
-        if present == data:
-            yield Change(path=path, action=Action.UNCHANGED, reason="as it is", old=data)
-        elif present is None:
-            yield Change(path=path, action=Action.CREATE, reason="a copy", new=data)
-        elif digest.of_bytes(present) != known:
-            reason = "not the copy that matrix.toml records; move it away"
-            yield Change(path=path, action=Action.REFUSED, reason=reason, old=present)
-        else:
-            reason = "another copy"
-            yield Change(path=path, action=Action.REWRITE, reason=reason, old=present, new=data)
+        action, reason, new = Action.UNCHANGED, "as it is", None
+        if present is None:
+            action, reason, new = Action.CREATE, "a copy", data
+        elif present != data and digest.of_bytes(present) == known:
+            action, reason, new = Action.REWRITE, "another copy", data
+        elif present != data:
+            action, reason = Action.REFUSED, "not the copy that matrix.toml records; move it away"
+        yield Change(path=path, action=action, reason=reason, old=present, new=new)

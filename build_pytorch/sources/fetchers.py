@@ -5,8 +5,9 @@ A new fetcher is one entry of `FETCHERS`.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,19 +15,61 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import files, process
 from build_pytorch.base.console import ProgressLine
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import BuildPytorchError, ToolError, near_miss
 from build_pytorch.base.process import ProcessResult
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.hashed_sources import FAKE, Source
 from build_pytorch.matrix.matrix_editor import Value
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.selection import require_release
 from build_pytorch.matrix.source_tables import GITHUB
 from build_pytorch.matrix.tables import Trail
 from build_pytorch.nix import quoting, store
 from build_pytorch.nix.log_format import hash_mismatches
 from build_pytorch.nix.quoting import to_sri
-from build_pytorch.sources.source_list import arguments, mirrored
 
-Request = tuple[str, ...]
+GITHUB_VARIABLE: Final = "BUILD_PYTORCH_GITHUB"
+"""Environment variable with another base URL for GitHub: a mirror, or a server in a test."""
+
+
+def sources(matrix: Matrix, only: Sequence[str] = (), release: str = "") -> list[Source]:
+    """Return the sources of all releases or of one, or those with some names.
+
+    Raises BuildPytorchError for a name that none has, and for no such release.
+    """
+    found = matrix.sources()
+    if release:
+        require_release(matrix, release)
+        found = [source for source in found if _is_of(matrix, release, source)]
+    names = list(dict.fromkeys(source.name for source in found))
+    for name in only:
+        if name not in names:
+            hint = near_miss(name, names) or f"; there are {', '.join(names)}"
+            raise BuildPytorchError(f'no source "{name}"{hint}')
+    return [source for source in found if not only or source.name in only]
+
+
+def _is_of(matrix: Matrix, name: str, source: Source) -> bool:
+    """Return whether a release uses a source; it may inherit its table."""
+    release = matrix.releases[name]
+    kind, key, *place = source.place
+    if kind == "pin":
+        return key == release.nixpkgs.pin
+    if kind == "patch":
+        return any(source.table in v.effects.patches for v in matrix.of_release(name))
+    is_same = release.hashed.get(tuple(map(str, place))) == source.table
+    return key in {name, release.like} and is_same
+
+
+def mirrored(url: str) -> str:
+    """Return a URL with the base URL for GitHub that is in use."""
+    return url.replace(GITHUB, os.environ.get(GITHUB_VARIABLE, GITHUB).rstrip("/"), 1)
+
+
+def arguments(source: Source) -> dict[str, str | bool]:
+    """Return the arguments of the Nix function that fetches a source."""
+    given = source.table.arguments
+    return given | ({"url": mirrored(str(given["url"]))} if "url" in given else {})
 
 
 def _shape(source: Source) -> str:
@@ -72,11 +115,8 @@ def _nix_prefetch_github(source: Source) -> list[str]:
 
 
 def _tarball(source: Source) -> list[str]:
-    url = _url(source)
-    is_tarball = _shape(source) == "tarball"
-    return store.prefetch_tarball_argv(
-        url if is_tarball else f"{url}/archive/{_rev(source)}.tar.gz"
-    )
+    archive = "" if _shape(source) == "tarball" else f"/archive/{_rev(source)}.tar.gz"
+    return store.prefetch_tarball_argv(f"{_url(source)}{archive}")
 
 
 def _git_tree(source: Source) -> list[str]:
@@ -84,20 +124,17 @@ def _git_tree(source: Source) -> list[str]:
     ref = f"ref = {quoting.literal(f'refs/tags/{_rev(source)}')};"
     if is_revision(_rev(source)):
         ref = f"allRefs = true; rev = {quoting.literal(_rev(source))};"
-    clone = (
-        f"builtins.fetchGit {{ url = {quoting.literal(_url(source))}; {ref} submodules = true; }}"
-    )
-    return store.evaluate_argv(f"({clone}).narHash")
+    given = f"url = {quoting.literal(_url(source))}; {ref} submodules = true;"
+    return store.evaluate_argv(f"(builtins.fetchGit {{ {given} }}).narHash")
 
 
 def _fake_hash(source: Source) -> list[str]:
     """Return a build with a wrong hash: it fails, and Nix reports the right one."""
     words = {**arguments(source), "hash": FAKE}.items()
     given = " ".join(f"{name} = {quoting.literal(value)};" for name, value in words)
-    nixpkgs = (
-        f"import (builtins.fetchTarball {quoting.literal(mirrored(source.pin.address))}) {{ }}"
-    )
-    return store.build_expression_argv(f"with {nixpkgs}; {source.table.function} {{ {given} }}")
+    tarball = f"builtins.fetchTarball {quoting.literal(mirrored(source.pin.address))}"
+    function = f"with import ({tarball}) {{ }}; {source.table.function}"
+    return store.build_expression_argv(f"{function} {{ {given} }}")
 
 
 class Fetcher(NamedTuple):
@@ -169,14 +206,14 @@ def fetch(source: Source, minutes: float) -> FetchedHash:
 
 def fetch_all(wanted: list[Source], minutes: float) -> list[FetchedHash]:
     """Take the hash of every source; equal requests are fetched once. Raises ToolError."""
-    done: dict[Request, FetchedHash] = {}
+    done: dict[tuple[str, ...], FetchedHash] = {}
     for source in wanted:
         if (request := _request(source)) not in done:
             done[request] = fetch(source, minutes)
     return [structs.replace(done[_request(source)], source=source) for source in wanted]
 
 
-def _request(source: Source) -> Request:
+def _request(source: Source) -> tuple[str, ...]:
     """Return what is fetched. Sources with the same request are fetched once."""
     return source.table.function, _url(source), *map(str, arguments(source).items())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import functools
 import os
 import re
 import time
@@ -12,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import requests
-from msgspec import Struct
+from msgspec import Struct, structs
 from packaging.version import Version
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
@@ -23,7 +24,6 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import TorchSource
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
@@ -67,10 +67,6 @@ class GitHub:
         """Return whether a repository has a tag."""
         path = f"/repos/{owner}/{repo}/git/ref/tags/{tag}"
         return bool(self._get(path, lambda a: a["ref"]) == f"refs/tags/{tag}")
-
-    def has_commit(self, owner: str, repo: str, rev: str) -> bool:
-        """Return whether a repository has a commit."""
-        return bool(self._get(f"/repos/{owner}/{repo}/commits/{rev}", lambda a: a["sha"]) == rev)
 
     def head(self, owner: str, repo: str, branch: str) -> tuple[str, str]:
         """Return the last commit of a branch and its date."""
@@ -124,10 +120,9 @@ class GitHub:
         """Return what `pick` takes out of the answer, or None if GitHub answers 404."""
         try:
             answer, data = self._asked(path)
-        except (TimeoutError, requests.Timeout):
-            raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
-        except (requests.RequestException, HTTPError, ValueError) as error:
-            if "Read timed out" in str(error):
+        except (OSError, HTTPError, ValueError) as error:  # OSError: also those of requests
+            is_late = isinstance(error, (TimeoutError, requests.Timeout))
+            if is_late or "Read timed out" in str(error):
                 raise ToolError(f"{self.base} gave no answer in {self.seconds:.0f} s") from None
             fix = "this command needs a network connection"
             raise ToolError(f"{self.base} cannot be reached; {fix}") from None
@@ -191,50 +186,30 @@ def upstream_versions(
 ) -> Iterator[UpstreamVersion]:
     """Compare releases with GitHub. Raises ToolError if GitHub does not answer.
 
-    `today` decides how old nightlies are.
-
-    The newest version of a companion is the one that belongs to the newest PyTorch, if it is known.
+    `today` decides how old nightlies are. The newest version of a companion is the one that belongs
+    to the newest PyTorch, if it is known.
     """
     github = GitHub()
     for name in names:
         release = matrix.releases[name]
-        ours = release.torch.version
-        owner, repo = release.torch.owner or PYTORCH[0], release.torch.repo or PYTORCH[1]
-        newest = newest_version(github.releases(owner, repo))
-        is_newer = newest is not None and Version(newest) > Version(ours)
-        yield UpstreamVersion(
-            release=name, name="torch", ours=ours, newest=newest or "?", newer=is_newer
-        )
-        if release.torch.is_nightly:
-            yield _nightly(github, name, release.torch, today)
-        for place, source in release.sources.items():
-            if source is not release.torch and (wanted := version_for(newest or "", place[-1])):
-                yield UpstreamVersion(
-                    release=name,
-                    name=place[-1],
-                    ours=source.version,
-                    newest=wanted,
-                    newer=Version(wanted) > Version(source.version),
-                )
+        row, torch = functools.partial(UpstreamVersion, release=name), release.torch
+        owner, repo = torch.owner or PYTORCH[0], torch.repo or PYTORCH[1]
+        newest = newest_version(github.releases(owner, repo)) or "?"
+        is_newer = newest != "?" and Version(newest) > Version(torch.version)
+        yield row(name="torch", ours=torch.version, newest=newest, newer=is_newer)
+        if torch.is_nightly:
+            rev, date = github.head(owner, repo, NIGHTLY_BRANCH)
+            days = (today - dt.date.fromisoformat(torch.nightly_day)).days
+            is_newer = rev != torch.rev
+            found = row(name=NIGHTLY_BRANCH, ours=torch.rev, newest=rev, newer=is_newer)
+            yield structs.replace(found, date=date, days=days)
+        for (*_, key), source in release.sources.items():
+            if source is not torch and (wanted := version_for(newest, key)):
+                is_newer = Version(wanted) > Version(source.version)
+                yield row(name=key, ours=source.version, newest=wanted, newer=is_newer)
         ours = matrix.pins[release.nixpkgs.pin].rev
         rev, date = github.head(*NIXPKGS, BRANCH)
-        yield UpstreamVersion(
-            release=name, name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date
-        )
-
-
-def _nightly(github: GitHub, name: str, torch: TorchSource, today: dt.date) -> UpstreamVersion:
-    """Compare a nightly with its branch."""
-    rev, date = github.head(torch.owner, torch.repo, NIGHTLY_BRANCH)
-    return UpstreamVersion(
-        release=name,
-        name=NIGHTLY_BRANCH,
-        ours=torch.rev,
-        newest=rev,
-        newer=rev != torch.rev,
-        date=date,
-        days=(today - dt.date.fromisoformat(torch.nightly_day)).days,
-    )
+        yield row(name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date)
 
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:

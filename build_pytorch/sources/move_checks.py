@@ -15,10 +15,9 @@ from build_pytorch.matrix.hashed_sources import Source
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import quoting, store
-from build_pytorch.sources.fetchers import FetchedHash, explain, fetch
+from build_pytorch.sources.fetchers import FetchedHash, arguments, explain, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
 from build_pytorch.sources.release_move import NewVersions
-from build_pytorch.sources.source_list import arguments
 
 
 def refuse_pre_release(wanted: NewVersions) -> None:
@@ -44,7 +43,7 @@ def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Itera
         if newest and Version(newest) > Version(wanted.torch):
             yield f"PyTorch {newest} is newer than {wanted.torch}"
     is_rev = is_revision(wanted.nixpkgs or "")
-    if wanted.nixpkgs and is_rev and not github.has_commit(*NIXPKGS, wanted.nixpkgs):
+    if wanted.nixpkgs and is_rev and not github.commit(*NIXPKGS, wanted.nixpkgs):
         raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {wanted.nixpkgs}")
 
 

@@ -21,7 +21,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.nix.quoting import to_sri
 from build_pytorch.sources import fetchers, github
-from build_pytorch.sources.source_list import sources
+from build_pytorch.sources.fetchers import sources
 
 COUNT = 3000
 """Answers of one run, unless another number is given."""
@@ -48,13 +48,11 @@ LOGS = [
 ]  # fmt: skip
 BODIES = {
     "has_tag": {"ref": "refs/tags/v2.11.0", "object": {"sha": REV, "type": "commit"}},
-    "has_commit": {"sha": REV},
     "head": {"sha": REV, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}},
     "releases": [{"tag_name": f"v2.{n}.0", "prerelease": n == 12, "body": "x"} for n in range(13)],
 }
 CALLS: dict[str, Callable[[github.GitHub], object]] = {
     "has_tag": lambda hub: hub.has_tag("pytorch", "pytorch", "v2.11.0"),
-    "has_commit": lambda hub: hub.has_commit("NixOS", "nixpkgs", REV),
     "head": lambda hub: hub.head("NixOS", "nixpkgs", "nixos-unstable"),
     "releases": lambda hub: github.newest_version(hub.releases("pytorch", "pytorch")),
 }
