@@ -39,11 +39,6 @@ PAGES: Final = [
     )
     if "```console\n" in path.read_text()
 ]
-QUICK: Final = {
-    "README.md",
-    *(f"docs/how-to/{name}.md" for name in ("add-companions", "build-a-nightly")),
-}
-"""The pages that only read, or generate once; the others build, verify and generate again."""
 BLOCK: Final = re.compile(r"(?ms)^```(?P<kind>console|diff)\n(?P<body>.*?)^```$")
 ECHOED: Final = ("$ nix-build ", "$ nix ", "$ flox ")
 """Lines of output in which our commands show what they run."""
@@ -157,7 +152,7 @@ def comparable(text: str) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in PAGES],
+    [pytest.param(page, marks=() if page == "README.md" else pytest.mark.slow) for page in PAGES],
 )
 def test_commands_of_a_page_print_what_it_shows(
     page: str, whole: Project, site: Site, tmp_path: Path, api: Api
