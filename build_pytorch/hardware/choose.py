@@ -5,7 +5,7 @@ A pure function of a matrix and a machine. Text, JSON, docs and the picker print
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -18,8 +18,10 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import (
     Candidate,
     Obstacle,
+    cpu_obstacles,
+    gpu_verdict,
+    with_cpu,
     with_driver,
-    without_driver,
 )
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
@@ -120,6 +122,7 @@ class Chooser:
         self.matrix = matrix
         self.possible = PossibleVariants(matrix, release)
         self._ranked = sorted(variants, key=preference, reverse=True)
+        self._gpu_verdicts: dict[object, Candidate] = {}
         self._judged: dict[object, tuple[list[Candidate], list[Candidate]]] = {}
 
     def choose(self, machine: Machine, gpu: int | None = None) -> Choice:
@@ -159,13 +162,26 @@ class Chooser:
         """
         key = (machine.platform, machine.cpu.flags, gpu, name)
         if key not in self._judged:
-            verdicts = [without_driver(variant, machine, gpu) for variant in ranked()]
+            verdicts = list(self._without_driver(machine, gpu, ranked()))
             fitting = [candidate for candidate in verdicts if not candidate.obstacles]
             self._judged[key] = fitting, [it for it in verdicts if it.obstacles]
         fitting, rejected = self._judged[key]
         verdicts = [with_driver(candidate, machine) for candidate in fitting]
         waiting = [candidate for candidate in verdicts if candidate.obstacles]
         return [it for it in verdicts if not it.obstacles], [*waiting, *rejected]
+
+    def _without_driver(
+        self, machine: Machine, gpu: MachineGpu | None, variants: Iterable[Variant]
+    ) -> Iterator[Candidate]:
+        """Judge variants; each ISA and each GPU architecture once, which halves the time."""
+        of_cpu: dict[str, tuple[Obstacle, ...]] = {}
+        for variant in variants:
+            if variant.cpu_key not in of_cpu:
+                of_cpu[variant.cpu_key] = cpu_obstacles(variant, machine)
+            key = (gpu, variant.gpu_key, variant.platform)
+            if key not in self._gpu_verdicts:
+                self._gpu_verdicts[key] = gpu_verdict(variant, gpu)
+            yield with_cpu(self._gpu_verdicts[key], variant, of_cpu[variant.cpu_key])
 
     def _answer(self, machine: Machine, gpus: tuple[MachineGpu, ...]) -> Answer:
         """Judge all variants of the matrix."""

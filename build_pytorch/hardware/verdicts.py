@@ -55,17 +55,31 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 def without_driver(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Candidate:
     """Judge a variant, which need not be in the matrix, by everything but the driver."""
-    found: list[Obstacle] = []
-    flags = machine.cpu.flags.split()
+    return with_cpu(gpu_verdict(variant, gpu), variant, cpu_obstacles(variant, machine))
+
+
+def with_cpu(verdict: Candidate, variant: Variant, of_cpu: tuple[Obstacle, ...]) -> Candidate:
+    """Return the verdict on a variant from that of its GPU architecture and that of its ISA."""
+    return msgspec.structs.replace(
+        verdict, variant=variant, obstacles=(*of_cpu, *verdict.obstacles)
+    )
+
+
+def cpu_obstacles(variant: Variant, machine: Machine) -> tuple[Obstacle, ...]:
+    """Return why the CPU of a machine does not run a variant, by platform and flags alone."""
     if variant.platform != machine.platform:
-        text = f"this machine is {machine.platform}"
-        found.append(Obstacle("platform", variant.platform, text))
-    elif missing := missing_cpu_flags(variant.cpu, flags):
-        text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
-        found.append(Obstacle("flags", variant.cpu_key, text))
+        return (Obstacle("platform", variant.platform, f"this machine is {machine.platform}"),)
+    flags = machine.cpu.flags.split()
+    missing = missing_cpu_flags(variant.cpu, flags)
+    text = f"the CPU lacks {', '.join(missing)}" if flags else "the CPU's flags are unknown"
+    return (Obstacle("flags", variant.cpu_key, text),) if missing else ()
+
+
+def gpu_verdict(variant: Variant, gpu: MachineGpu | None) -> Candidate:
+    """Judge a variant by the GPU alone, and by whether a machine can have both its GPU and CPU."""
     if not (variant.gpu and variant.gpu_key):
-        return Candidate(variant=variant, gpu=gpu, grade="cpu-only", obstacles=tuple(found))
-    runs = None
+        return Candidate(variant=variant, gpu=gpu, grade="cpu-only")
+    found, runs = [], None
     if gpu is None:
         found.append(Obstacle("gpu", "GPU variants", "no GPU with a working driver"))
     elif gpu.capability is None:
