@@ -55,18 +55,19 @@ def _key(matrix: Matrix) -> str:
     """Return a digest of the matrix, the templates, the program and what it runs on."""
     hasher = hashlib.sha256(f"{sys.version}{sys.flags.optimize}".encode())
     hasher.update(matrix.text.encode())
-    for path in _inputs(matrix.root):
+    for name, path in _inputs(matrix.root):
         with contextlib.suppress(OSError):  # the renderer has the better message
-            hasher.update(f"\0{path}\0".encode() + files.read_named(path))
+            hasher.update(f"\0{name}\0".encode() + files.read_named(path))
     for library in ("jinja2", "markupsafe", "msgspec"):
         if (found := importlib.util.find_spec(library)) and found.origin:
             hasher.update(f"\0{found.origin}\0{Path(found.origin).stat().st_mtime_ns}".encode())
     return hasher.hexdigest()
 
 
-def _inputs(root: Path) -> Iterator[Path]:
-    """Yield the templates with their styles and scripts, the code and tables of this package."""
-    for kind in ("*.j2", "*.css", "*.js"):
-        yield from sorted(paths.in_use(root, paths.TEMPLATES).rglob(kind))
-    for kind in ("*.py", "*.sh", "*.toml"):
-        yield from sorted(Path(__file__).parents[1].rglob(kind))
+def _inputs(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield name and path of the templates, and of the code and tables of this package."""
+    suffixes = {".j2", ".css", ".js", ".py", ".sh", ".toml"}
+    for folder in (paths.in_use(root, paths.TEMPLATES), Path(__file__).parents[1]):
+        for path in sorted(folder.rglob("*.*")):
+            if path.suffix in suffixes:
+                yield path.relative_to(folder), path
