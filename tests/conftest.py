@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -100,6 +100,16 @@ class Project:
         text = file.read_text()
         assert text.count(old) >= 1, f"{old!r} is not in {path}"
         file.write_text(text.replace(old, new, 1))
+
+    @contextlib.contextmanager
+    def edited(self, path: str, old: str, new: str) -> Iterator[None]:
+        """Replace text for a while: for tests that share a project."""
+        before = (self.root / path).read_bytes()
+        self.edit(path, old, new)
+        try:
+            yield
+        finally:
+            (self.root / path).write_bytes(before)
 
     def run(
         self, *argv: str, env: Mapping[str, str] | None = None, seconds: float = 120

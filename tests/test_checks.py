@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import LEGACY, ONE, PROJECT, Project, needs_nix
+from conftest import LEGACY, ONE, PROJECT, Project, copied_project, needs_nix
+from mutations import swap
 
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
@@ -17,9 +19,43 @@ from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
-CPU = "cpu-avx512"
 MATRIX = matrix_reader.parse(ONE)
+GPU_RECIPE = f".flox/pkgs/pytorch-python313-{GPU}.nix"
+CPU_RECIPE = ".flox/pkgs/pytorch-python313-cpu-avx512.nix"
 PAGE = "docs/reference/releases/cuda13_0.md"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project in which each test restores what it changed."""
+    return copied_project(tmp_path_factory.mktemp("shared") / "project")
+
+
+@contextlib.contextmanager
+def changed(
+    project: Project, path: str, edit: Callable[[str], str | bytes | None]
+) -> Iterator[None]:
+    """Change, create or remove (None) a file for a while."""
+    file = project.root / path
+    before = file.read_bytes() if file.exists() else None
+    after = edit((before or b"").decode())
+    _put(file, after.encode() if isinstance(after, str) else after)
+    try:
+        yield
+    finally:
+        _put(file, before)
+
+
+def _put(file: Path, data: bytes | None) -> None:
+    if data is None:
+        file.unlink()
+    else:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+
+
+def gone(_: str) -> None:
+    """Remove the file."""
 
 
 def verified(project: Project, *only: str) -> VerificationResult:
@@ -30,103 +66,59 @@ def tripped(project: Project, *only: str) -> set[str]:
     return {finding.check for finding in verified(project, *only).findings}
 
 
-def replace(name: str, old: str, new: str) -> Callable[[Project], None]:
-    return lambda project: project.edit(f".flox/pkgs/pytorch-python313-{name}.nix", old, new)
-
-
-def write(path: str, text: str) -> Callable[[Project], None]:
-    def mutate(project: Project) -> None:
-        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (project.root / path).write_text(text)
-
-    return mutate
-
-
-def remove(path: str) -> Callable[[Project], None]:
-    return lambda project: (project.root / path).unlink()
-
-
-def damage(path: str) -> Callable[[Project], None]:
-    def mutate(project: Project) -> None:
-        (project.root / path).write_bytes(b"\xff\xfe")
-
-    return mutate
-
-
-MUTATIONS: list[tuple[str, Callable[[Project], None]]] = [
-    ("gpu-count", remove(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
-    ("gpu-count", write(".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", "{ }\n")),
-    ("cpu-count", remove(f".flox/pkgs/pytorch-python313-{CPU}.nix")),
-    ("missing-recipe", remove(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
-    ("unreadable-recipe", damage(f".flox/pkgs/pytorch-python313-{GPU}.nix")),
-    ("extra-recipe", write(".flox/pkgs/hello.nix", "{ hello }: hello\n")),
-    ("extra-recipe", write(".flox/pkgs/below/hello.nix", "{ hello }: hello\n")),
-    ("no-magma-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", "")),
-    ("no-nightly-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", "")),
-    ("no-avx-suffix", write(".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", "")),
-    ("substitution-fails", replace(GPU, "--replace-fail", "--replace-warn")),
-    (
-        "substitution-fails",
-        replace(GPU, "    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s"),
-    ),
-    ("gpu-pattern-lines", replace(GPU, 'version = "2.10.0";', 'version = "2.9.1";')),
-    ("gpu-pattern-lines", replace(GPU, "let\n", "let\n  # not cudaPackages_13 here\n")),
-    ("gpu-pattern-lines", replace(GPU, "final.cudaPackages_13;", "final.cudaPackages_12;")),
-    ("cpu-pattern-lines", replace(CPU, 'version = "2.10.0";', 'version = "2.9.1";')),
-    ("cpu-pattern-lines", replace(CPU, "let\n", "let\n  # final.cudaPackages_13\n")),
-    (
-        "retired-pin",
-        replace(GPU, "let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n"),
-    ),
-    ("magma-enabled", replace(GPU, '"-DCUDA_VERSION=13.0"', '"-DUSE_MAGMA=OFF"')),
-    ("magma-enabled", replace(CPU, "export USE_CUDA=0", "export USE_CUDA=0 USE_MAGMA=0")),
-    ("magma-enabled", replace(GPU, "let\n", "let\n  filterMagma = x: x;\n")),
-    ("gpu-arch", replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')),
-    ("gpu-arch", replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "sm_90"')),
-    ("gpu-arch", replace(GPU, 'gpuArchNum = "90"', 'gpuArchNum = "9.0"')),
-    ("gpu-arch", replace(GPU, '  gpuArchSM = "9.0"', '  # gpuArchSM = "9.0"')),
-    (
-        "two-stage-override",
-        replace(GPU, "cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu"),
-    ),
-    ("two-stage-override", replace(GPU, "torch.override {", "torch.overide {")),
-    ("two-stage-override", replace(CPU, "cudaSupport = false;", "cudaSupport = true;")),
-    ("generated-recipes", replace(GPU, "MAX_JOBS=32", "MAX_JOBS=16")),
-    ("generated-recipes", replace(GPU, "# CPU instruction set", "# The CPU")),
-    ("docs-numbers", lambda p: p.edit("README.md", "## Status", "All 45 variants:")),
-    (
-        "docs-numbers",
-        lambda p: p.edit(
-            "docs/explanation/build-notes-2.10-cuda13.md", "## Memory", "41 GPU recipes"
-        ),
-    ),
-    ("generated-docs", lambda p: p.edit("README.md", "**44 variants**", "**43 variants**")),
-    ("generated-docs", lambda p: p.edit("README.md", "<!-- end generated: counts -->", "")),
-    (
-        "generated-docs",
-        lambda p: p.edit(PAGE, "36 buildable", "44 buildable"),
-    ),
-    (
-        "generated-docs",
-        lambda p: p.edit("docs/reference/matrix.schema.json", '"family"', '"famly"'),
-    ),
-    ("generated-docs", remove("docs/reference/releases.md")),
-    ("generated-docs", remove("README.md")),
-    (
-        "reference-docs",
-        lambda p: p.edit("docs/reference/checks.md", "# The checks", "# Checks"),
-    ),
-]
+MUTATIONS: list[tuple[str, str, Callable[[str], str | bytes | None]]] = [
+    ("gpu-count", GPU_RECIPE, gone),
+    ("gpu-count", ".flox/pkgs/pytorch-python313-cuda13_0-sm75-avx2.nix", lambda _: "{ }\n"),
+    ("cpu-count", CPU_RECIPE, gone),
+    ("missing-recipe", GPU_RECIPE, gone),
+    ("unreadable-recipe", GPU_RECIPE, lambda _: b"\xff\xfe"),
+    ("extra-recipe", ".flox/pkgs/hello.nix", lambda _: "{ hello }: hello\n"),
+    ("extra-recipe", ".flox/pkgs/below/hello.nix", lambda _: "{ hello }: hello\n"),
+    ("no-magma-suffix", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx512-magma.nix", lambda _: ""),
+    ("no-nightly-suffix", ".flox/pkgs/pytorch-python313-cuda13_0-sm121-nightly.nix", lambda _: ""),
+    ("no-avx-suffix", ".flox/pkgs/pytorch-python313-cuda13_0-sm120-avx.nix", lambda _: ""),
+    ("substitution-fails", GPU_RECIPE, swap("--replace-fail", "--replace-warn")),
+    ("substitution-fails", GPU_RECIPE, swap("    substituteInPlace", "    sed -i s/a/b/ setup.py\n    s")),
+    ("gpu-pattern-lines", GPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
+    ("gpu-pattern-lines", GPU_RECIPE, swap("let\n", "let\n  # not cudaPackages_13 here\n")),
+    ("gpu-pattern-lines", GPU_RECIPE, swap("final.cudaPackages_13;", "final.cudaPackages_12;")),
+    ("cpu-pattern-lines", CPU_RECIPE, swap('version = "2.10.0";', 'version = "2.9.1";')),
+    ("cpu-pattern-lines", CPU_RECIPE, swap("let\n", "let\n  # final.cudaPackages_13\n")),
+    ("retired-pin", GPU_RECIPE, swap("let\n", "let\n  # was fe5e41d7ffc0421f0913e8472ce6238ed0daf8e3\n")),
+    ("magma-enabled", GPU_RECIPE, swap('"-DCUDA_VERSION=13.0"', '"-DUSE_MAGMA=OFF"')),
+    ("magma-enabled", CPU_RECIPE, swap("export USE_CUDA=0", "export USE_CUDA=0 USE_MAGMA=0")),
+    ("magma-enabled", GPU_RECIPE, swap("let\n", "let\n  filterMagma = x: x;\n")),
+    ("gpu-arch", GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')),
+    ("gpu-arch", GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "sm_90"')),
+    ("gpu-arch", GPU_RECIPE, swap('gpuArchNum = "90"', 'gpuArchNum = "9.0"')),
+    ("gpu-arch", GPU_RECIPE, swap('  gpuArchSM = "9.0"', '  # gpuArchSM = "9.0"')),
+    ("two-stage-override", GPU_RECIPE, swap("cudaSupport = true;\n  gpu", "cudaSupport = false;\n  gpu")),
+    ("two-stage-override", GPU_RECIPE, swap("torch.override {", "torch.overide {")),
+    ("two-stage-override", CPU_RECIPE, swap("cudaSupport = false;", "cudaSupport = true;")),
+    ("generated-recipes", GPU_RECIPE, swap("MAX_JOBS=32", "MAX_JOBS=16")),
+    ("generated-recipes", GPU_RECIPE, swap("# CPU instruction set", "# The CPU")),
+    ("docs-numbers", "README.md", swap("## Status", "All 45 variants:")),
+    ("docs-numbers", "docs/explanation/build-notes-2.10-cuda13.md", swap("## Memory", "41 GPU recipes")),
+    ("generated-docs", "README.md", swap("**44 variants**", "**43 variants**")),
+    ("generated-docs", "README.md", swap("<!-- end generated: counts -->", "")),
+    ("generated-docs", PAGE, swap("36 buildable", "44 buildable")),
+    ("generated-docs", "docs/reference/matrix.schema.json", swap('"family"', '"famly"')),
+    ("generated-docs", "docs/reference/releases.md", gone),
+    ("generated-docs", "README.md", gone),
+    ("reference-docs", "docs/reference/checks.md", swap("# The checks", "# Checks")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("check", "mutate"), MUTATIONS, ids=[f"{n}-{check}" for n, (check, _) in enumerate(MUTATIONS)]
+    ("check", "path", "edit"),
+    MUTATIONS,
+    ids=[f"{number}-{check}" for number, (check, *_) in enumerate(MUTATIONS)],
 )
 def test_a_broken_tree_trips_the_check(
-    project: Project, check: str, mutate: Callable[[Project], None]
+    shared: Project, check: str, path: str, edit: Callable[[str], str | bytes | None]
 ) -> None:
-    mutate(project)
-    assert check in tripped(project, check)
+    with changed(shared, path, edit):
+        assert check in tripped(shared, check)
 
 
 ELSEWHERE = {
@@ -141,7 +133,7 @@ ELSEWHERE = {
 def test_every_check_has_a_case_in_which_it_fails() -> None:
     page = (PROJECT / "docs/reference/mutations.md").read_text()
     tripped_by_mutations = set(re.findall(r"[a-z]+(?:-[a-z]+)*", page))
-    here = {check for check, _ in MUTATIONS}
+    here = {check for check, *_ in MUTATIONS}
     missing = {check.id for check in registry.chosen()} - tripped_by_mutations - here
     assert missing - ELSEWHERE.keys() == set()
     assert all(check in (PROJECT / "tests" / file).read_text() for check, file in ELSEWHERE.items())
@@ -174,10 +166,14 @@ def test_templates_that_cannot_be_read_are_not_called_missing(project: Project) 
     assert "missing" not in finding["found"]
 
 
-def test_a_clean_tree_has_no_finding(project: Project) -> None:
-    result = verified(project)
+def test_a_clean_tree_has_no_finding_and_its_comments_count_for_the_digest_only(
+    shared: Project,
+) -> None:
+    result = verified(shared)
     assert result.findings == []
     assert result.exit_code == 0
+    with changed(shared, GPU_RECIPE, swap("let\n", "let\n\n  # A note of our own\n")):
+        assert tripped(shared, "text", "syntax", "generated") == {"generated-recipes"}
 
 
 def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
@@ -207,13 +203,6 @@ def test_the_hand_written_canonical_recipe_builds_the_right_package(project: Pro
     assert "gpu-arch" in tripped(project, "gpu-arch"), "kept and looked at all the same"
 
 
-def test_comments_and_blank_lines_trip_only_the_digest(project: Project) -> None:
-    recipe = project.recipe(GPU)
-    text = recipe.read_text().replace("let\n", "let\n\n  # A note of our own\n", 1)
-    recipe.write_text(text)
-    assert tripped(project) == {"generated-recipes"}
-
-
 def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None:
     empty = Project(tmp_path / "empty")
     empty.root.mkdir()
@@ -227,16 +216,17 @@ def test_a_tree_without_anything_is_findings_not_success(tmp_path: Path) -> None
     assert {check for check, state in states.items() if state == "passed"} <= of_the_matrix
 
 
-def test_findings_have_file_line_found_expected_and_fix(project: Project) -> None:
-    replace(GPU, 'gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')(project)
-    done = project.invoke("verify", "--json")
+def test_findings_have_file_line_found_expected_and_fix(shared: Project) -> None:
+    with changed(shared, GPU_RECIPE, swap('gpuArchSM = "9.0"', 'gpuArchSM = "8.9"')):
+        words = ("verify", "--json", "--only", "gpu-arch", "--only", "generated-recipes")
+        done = shared.invoke(*words)
     assert done.returncode == 1
     findings = {f["check"]: f for f in json.loads(done.stdout)["findings"]}
-    line = project.recipe(GPU).read_text().split("gpuArchSM")[0].count("\n") + 1
+    line = shared.recipe(GPU).read_text().split("gpuArchSM")[0].count("\n") + 1
     assert findings["gpu-arch"] == {
         "check": "gpu-arch",
         "severity": "error",
-        "file": f".flox/pkgs/pytorch-python313-{GPU}.nix",
+        "file": GPU_RECIPE,
         "line": line,
         "column": 3,
         "found": 'gpuArchSM = "8.9"',
@@ -247,9 +237,18 @@ def test_findings_have_file_line_found_expected_and_fix(project: Project) -> Non
     assert findings["generated-recipes"]["line"] > 1
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "\x00", '"', "''", "# only a comment", "}" * 1000, '"${' * 500, "/*", "🦊"]
-)
-def test_a_half_broken_file_gives_findings_and_no_crash(project: Project, text: str) -> None:
-    project.recipe(GPU).write_text(text)
-    assert "two-stage-override" in tripped(project)
+HALF_BROKEN = ["", "{", "\x00", '"', "''", "# only a comment", "}" * 1000, '"${' * 500, "/*", "🦊"]
+
+
+def test_half_broken_files_give_findings_and_no_crash(tmp_path: Path) -> None:
+    """One recipe for each text, all verified in one run."""
+    variants = [v for v in MATRIX.variants if v.group.kind == "gpu"][: len(HALF_BROKEN)]
+    for variant, text in zip(variants, HALF_BROKEN, strict=True):
+        (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / variant.path).write_text(text)
+    for only in (["text", "syntax", "evaluation", "hooks"], ["generated"]):
+        result = verification.verify(MATRIX, tmp_path, only=only, pages=reference_pages)
+        assert result.exit_code == 1
+        if "text" in only:
+            stages = next(o for o in result.outcomes if o.check.id == "two-stage-override")
+            assert set(stages.failed) == {variant.path for variant in variants}

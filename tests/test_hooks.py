@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ONE, PROJECT, Project, needs_nix, write_recipes
+from conftest import ONE, PROJECT, needs_nix, write_recipes
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
@@ -145,21 +145,21 @@ def test_recipes_that_differ_in_values_only_share_their_runs(matrix: Matrix) -> 
 
 
 @needs_nix
-def test_a_value_of_another_variant_is_not_hidden_by_sharing(project: Project) -> None:
+def test_a_value_of_another_variant_is_not_hidden_by_sharing(
+    matrix: Matrix, tmp_path: Path
+) -> None:
     """Each of two recipes has the other's flags: the same text but for the values."""
-    for name, other in (("cpu-avx512", "avx512vnni"), ("cpu-avx512vnni", "avx512")):
-        flags = " ".join(matrix_reader.load().cpus[other].flags)
-        text = project.recipe(name).read_text()
-        project.recipe(name).write_text(
+    pair = [v for v in matrix.variants if v.id in {"cpu-avx512", "cpu-avx512vnni"}]
+    for variant, other in zip(pair, reversed(pair), strict=True):
+        text, flags = (PROJECT / variant.path).read_text(), " ".join(other.cpu.flags)
+        path = tmp_path / variant.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
             text.replace('${lib.concatStringsSep " " cpuFlags} $CXXFLAGS', f"{flags} $CXXFLAGS")
         )
-    found = verification.verify(
-        matrix_reader.load(), project.root, only=["hook-environment"]
-    ).findings
-    assert {finding.path.partition("cpu-")[2] for finding in found} == {
-        "avx512.nix",
-        "avx512vnni.nix",
-    }
+    only = ["hook-environment"]
+    found = verification.verify(matrix, tmp_path, variants=pair, only=only).findings
+    assert {finding.path for finding in found} == {variant.path for variant in pair}
 
 
 @pytest.fixture
@@ -186,28 +186,27 @@ def findings(matrix: Matrix, root: Path, *variants: str) -> list[str]:
 
 @needs_nix
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "variant"),
     [
-        ("cuda_host_flags = false", "cuda_host_flags = true"),
-        ("cuda_host_flags = false", 'cache = "/var/cache/x"\ncuda_host_flags = false'),
-        ("require_builder_feature = false", "require_builder_feature = true"),
-        ('when.gpu = ["sm110"]', 'when.gpu = ["sm100"]'),
-        ('codegen_base = "12.0"\n', ""),
-        ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"'),
-        ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"'),
-        ("max_jobs = 32", "max_jobs = 6"),
+        ("cuda_host_flags = false", "cuda_host_flags = true", "sm90-avx2"),
+        ("cuda_host_flags = false", 'cache = "/var/x"\ncuda_host_flags = false', "sm90-avx2"),
+        ("require_builder_feature = false", "require_builder_feature = true", "cpu-avx512bf16"),
+        ('when.gpu = ["sm110"]', 'when.gpu = ["sm100"]', "sm110-armv9"),
+        ('codegen_base = "12.0"\n', "", "sm121-armv9"),
+        ('when.torch_source = "github"', 'when.torch_source = "nixpkgs"', "sm90-avx2"),
+        ('until.pin_has = ["cccl-headers"]', 'until.cuda = ">=13.0"', "sm103-avx512"),
+        ("max_jobs = 32", "max_jobs = 6", "cpu-avx512bf16"),
     ],
 )
 def test_options_of_the_matrix_change_recipes_and_what_checks_expect(
-    rendered: Callable[[str], tuple[Matrix, Path]], old: str, new: str
+    rendered: Callable[[str], tuple[Matrix, Path]], old: str, new: str, variant: str
 ) -> None:
     matrix, root = rendered(TEXT.replace(old, new))
-    variants = ("sm121-armv9", "sm110-armv9", "sm103-avx512", "sm90-avx2", "cpu-avx512bf16")
-    assert findings(matrix, root, *variants) == []
+    assert findings(matrix, root, variant) == []
     # The committed recipes are those of the other value.
     shutil.rmtree(root / ".flox")
     shutil.copytree(PROJECT / ".flox", root / ".flox")
-    assert findings(matrix, root, *variants) != []
+    assert findings(matrix, root, variant) != []
 
 
 @needs_nix
@@ -240,18 +239,19 @@ def test_the_builder_feature_is_that_of_the_isa() -> None:
 
 
 @functools.cache
-def hooks_of(variant: str) -> dict[str, str]:
-    """Evaluate the recipe of a variant and return its hooks by name."""
+def all_hooks() -> dict[str, dict[str, str]]:
+    """Evaluate the recipes of four variants and return their hooks by name."""
+    ids = {"sm90-avx2", "sm121-armv9", "sm103-avx2", "sm120-avx2"}
     matrix = matrix_reader.parse(ONE)
-    (chosen,) = (v for v in matrix.variants if v.id == variant)
-    result = recipe_evaluation.evaluated(Context(matrix, PROJECT, [chosen])).results[chosen.path]
-    assert result.facts
-    return {name: result.facts[name] for name in hook_runs.NAMES}
+    chosen = [variant for variant in matrix.variants if variant.id in ids]
+    results = recipe_evaluation.evaluated(Context(matrix, PROJECT, chosen)).results
+    facts = {variant.id: results[variant.path].facts or {} for variant in chosen}
+    return {id_: {name: found[name] for name in hook_runs.NAMES} for id_, found in facts.items()}
 
 
 def source_of(variant: str, source: dict[str, str] | None = None) -> HookRun:
     """Run the hooks of a recipe and return what is left."""
-    texts = dict(hooks_of(variant))
+    texts = dict(all_hooks()[variant])
     return run(texts.pop("preConfigure"), source, **texts)
 
 
@@ -308,8 +308,18 @@ def configured(tmp_path: Path, stub: str, layout: str, *, found_before: bool) ->
 @needs_nix
 @needs_cmake
 @needs_cuda
-@pytest.mark.parametrize("found_before", [False, True], ids=["first", "found before"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "found_before"),
+    [
+        ("folder with ..", False),
+        ("installed", True),
+        *(
+            pytest.param(layout, found_before, marks=pytest.mark.slow)
+            for layout in LAYOUTS
+            for found_before in (False, True)
+        ),
+    ],
+)
 def test_cmake_finds_cuda_through_the_stub(tmp_path: Path, layout: str, found_before: bool) -> None:
     stub = source_of("sm90-avx2").files[hook_runs.STUB]
     assert "found 13" in configured(tmp_path, stub, layout, found_before=found_before)

@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from conftest import ONE, PROJECT, WHOLE, needs_nix, write_recipes
@@ -190,17 +189,8 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
 UNCHANGED = list(dict.fromkeys(m.recipe for m in MUTATIONS if m.recipe not in {MATRIX, COPY}))
 
 
-class Caught(NamedTuple):
-    """The checks that find each mistake, and each edit that is none."""
-
-    mutations: dict[str, set[str]]
-    others: dict[str, set[str]]
-
-
-@pytest.fixture(scope="module")
-def caught(tmp_path_factory: pytest.TempPathFactory) -> Caught:
-    """All edits in one tree, verified in one run."""
-    root = tmp_path_factory.mktemp("mutants")
+def caught(root: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """The checks that find each mistake, and each edit that is none: all in one tree and run."""
     checkout = Checkout(root)
     recipe_edits = [m for m in MUTATIONS if m.recipe not in {MATRIX, COPY}]
     folders = {m.name: checkout.add(m.recipe, m.edit) for m in recipe_edits}
@@ -221,10 +211,8 @@ def caught(tmp_path_factory: pytest.TempPathFactory) -> Caught:
             matrix = small_checkout(place, mutation.recipe, mutation.edit)
             result = verification.verify(matrix, place, only=["matrix", "text"])
             found[mutation.name] = {finding.check for finding in result.findings}
-    return Caught(
-        {mutation.name: found[mutation.name] for mutation in MUTATIONS},
-        {name: checks_in(folder) for name, folder in others.items()},
-    )
+    in_order = {mutation.name: found[mutation.name] for mutation in MUTATIONS}
+    return in_order, {name: checks_in(folder) for name, folder in others.items()}
 
 
 def page(table: dict[str, set[str]]) -> str:
@@ -266,29 +254,18 @@ def test_there_are_enough_and_no_name_is_used_twice() -> None:
 
 
 @needs_nix
-@pytest.mark.parametrize("name", [mutation.name for mutation in MUTATIONS])
-def test_a_mistake_is_caught(caught: Caught, name: str) -> None:
-    assert caught.mutations[name], "only comparing with the rendered text notices it"
-
-
-@needs_nix
-def test_the_table_in_the_docs_is_this_one(caught: Caught) -> None:
-    if os.environ.get(WRITE):
-        PAGE.write_text(page(caught.mutations))
-    assert PAGE.read_text() == page(caught.mutations), f"run `{WRITE}=1 nox -s tests` and commit"
-
-
-@needs_nix
-@pytest.mark.parametrize("name", [*NEUTRAL, *UNCHANGED])
-def test_an_edit_without_meaning_trips_nothing_but_the_comparison(
-    caught: Caught, name: str
+def test_every_mistake_is_caught_and_an_edit_without_meaning_trips_only_the_comparison(
+    tmp_path: Path,
 ) -> None:
-    assert caught.others[name] == set()
-
-
-@needs_nix
-def test_a_recipe_cannot_read_this_machine(caught: Caught) -> None:
-    assert caught.others["a file of this machine"] == {"evaluates"}
+    """One test, as all edits are verified together."""
+    mutations, others = caught(tmp_path)
+    missed = [name for name, checks in mutations.items() if not checks]
+    assert missed == [], "only comparing with the rendered text notices them"
+    if os.environ.get(WRITE):
+        PAGE.write_text(page(mutations))
+    assert PAGE.read_text() == page(mutations), f"run `{WRITE}=1 nox -s tests` and commit"
+    tripped = {name: checks for name, checks in others.items() if checks}
+    assert tripped == {"a file of this machine": {"evaluates"}}
 
 
 @pytest.fixture

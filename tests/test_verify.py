@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -18,25 +19,55 @@ import pytest
 from conftest import ONE, PROJECT, Project, copied_project, error_line, needs_nix
 from sarif_pydantic import Sarif
 
+from build_pytorch.base.console import Screen
 from build_pytorch.cli.commands import VerifyOptions
+from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.nix import derivations, nix_evaluation
+from build_pytorch.nix import derivations, nix_evaluation, quoting
 from build_pytorch.verify import recipe_evaluation, registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 GPU = "cuda13_0-sm90-avx512"
+CPU_RECIPE = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+MATRIX = matrix_reader.parse(ONE)
+LINES = ONE.splitlines()
+
+needs_gcc = pytest.mark.skipif(
+    shutil.which("gcc") is None or os.uname().machine != "x86_64", reason="no gcc for x86-64"
+)
 
 
-@pytest.fixture
-def broken(project: Project) -> Project:
-    """A project with one recipe for the wrong architecture, and one that is no Nix."""
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that no test changes."""
+    return copied_project(tmp_path_factory.mktemp("clean") / "project")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with a recipe for the wrong architecture, and one that is no Nix."""
+    project = copied_project(tmp_path_factory.mktemp("broken") / "project")
     project.edit(f".flox/pkgs/pytorch-python313-{GPU}.nix", '"9.0"', '"8.9"')
     project.recipe("cpu-avx2").write_text('{ pkgs }: pkgs.hello "\x07%\n<&>\n')
+    project.recipe("cpu-avx512").write_text('{ pkgs }: { pname = "\x1b[2Jgone"; }\n')
     return project
+
+
+@pytest.fixture(scope="module")
+def broken_result(broken: Project) -> VerificationResult:
+    """What a verification of the broken project finds."""
+    return verification.verify(MATRIX, broken.root, pages=reference_pages)
 
 
 def verify(project: Project, *argv: str) -> subprocess.CompletedProcess[str]:
     return project.invoke("verify", *argv)
+
+
+def written(report_format: str, result: VerificationResult) -> str:
+    """A report as text."""
+    stream = io.StringIO()
+    reports.FORMATS[report_format](result, stream)
+    return stream.getvalue()
 
 
 # --- what to look at ---
@@ -68,31 +99,33 @@ def test_a_selection_looks_at_those_recipes_only(broken: Project) -> None:
         (["sm90-*", "--only", "missing-recipe"], "these checks need all variants"),
         (["--explain", "syntx"], 'did you mean "syntax"?'),
         (["--only", "toolchain"], 'no check or category "toolchain"'),
-        (["--only", "inventory"], 'no check or category "inventory"'),
         (["--only", "compilers"], 'did you mean "compiler"?'),
         (["--root", "none"], "no such folder"),
         (["--sarif", "none/x.sarif", "--only", "gpu-arch"], "none/x.sarif: cannot be written"),
+        (
+            ["--sarif", "x", "--junit", "./x", "--only", "gpu-arch"],
+            "--sarif and --junit name one file; name two",
+        ),
     ],
 )
-def test_selecting_nothing_is_bad_input(project: Project, argv: list[str], message: str) -> None:
-    done = verify(project, *argv)
+def test_selecting_nothing_is_bad_input(clean: Project, argv: list[str], message: str) -> None:
+    done = verify(clean, *argv)
     assert done.returncode == 2
     assert message in error_line(done)
+    assert not (clean.root / "x").exists()
 
 
-def test_only_takes_checks_and_categories(project: Project) -> None:
-    done = verify(project, "--only", "gpu-arch", "--only", "compiler", "--json")
+def test_only_takes_checks_and_categories(clean: Project) -> None:
+    done = verify(clean, "--only", "gpu-arch", "--only", "compiler", "--json")
     ids = [check["id"] for check in json.loads(done.stdout)["checks"]]
     assert ids == ["gpu-arch", "compiler-flags", "nvcc-architectures"]
-    by_invoke = project.invoke("verify", "sm90-*", "--only", "gpu-arch", "--json")
-    assert [check["id"] for check in json.loads(by_invoke.stdout)["checks"]] == ["gpu-arch"]
 
 
-def test_list_and_explain_need_no_matrix(project: Project) -> None:
-    (project.root / "matrix.toml").write_text("broken")
-    listing = verify(project, "--list").stdout
+def test_list_and_explain_need_no_matrix(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text("broken")
+    listing = verify(Project(tmp_path), "--list").stdout
     assert "two-stage-override  " in listing
-    explained = verify(project, "--explain", "hook-files").stdout
+    explained = verify(Project(tmp_path), "--explain", "hook-files").stdout
     for word in ("Why: ", "Fix: "):
         assert word in explained
 
@@ -100,119 +133,107 @@ def test_list_and_explain_need_no_matrix(project: Project) -> None:
 # --- with fewer tools ---
 
 
-def without(project: Project, *programs: str) -> str:
-    """A PATH on which some programs are missing."""
-    tools = project.root.parent / "tools"
-    tools.mkdir(exist_ok=True)
-    for folder in os.environ["PATH"].split(":"):
-        for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            link = tools / program.name
-            # A PATH may hold links that lead nowhere, and one folder under two names.
-            if not any(name in program.name for name in programs) and not os.path.lexists(link):
-                link.symlink_to(program)
-    return str(tools)
+def only(folder: Path, *programs: str) -> dict[str, str]:
+    """A PATH with these programs alone."""
+    folder.mkdir(exist_ok=True)
+    for program in programs:
+        (folder / program).symlink_to(shutil.which(program) or "missing")
+    return {"PATH": str(folder)}
 
 
-def test_without_tools_their_checks_are_skipped_and_strict_fails(project: Project) -> None:
-    env = {"PATH": without(project, "nix", "gcc", "nvcc")}
-    done = project.run("invoke", "verify", "--json", env=env)
-    assert done.returncode == 0, done.stdout
-    states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+def script(folder: Path, name: str, text: str) -> dict[str, str]:
+    """A PATH with a program of our own in front."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def checks_in(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    return {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+def test_without_tools_their_checks_are_skipped_and_strict_fails(
+    clean: Project, tmp_path: Path
+) -> None:
+    env = only(tmp_path / "tools", "git", "env")
+    done = clean.run("invoke", "verify", "--json", "--strict", env=env)
+    assert done.returncode == 1, done.stdout
+    assert json.loads(done.stdout)["findings"] == []
+    states = checks_in(done)
     assert states["nix-syntax"]["state"] == "passed", "tree-sitter answers"
     assert states["hook-files"]["state"] == "skipped"
     assert states["hook-files"]["reason"] == "Nix is not installed"
     assert states["compiler-flags"]["skipped"] == 6
     assert states["nvcc-architectures"]["reason"] == "no nvcc"
-    strict = project.run("invoke", "verify", "--strict", env=env)
-    assert strict.returncode == 1
 
 
-def test_without_nix_tree_sitter_finds_the_missing_brace(broken: Project) -> None:
-    env = {"PATH": without(broken, "nix")}
+def test_without_nix_tree_sitter_finds_the_missing_brace(broken: Project, tmp_path: Path) -> None:
+    env = only(tmp_path / "tools", "git", "env")
     done = broken.run("invoke", "verify", "--only", "syntax", "--json", env=env)
     assert done.returncode == 1
     (finding,) = json.loads(done.stdout)["findings"]
-    assert (finding["check"], finding["file"], finding["line"]) == (
-        "nix-syntax",
-        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
-        1,
-    )
+    found = (finding["check"], finding["file"], finding["line"])
+    assert found == ("nix-syntax", CPU_RECIPE, 1)
 
 
-def script(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
+def test_an_nvcc_of_another_cuda_skips_the_check(clean: Project, tmp_path: Path) -> None:
+    said = 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90'
+    argv = ("invoke", "verify", "--only", "nvcc-architectures", "--json")
+    (check,) = checks_in(clean.run(*argv, env=script(tmp_path, "nvcc", said))).values()
+    assert check["state"] == "skipped"
+    assert check["reason"] == "nvcc is 12.4, not that of the release"
 
 
-def test_an_nvcc_of_another_cuda_skips_the_check(project: Project) -> None:
-    tools = project.root.parent / "tools"
-    script(tools, "nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"; echo sm_90')
-    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("invoke", "verify", "--only", "compiler", "--json", env=env)
-    states = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
-    assert states["nvcc-architectures"]["state"] == "skipped"
-    assert states["nvcc-architectures"]["reason"] == "nvcc is 12.4, not that of the release"
-
-
-def test_an_nvcc_that_lacks_an_architecture_is_a_finding(project: Project) -> None:
-    tools = project.root.parent / "tools"
-    script(tools, "nvcc", 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100')
-    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("invoke", "verify", "--only", "compiler", "--json", env=env)
+def test_an_nvcc_that_lacks_an_architecture_is_a_finding(clean: Project, tmp_path: Path) -> None:
+    said = 'echo "release 13.0, V13.0.88"; echo sm_80 sm_86 sm_89 sm_90 sm_100'
+    argv = ("invoke", "verify", "--only", "nvcc-architectures", "--json")
+    done = clean.run(*argv, env=script(tmp_path, "nvcc", said))
     assert done.returncode == 1
     findings = json.loads(done.stdout)["findings"]
-    assert [finding["expected"].split()[0] for finding in findings] == [
-        "sm_103",
-        "sm_110",
-        "sm_120",
-        "sm_121",
-    ]
-    matrix = (project.root / "matrix.toml").read_text().splitlines()
-    assert [matrix[finding["line"] - 1] for finding in findings] == [
-        "[gpu.sm103]",
-        "[gpu.sm110]",
-        "[gpu.sm120]",
-        "[gpu.sm121]",
-    ]
+    found = [(f["expected"].split()[0], LINES[f["line"] - 1]) for f in findings]
+    assert found == [(f"sm_{code}", f"[gpu.sm{code}]") for code in (103, 110, 120, 121)]
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(project: Project) -> None:
+def test_a_compiler_without_a_temporary_folder_is_skipped_with_its_reason(clean: Project) -> None:
     argv = ("invoke", "verify", "--json", "--only", "nvcc-architectures")
-    done = project.run(*argv, env={"TMPDIR": str(project.root / "nowhere")})
+    done = clean.run(*argv, env={"TMPDIR": str(clean.root / "nowhere")})
     assert done.returncode == 0
-    (check,) = json.loads(done.stdout)["checks"]
+    (check,) = checks_in(done).values()
     assert (check["state"], check["skipped"], check["failed"]) == ("skipped", 9, 0)
     assert check["reason"].startswith("nvcc --list-gpu-code failed: nvcc fatal")
     assert "nowhere" in check["reason"]
 
 
-needs_gcc = pytest.mark.skipif(
-    shutil.which("gcc") is None or os.uname().machine != "x86_64", reason="no gcc for x86-64"
-)
+@needs_gcc
+def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(clean: Project) -> None:
+    text = ONE.replace('"-mavx512bf16", "-mfma"]', '"-mavx512bf17", "-mfma"]')
+    text = text.replace('["__AVX2__", ', '["__AVX2__", "__AVX512F__", ', 1)
+    matrix = matrix_reader.parse(text)
+    result = verification.verify(matrix, clean.root, only=["compiler-flags"])
+    assert result.exit_code == 1
+    by_table = {text.splitlines()[f.line - 1]: f.found for f in result.findings}
+    assert by_table["[cpu.avx2]"] == "__AVX512F__ not predefined"
+    assert "-mavx512bf17" in by_table["[cpu.avx512bf16]"]
+    failures = ET.fromstring(written("junit", result)).findall("testsuite/testcase/failure")  # noqa: S314 - our own text
+    assert "__AVX512F__ not predefined" in " ".join(failure.text or "" for failure in failures)
 
 
 @needs_gcc
-def test_flags_that_gcc_refuses_or_that_promise_too_much_are_findings(project: Project) -> None:
-    project.edit("matrix.toml", '"-mavx512bf16", "-mfma"]', '"-mavx512bf17", "-mfma"]')
-    project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
-    done = verify(project, "--only", "compiler-flags", "--json")
-    assert done.returncode == 1
-    found = {f["line"]: f["found"] for f in json.loads(done.stdout)["findings"]}
-    matrix = (project.root / "matrix.toml").read_text().splitlines()
-    by_table = {matrix[line - 1]: text for line, text in found.items()}
-    assert by_table["[cpu.avx2]"] == "__AVX512F__ not predefined"
-    assert "-mavx512bf17" in by_table["[cpu.avx512bf16]"]
+def test_a_gcc_that_compiles_nothing_is_skipped(clean: Project, tmp_path: Path) -> None:
+    env = only(tmp_path / "tools", "git", "env")
+    script(tmp_path / "tools", "gcc", "echo 'gcc: fatal error: cannot execute cc1' >&2; exit 1")
+    done = clean.run("invoke", "verify", "--only", "compiler-flags", "-v", env=env)
+    assert done.returncode == 0, done.stdout
+    assert "gcc cannot compile an empty program: gcc: fatal error" in " ".join(done.stdout.split())
 
 
 # --- for programs ---
 
 
-def test_sarif_is_the_standards(broken: Project) -> None:
-    done = verify(broken, "--sarif", "out.sarif")
-    assert done.returncode == 1
-    text = (broken.root / "out.sarif").read_text()
+def test_sarif_is_the_standards(broken_result: VerificationResult) -> None:
+    text = written("sarif", broken_result)
     Sarif.model_validate_json(text)
     if schema := os.environ.get("SARIF_SCHEMA"):  # the schema of OASIS, where one is at hand
         jsonschema.validate(json.loads(text), json.loads(Path(schema).read_text()))
@@ -228,163 +249,123 @@ def test_sarif_is_the_standards(broken: Project) -> None:
 
 
 @needs_nix
-def test_junit_has_a_case_for_every_recipe_a_check_saw(broken: Project) -> None:
-    verify(broken, "--junit", "out.xml")
-    root = ET.parse(broken.root / "out.xml").getroot()  # noqa: S314 - our own file
+def test_junit_has_a_case_for_every_recipe_a_check_saw(broken_result: VerificationResult) -> None:
+    root = ET.fromstring(written("junit", broken_result))  # noqa: S314 - our own text
     suites = {suite.get("name"): suite for suite in root}
     stages = suites["two-stage-override"]
-    assert (stages.get("tests"), stages.get("failures")) == (str(44), "1")
+    assert (stages.get("tests"), stages.get("failures")) == (str(44), "2")
     failure = stages.find("testcase/failure")
     assert failure is not None
     assert "cpu-avx2.nix:1: found no (python3Packages.torch" in (failure.text or "")
     (failure,) = suites["nix-syntax"].findall("testcase/failure")
     assert "cpu-avx2.nix:" in (failure.text or "")
     skipped = suites["eval-jobs"].findall("testcase/skipped")
-    assert [case.get("message") for case in skipped] == ["does not evaluate"]
+    assert {case.get("message") for case in skipped} == {"does not evaluate"}
+
+
+def test_github_gets_annotations(broken_result: VerificationResult) -> None:
+    lines = written("github", broken_result).splitlines()
+    errors = [line for line in lines if line.startswith("::error file=")]
+    assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
+    assert all("\x07" not in line for line in lines)
+    line = LINES.index("[pin.early_2026]") + 1
+    assert lines[-1].startswith(f"::notice::matrix.toml:{line}: pin.early_2026")
+
+
+def test_github_is_a_format_and_known_by_its_environment(broken: Project) -> None:
+    words = ("invoke", "verify", "--only", "gpu-arch")
+    assert "::error" not in broken.run(*words).stdout
+    assert "::error" in broken.run(*words, env={"GITHUB_ACTIONS": "true"}).stdout
+    assert "::error" in broken.run(*words, "--github").stdout
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(
+    broken_result: VerificationResult,
+) -> None:
+    stream = io.StringIO()
+    reports.show(broken_result, Screen(stream))
+    assert "cpu-avx512.nix" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def with_reports(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with a report of each kind, a link to one, and a pipe."""
+    project = copied_project(tmp_path_factory.mktemp("reports") / "project")
+    words = ("--sarif", "sarif", "--junit", "junit", "--only", "gpu-arch")
+    assert verify(project, *words).returncode == 0
+    for name in ("sarif", "junit"):
+        (project.root / f"link-{name}").symlink_to(name)
+    os.mkfifo(project.root / "pipe")
+    return project
 
 
 @pytest.mark.parametrize("option", ["sarif", "junit"])
 @pytest.mark.parametrize("name", ["matrix.toml", "README.md", "other", "link", "pipe", ".", ".."])
-def test_a_report_replaces_no_file_but_a_report(project: Project, option: str, name: str) -> None:
+def test_a_report_replaces_no_file_but_a_report(
+    with_reports: Project, option: str, name: str
+) -> None:
     other = {"sarif": "junit", "junit": "sarif"}[option]
-    assert verify(project, f"--{other}", "other", "--only", "gpu-arch").returncode == 0
-    assert verify(project, f"--{option}", "report", "--only", "gpu-arch").returncode == 0
-    (project.root / "link").symlink_to("report")
-    os.mkfifo(project.root / "pipe")
-    before = {p: p.read_bytes() for p in project.root.iterdir() if p.is_file()}
-    done = verify(project, f"--{option}", name, "--only", "gpu-arch")
+    name = {"other": other, "link": f"link-{option}"}.get(name, name)
+    before = {p: p.read_bytes() for p in with_reports.root.iterdir() if p.is_file()}
+    done = verify(with_reports, f"--{option}", name, "--only", "gpu-arch")
     assert done.returncode == 2
     assert f"{name}: " in error_line(done)
     assert "name a file" in error_line(done) or "name another file" in error_line(done)
-    assert {p: p.read_bytes() for p in project.root.iterdir() if p.is_file()} == before
+    assert {p: p.read_bytes() for p in with_reports.root.iterdir() if p.is_file()} == before
 
 
-def test_both_reports_in_one_file_are_refused_before_anything_is_written(project: Project) -> None:
-    done = verify(project, "--sarif", "x", "--junit", "./x", "--only", "gpu-arch")
-    assert done.returncode == 2
-    assert error_line(done) == "--sarif and --junit name one file; name two"
-    assert not (project.root / "x").exists()
-
-
-def test_reports_replace_earlier_ones_and_go_to_stdout(project: Project) -> None:
+def test_reports_replace_earlier_ones_and_go_to_stdout(with_reports: Project) -> None:
     for option in ("sarif", "junit"):
-        for _ in range(2):
-            assert verify(project, f"--{option}", option, "--only", "gpu-arch").returncode == 0
-        (project.root / option).chmod(0o640)
-    argv = ("--junit", "/dev/stdout", "--sarif", os.devnull, "--only", "gpu-arch")
-    done = project.invoke_process("verify", *argv)
-    assert done.returncode == 0
-    assert "<testsuites" in done.stdout
-    with (project.root / "log").open("w+") as log:
+        assert verify(with_reports, f"--{option}", option, "--only", "gpu-arch").returncode == 0
+    command = ["invoke", "verify", "--junit", "/dev/stdout", "--sarif", os.devnull]
+    with (with_reports.root / "log").open("w+") as log:
         log.write("before\n")
         log.flush()
-        command = ["invoke", "verify", "--sarif", "/dev/stdout", "--only", "gpu-arch"]
-        subprocess.run([sys.executable, "-m", *command], cwd=project.root, stdout=log, check=True)
+        argv = [sys.executable, "-m", *command, "--only", "gpu-arch"]
+        subprocess.run(argv, cwd=with_reports.root, stdout=log, check=True)
         log.seek(0)
-        assert log.read().startswith("before\n")
-
-
-@needs_gcc
-def test_a_gcc_that_compiles_nothing_is_skipped(project: Project, tmp_path: Path) -> None:
-    gcc = tmp_path / "bin/gcc"
-    gcc.parent.mkdir()
-    gcc.write_text("#!/bin/sh\necho 'gcc: fatal error: cannot execute cc1' >&2\nexit 1\n")
-    gcc.chmod(0o755)
-    env = {"PATH": f"{gcc.parent}:{without(project, 'gcc')}"}
-    done = project.run("invoke", "verify", "--only", "compiler-flags", "-v", env=env)
-    assert done.returncode == 0, done.stdout
-    assert "gcc cannot compile an empty program: gcc: fatal error" in " ".join(done.stdout.split())
-
-
-@needs_nix
-@pytest.mark.parametrize(("broken", "reason"), [("folder", "cannot be read"), ("", "is missing")])
-def test_release_nix_names_the_recipe_that_it_lacks(
-    project: Project, broken: str, reason: str
-) -> None:
-    recipe = project.recipe("cpu-avx2")
-    recipe.unlink()
-    if broken:
-        os.mkfifo(recipe)
-    done = verify(project, "--only", "eval-release-nix", "--json")
-    (check,) = json.loads(done.stdout)["checks"]
-    assert (check["state"], check["reason"]) == (
-        "skipped",
-        f"a recipe {reason}: .flox/pkgs/{recipe.name}",
-    )
+        text = log.read()
+    assert text.startswith("before\n")
+    assert "<testsuites" in text
 
 
 # --- another checkout ---
 
 
-def test_a_checkout_with_the_same_matrix_is_verified(project: Project, tmp_path: Path) -> None:
-    other = copied_project(tmp_path / "other")
-    done = project.invoke("verify", "--root", str(other.root), "--only", "gpu-arch")
+def test_a_checkout_with_the_same_matrix_is_verified(project: Project, clean: Project) -> None:
+    done = clean.invoke("verify", "--root", str(project.root), "--only", "gpu-arch")
     assert done.returncode == 0, done.stderr
 
 
-@needs_gcc
-def test_junit_names_the_findings_of_a_compiler(project: Project) -> None:
-    project.edit("matrix.toml", '["__AVX2__", ', '["__AVX2__", "__AVX512F__", ')
-    verify(project, "--only", "compiler-flags", "--junit", "out.xml")
-    root = ET.parse(project.root / "out.xml").getroot()  # noqa: S314 - our own file
-    (failure,) = root.findall("testsuite/testcase/failure")
-    assert "__AVX512F__ not predefined" in (failure.text or "")
-
-
 def test_a_format_is_a_function_in_the_table_of_formats(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    clean: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(result: VerificationResult, stream: TextIO) -> None:
         stream.write(f"{len(result.outcomes)} checks\n")
 
     monkeypatch.setitem(reports.FORMATS, "junit", write)
-    result = verification.verify(matrix_reader.parse(ONE), project.root, only=["text"])
-    reports.write_file("junit", result, project.root / "out.txt")
-    assert (project.root / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
-
-
-def test_every_format_has_its_option() -> None:
+    result = verification.verify(MATRIX, clean.root, only=["text"])
+    reports.write_file("junit", result, tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == f"{len(registry.checks_of('text'))} checks\n"
     options = {field.name for field in msgspec.structs.fields(VerifyOptions)}
     assert set(reports.FORMATS) <= options
 
 
-def test_github_gets_annotations(broken: Project) -> None:
-    done = broken.run("invoke", "verify", env={"GITHUB_ACTIONS": "true"})
-    lines = [line for line in done.stdout.splitlines() if line.startswith("::")]
-    errors = [line for line in lines if line.startswith("::error file=")]
-    assert any(f"file=.flox/pkgs/pytorch-python313-{GPU}.nix,line=" in line for line in errors)
-    assert all("\x07" not in line for line in lines)
-    matrix = (broken.root / "matrix.toml").read_text().splitlines()
-    line = matrix.index("[pin.early_2026]") + 1
-    assert lines[-1].startswith(f"::notice::matrix.toml:{line}: pin.early_2026")
-    assert "::error" not in verify(broken).stdout
-    assert "::error" in verify(broken, "--github").stdout
-
-
-def test_control_characters_of_a_file_do_not_reach_the_terminal(broken: Project) -> None:
-    broken.recipe("cpu-avx512").write_text('{ pkgs }: { pname = "\x1b[2Jgone"; }\n')
-    assert "\x1b" not in verify(broken).stdout
-
-
 def test_an_unknown_tarball_hash_is_a_note_once_and_does_not_make_strict_fail(
-    project: Project,
+    clean: Project,
 ) -> None:
-    done = verify(project, "--only", "text", "--strict")
+    done = verify(clean, "--only", "text", "--strict")
     assert done.returncode == 0
     assert "has no sha256" not in done.stdout
-    shown = " ".join(verify(project, "--only", "text", "--strict", "-v").stdout.split())
+    shown = " ".join(verify(clean, "--only", "text", "--strict", "-v").stdout.split())
     assert shown.count("pin.early_2026 has no sha256") == 1
     assert "`invoke prefetch --only nixpkgs` adds the hash" in shown
 
 
 @pytest.mark.slow
 def test_only_what_matters_is_shown_and_all_of_it_fits_80_columns(project: Project) -> None:
-    tools = project.root.parent / "tools"
-    tools.mkdir()
-    for name in ("git", "env"):
-        (tools / name).symlink_to(shutil.which(name) or "")
-    without_nix = {"PATH": str(tools)}
-    done = project.run("invoke", "verify", env=without_nix)
+    done = project.run("invoke", "verify", env=only(project.root.parent / "tools", "git", "env"))
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0] == "Verification"
@@ -399,42 +380,36 @@ def test_only_what_matters_is_shown_and_all_of_it_fits_80_columns(project: Proje
 
 
 @needs_nix
-def test_a_nix_that_fails_is_a_failure_and_no_skip(project: Project) -> None:
-    tools = project.root.parent / "tools"
-    script(tools, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
-    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    done = project.run("invoke", "verify", "cpu-*", "--only", "evaluation", env=env)
+def test_a_nix_that_fails_is_a_failure_and_no_skip(clean: Project, tmp_path: Path) -> None:
+    env = script(tmp_path, "nix-instantiate", "echo error: the store is locked >&2; exit 1")
+    done = clean.run("invoke", "verify", "cpu-avx2", "--only", "evaluation", env=env)
     assert done.returncode == 1
     assert "the store is locked" in done.stdout
 
 
 @needs_nix
-def test_a_recipe_cannot_hide_behind_a_false_announcement(project: Project) -> None:
-    project.edit(
-        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
-        "  cudaSupport = false;",
-        '  cudaSupport = builtins.trace "evaluating nobody" nixpkgs_pinned.nosuch;',
-    )
-    done = verify(project, "--only", "evaluation", "--json")
+def test_a_recipe_cannot_hide_behind_a_false_announcement(clean: Project) -> None:
+    trace = 'cudaSupport = builtins.trace "evaluating nobody" nixpkgs_pinned.nosuch;'
+    with clean.edited(CPU_RECIPE, "cudaSupport = false;", trace):
+        done = verify(clean, "cpu-*", "--only", "evaluation", "--json")
     assert done.returncode == 1
-    document = json.loads(done.stdout)
-    (finding,) = document["findings"]
-    assert finding["file"] == ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["file"] == CPU_RECIPE
     assert finding["found"] == "attribute 'nosuch' missing; it also stops 2 companions"
-    states = {check["id"]: check["passed"] for check in document["checks"]}
-    assert states["evaluates"] == 3 * 43
+    assert checks_in(done)["evaluates"]["passed"] == 3 * 3
 
 
 @needs_nix
-def test_strict_fails_on_a_warning(project: Project) -> None:
-    project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", '    system = "x86_64-linux";\n', "")
-    assert verify(project, "--only", "evaluation").returncode == 0
-    done = verify(project, "--only", "evaluation", "--strict")
+def test_strict_fails_on_a_warning(clean: Project) -> None:
+    words = ("cpu-avx2", "--only", "evaluation")
+    with clean.edited(CPU_RECIPE, '    system = "x86_64-linux";\n', ""):
+        assert verify(clean, *words).returncode == 0
+        done = verify(clean, *words, "--strict")
     assert done.returncode == 1
     last = "No errors, but --strict also fails on 1 warning and 0 skipped checks."
     assert done.stdout.splitlines()[-1] == last
-    project.recipe("cuda13_0-sm90-avx2").write_text("{ }")
-    done = verify(project, "--only", "evaluation", "--strict")
+    with clean.edited(CPU_RECIPE, "pkgs", "pks"):
+        done = verify(clean, *words, "--strict")
     assert "--strict" not in done.stdout.splitlines()[-1]
 
 
@@ -442,34 +417,32 @@ def test_strict_fails_on_a_warning(project: Project) -> None:
 
 
 @needs_nix
-def test_without_network_and_store_pinned_is_one_line(project: Project) -> None:
-    done = verify(project, "cpu-avx2", "--pinned", "--only", "evaluation")
+def test_without_network_and_store_pinned_is_one_line(clean: Project) -> None:
+    done = verify(clean, "cpu-avx2", "--pinned", "--only", "evaluation")
     assert done.returncode == 2
     assert "cannot be downloaded" in error_line(done)
     assert len(error_line(done)) < 300
 
 
-@pytest.fixture
-def pinned(project: Project) -> tuple[Project, dict[str, str]]:
+@pytest.fixture(scope="module")
+def pinned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, str]]:
     """A project whose pin lies in a store of its own: the model, in the place of nixpkgs."""
+    project = copied_project(tmp_path_factory.mktemp("pinned") / "project")
     store = {"NIX_REMOTE": f"local?root={project.root.parent}/store"}
     source = project.root.parent / "source"
     shutil.copytree(recipe_evaluation.MODEL, source)
 
     def nix(*argv: str) -> str:
-        done = subprocess.run(
-            argv, env={**os.environ, **store}, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        env = {**os.environ, **store}
+        return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout
 
     nix("nix-store", "--add-fixed", "--recursive", "sha256", str(source))
     digest = nix("nix-hash", "--type", "sha256", "--base32", str(source))
-    sri = nix("nix", "--extra-experimental-features", "nix-command", "hash", "to-sri",
-              "--type", "sha256", digest)  # fmt: skip
-    project.edit("matrix.toml", 'sha256 = ""', f'sha256 = "{sri}"')
+    project.edit("matrix.toml", 'sha256 = ""', f'sha256 = "{quoting.to_sri(digest)}"')
     rev = "6a030d535719c5190187c4cec156f335e95e3211"
     project.edit("matrix.toml", 'sha256_of = ""', f'sha256_of = "{rev}"')
-    assert project.invoke("all").returncode == 0
+    for phase in ("phase2", "phase3", "phase4", "phase5"):
+        assert project.invoke(phase).returncode == 0
     return project, store
 
 
@@ -478,7 +451,8 @@ def test_pinned_fetches_for_real_and_gives_derivations(
     pinned: tuple[Project, dict[str, str]],
 ) -> None:
     project, store = pinned
-    done = project.run("invoke", "verify", "--pinned", "--json", env=store)
+    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation", "--only", "hooks")
+    done = project.run(*words, env=store)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["findings"] == []
@@ -531,17 +505,13 @@ def test_pinned_finds_what_is_wrong_and_what_nix_warns_of(
 ) -> None:
     project, store = pinned
     gpu = f".flox/pkgs/pytorch-python313-{GPU}.nix"
-    project.edit(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]')
-    project.edit(
-        ".flox/pkgs/pytorch-python313-cpu-avx2.nix",
-        "  patches = [];\n\n  # Only",
-        '  patches = builtins.trace "warning: this is old" [];\n\n  # Only',
-    )
-    done = project.run(
-        *("invoke", "verify", "--pinned", "--json"),
-        *("--only", "evaluation", "--only", "hooks"),
-        env=store,
-    )
+    warning = '  patches = builtins.trace "warning: this is old" [];\n\n  # Only'
+    words = ("invoke", "verify", "--pinned", "--json", "--only", "evaluation", "--only", "hooks")
+    with (
+        project.edited(gpu, "gpuTargets = [ gpuArchSM ]", 'gpuTargets = [ "sm_90" ]'),
+        project.edited(CPU_RECIPE, "  patches = [];\n\n  # Only", warning),
+    ):
+        done = project.run(*words, env=store)
     assert done.returncode == 1
     found = {(f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]}
     assert found == {("hook-environment", "error"), ("eval-warnings", "warning")}
@@ -554,13 +524,12 @@ def test_an_undefined_name_in_an_import_fails_its_own_recipe_only(
     """Recipes share imports of nixpkgs; a broken one does not stop the evaluation of the others."""
     project, store = pinned
     monkeypatch.setenv("NIX_REMOTE", store["NIX_REMOTE"])
-    recipe = ".flox/pkgs/pytorch-python313-cpu-avx2.nix"
-    project.edit(recipe, '    system = "x86_64-linux";', "    system = nosuch;")
-    variants = matrix_reader.load(project.root).variants
-    found = derivations.evaluate(project.root, variants)
-    assert list(found.failures) == [Path(recipe).stem]
-    assert "undefined variable 'nosuch'" in found.failures[Path(recipe).stem]
-    assert len(found.derivations) == 43
+    variants = [v for v in matrix_reader.load(project.root).variants if v.gpu is None]
+    with project.edited(CPU_RECIPE, '    system = "x86_64-linux";', "    system = nosuch;"):
+        found = derivations.evaluate(project.root, variants)
+    assert list(found.failures) == [Path(CPU_RECIPE).stem]
+    assert "undefined variable 'nosuch'" in found.failures[Path(CPU_RECIPE).stem]
+    assert len(found.derivations) == len(variants) - 1
 
 
 # --- for others' pipelines ---

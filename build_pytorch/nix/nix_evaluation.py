@@ -59,14 +59,6 @@ def is_installed() -> bool:
     return process.which(_PROGRAM) is not None
 
 
-def start_parsing(paths: Sequence[str]) -> process.Running:
-    """Start Nix on the syntax of files, also for users who may not use its store.
-
-    Raises ToolError.
-    """
-    return process.start([_PROGRAM, "--parse", "--store", "dummy://", *paths])
-
-
 class NixSyntaxError(NamedTuple):
     """An error that Nix reports for a file; line and column count from 1."""
 
@@ -75,33 +67,29 @@ class NixSyntaxError(NamedTuple):
     column: int
 
 
-def syntax_errors(
-    paths: Sequence[str], running: process.Running
-) -> dict[str, NixSyntaxError | None]:
-    """Return the first syntax error of each file, or None, from a run of `start_parsing` on them.
+def syntax_errors(paths: Sequence[str]) -> dict[str, NixSyntaxError | None]:
+    """Return the first syntax error of each file, or None; Nix also refuses unbound names.
 
     Nix stops at the first error, so that each error takes one more run. Files are absent from the
-    result after the 20th error, and if Nix itself fails. Nix also refuses unbound names and
-    attributes that are bound twice.
+    result after the 20th error, and if Nix itself fails. Raises ToolError.
     """
     errors: dict[str, NixSyntaxError | None] = {}
     rest = list(paths)
-    while True:
-        result = running.finish()
+    while rest and sum(map(bool, errors.values())) < _MOST_ERRORS:
+        # The dummy store is for users who may not use that of the machine.
+        result = process.start([_PROGRAM, "--parse", "--store", "dummy://", *rest]).finish()
         if result.code == 0:
             return errors | dict.fromkeys(rest)
         places = [place for place in _PLACE.findall(result.stderr) if place[0] in rest]
         if not places:
-            return errors
+            break
         file, line, column = places[-1]
         message = result.stderr.partition("error: ")[2].split("\n")[0].partition(", at /")[0]
         position = rest.index(file)
         errors |= dict.fromkeys(rest[:position])
         errors[file] = NixSyntaxError(message.strip(), int(line), int(column))
         rest = rest[position + 1 :]
-        if not rest or sum(map(bool, errors.values())) == _MOST_ERRORS:
-            return errors
-        running = start_parsing(rest)
+    return errors
 
 
 def start(
@@ -142,8 +130,7 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
         if recipe.is_set:
             item += " isSet = true;"
         elif share and (expression := shared_import(recipe.text, recipe.path)):
-            name = names.setdefault(expression, f"n{len(names)}")
-            item += f" nixpkgs = {quoting.literal(name)};"
+            item += f' nixpkgs = "{names.setdefault(expression, f"n{len(names)}")}";'
         items.append(f"{{ {item} }}")
     bindings = "\n".join(f"{name} = {expression};" for expression, name in names.items())
     return bindings, f"[ {' '.join(items)} ]"

@@ -180,6 +180,11 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
     @property
+    def subjects(self) -> tuple[str, ...]:
+        """All subjects, by their states."""
+        return (*self.passed, *self.failed, *self.not_run)
+
+    @property
     def state(self) -> Literal["passed", "failed", "warning", "skipped"]:
         """The worst state of a subject. A check without subjects was skipped."""
         severities = {finding.severity for finding in self.findings}

@@ -63,56 +63,7 @@ _PROGRAM: Final = re.compile(r"(?:/[\w.+-]+)+/[0-9a-z]{32}-[\w.+-]+/bin/[\w.+-]+
 """A program in a store, wherever the store is."""
 _BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
 
-_HARNESS: Final = r"""
-shopt -s inherit_errexit
-set -o pipefail
-ulimit -f 20480 -t 2
-nproc() { echo "$processors"; }
-patchShebangs() { :; }
-nixLog() { :; }
-substituteInPlace() {
-  local file=$1 text
-  shift
-  IFS= read -r -d '' text < "$file" || true
-  while [ $# -gt 0 ]; do
-    if [[ $1 == --replace-fail && -n $text && $text != *"$2"* ]]; then
-      echo "substituteInPlace: $2 is not in $file" >&2
-      return 1
-    fi
-    text=${text//"$2"/"$3"}
-    shift 3
-  done
-  printf %s "$text" > "$file"
-}
-without_files() {
-  local command
-  for command in cat chmod cp grep ln mkdir mv rm sed substituteInPlace touch; do
-    eval "$command() { :; }"
-  done
-}
-hook() {
-  local text
-  IFS= read -r -d '' text < "$folder/$1" || true
-  eval "$text"
-}
-run() {
-  folder=$1
-  cd "$folder/source" || exit
-  exec > "$folder/output" 2>&1 < /dev/null
-  processors=$3
-  export NIX_BUILD_CORES=$2
-  . "$folder/environment"
-  set -e
-  hook postPatch
-  hook preConfigure
-  hook preBuild
-  set +e
-  compgen -e > "$folder/names"
-  while read -r name; do
-    printf '%s=%s\0' "$name" "${!name}"
-  done < "$folder/names" > "$folder/exported"
-}
-"""
+_HARNESS: Final = Path(__file__).with_name("hook_harness.sh")
 
 
 class BuilderCores(NamedTuple):
@@ -151,17 +102,17 @@ class HookRun(NamedTuple):
 def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
     """Run hooks at the same time and return what became of each job, in their order.
 
-    Equal jobs share a run. Raises ToolError if Bash cannot be run.
+    Equal jobs share a run: releases of one pin have the same hooks of nixpkgs. Raises ToolError if
+    Bash cannot be run.
     """
-    if not jobs:
-        return []
-    # Releases of one pin have the same hooks of nixpkgs.
     distinct = {repr(job): job for job in jobs}
     runs = dict(zip(distinct, _run_distinct(list(distinct.values())), strict=True))
     return [runs[repr(job)] for job in jobs]
 
 
 def _run_distinct(jobs: Sequence[HookJob]) -> list[HookRun]:
+    if not jobs:
+        return []
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="build-pytorch-hooks-", dir=memory) as name:
         root = Path(name).resolve()
@@ -169,14 +120,14 @@ def _run_distinct(jobs: Sequence[HookJob]) -> list[HookRun]:
         calls = [_prepared(job, folder) for job, folder in zip(jobs, folders, strict=True)]
         for number in range(_BATCH, len(calls), _BATCH):
             calls[number] = f"wait\n{calls[number]}"
-        (root / "script").write_text(f"{_HARNESS}{''.join(calls)}wait\n")
+        (root / "script").write_text(f". {shlex.quote(str(_HARNESS))}\n{''.join(calls)}wait\n")
         clean: dict[str, str | None] = dict.fromkeys(os.environ)
         clean |= {"PATH": os.environ.get("PATH"), "HOME": str(root)}
         # timeout kills the whole process group, not only Bash.
         bash = ["timeout", "-s", "KILL", str(_SECONDS * -(-len(calls) // _BATCH))]
         bash += ["bash", "--noprofile", "--norc", str(root / "script")]
-        has_unshare = process.which("unshare") is not None
-        for isolation in (["unshare", "--map-root-user", "--net"] if has_unshare else [], []):
+        without_network = ["unshare", "--map-root-user", "--net"]
+        for isolation in (without_network, []) if process.which("unshare") else ([],):
             process.start([*isolation, *bash], env=clean).finish()
             if any((folder / "output").exists() for folder in folders):
                 break  # otherwise the kernel allows no namespaces
@@ -226,18 +177,15 @@ def _result(job: HookJob, folder: Path) -> HookRun:
     if not job.keeps_files:
         return HookRun(bool(pairs), exported, {}, output)
     source = _source(job)
-    files = dict.fromkeys(
-        (name for name in source if not os.path.lexists(folder / "source" / name)), "(removed)"
-    )
+    gone = (name for name in source if not os.path.lexists(folder / "source" / name))
+    files = dict.fromkeys(gone, "(removed)")
     for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
-        for parent, folders, names in os.walk(base):
-            links = [name for name in folders if Path(parent, name).is_symlink()]
-            for path in (Path(parent, name) for name in [*names, *links]):
-                key = prefix + path.relative_to(base).as_posix()
-                if path.is_symlink():
-                    files[key] = f"-> {path.readlink()}"
-                elif not path.is_file():
-                    files[key] = "(not a file)"
-                elif (now := text(path)) != source.get(key):
-                    files[key] = now
+        for path in base.rglob("*"):
+            key = prefix + path.relative_to(base).as_posix()
+            if path.is_symlink():
+                files[key] = f"-> {path.readlink()}"
+            elif path.is_file() and (now := text(path)) != source.get(key):
+                files[key] = now
+            elif not (path.is_file() or path.is_dir()):
+                files[key] = "(not a file)"
     return HookRun(bool(pairs), exported, files, output)

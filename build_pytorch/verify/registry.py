@@ -86,9 +86,8 @@ def chosen(names: Collection[str] = ()) -> list[Check]:
     Raises BuildPytorchError for an unknown name.
     """
     # Without ids, the modules of other categories are not imported.
-    if names and all(name in CATEGORIES for name in names):
-        return [check for name in CATEGORIES if name in names for check in checks_of(name)]
-    checks = [(name, check) for name in CATEGORIES for check in checks_of(name)]
+    categories = [name for name in CATEGORIES if name in names or not set(names) <= {*CATEGORIES}]
+    checks = [(name, check) for name in categories or CATEGORIES for check in checks_of(name)]
     known = [check.id for _, check in checks] + list(CATEGORIES)
     for name in names:
         if name not in known:

@@ -65,10 +65,8 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
     if verbose:
         _show_checks(result, screen)
     for finding in result.findings:
-        place, head = (
-            f"{visible(finding.path)}:{finding.line}:",
-            f"{finding.severity}: {finding.check}",
-        )
+        place = f"{visible(finding.path)}:{finding.line}:"
+        head = f"{finding.severity}: {finding.check}"
         gap = " " if len(f"{place} {head}") <= console.WIDTH else "\n  "
         screen.line(f"{place}{gap}{screen.paint(head, _COLOURS[finding.severity])}")
         screen.fold("    found:    ", visible(finding.found), indent=14)
@@ -95,7 +93,7 @@ def _show_checks(result: VerificationResult, screen: Screen) -> None:
     """Print a row for each check: its state, its subjects (of how many), its id and its title."""
     for outcome in result.outcomes:
         bad = len(outcome.failed) or len(outcome.not_run)
-        total = len(outcome.passed) + len(outcome.failed) + len(outcome.not_run)
+        total = len(outcome.subjects)
         count = f"{bad} of {total}" if bad else str(total)
         reason = visible(f" ({outcome.reason})") if outcome.reason else ""
         text = f"{count:>8}  {outcome.check.id}: {outcome.check.title}{reason}"
@@ -106,21 +104,14 @@ def _show_checks(result: VerificationResult, screen: Screen) -> None:
 def document(result: VerificationResult) -> dict[str, Any]:
     """Return the report as a JSON object."""
     outcomes = [
-        {
-            "id": outcome.check.id,
-            "title": outcome.check.title,
-            "state": outcome.state,
-            "passed": len(outcome.passed),
-            "failed": len(outcome.failed),
-            "skipped": len(outcome.not_run),
-            "reason": outcome.reason,
-        }
+        {"id": outcome.check.id, "title": outcome.check.title, "state": outcome.state}
+        | {"passed": len(outcome.passed), "failed": len(outcome.failed)}
+        | {"skipped": len(outcome.not_run), "reason": outcome.reason}
         for outcome in result.outcomes
     ]
-    same = ("line", "column", "found", "expected", "fix")
     findings = [
         {"check": finding.check, "severity": finding.severity, "file": finding.path}
-        | {name: getattr(finding, name) for name in same}
+        | {name: getattr(finding, name) for name in ("line", "column", "found", "expected", "fix")}
         for finding in result.findings
     ]
     return {
@@ -180,13 +171,12 @@ def _junit(result: VerificationResult, stream: TextIO) -> None:
 
     suites = ET.Element("testsuites", name="build-pytorch")
     for outcome in result.outcomes:
-        subjects = (*outcome.passed, *outcome.failed, *outcome.not_run)
+        id_, subjects = outcome.check.id, outcome.subjects
         counts = {"tests": subjects, "failures": outcome.failed, "skipped": outcome.not_run}
-        suite = ET.SubElement(suites, "testsuite", {"name": outcome.check.id, "errors": "0"})
-        suite.attrib.update((name, str(len(names))) for name, names in counts.items())
+        numbers = {name: str(len(names)) for name, names in counts.items()}
+        suite = ET.SubElement(suites, "testsuite", {"name": id_, "errors": "0"} | numbers)
         for subject in subjects:
-            name = visible(subject)
-            case = ET.SubElement(suite, "testcase", classname=outcome.check.id, name=name)
+            case = ET.SubElement(suite, "testcase", classname=id_, name=visible(subject))
             if subject in outcome.failed:
                 failure = ET.SubElement(case, "failure", message=outcome.check.title)
                 failure.text = "\n".join(

@@ -34,21 +34,24 @@ def _gcc_results(context: Context) -> Iterator[tuple[str, tuple[Any, ...] | str]
     """Yield the run of gcc for each CPU ISA that prints all predefined macros (GCC manual, -dM)."""
     for key, cpu in {variant.cpu_key: variant.cpu for variant in context.variants}.items():
         if compiler := _compiler(cpu.platform):
-            argv = [compiler, *cpu.flags, "-E", "-dM", "-x", "c", "/dev/null"]
-            result = process.start(argv).finish(_SECONDS)
+            result = _compile([compiler, *cpu.flags, "-E", "-dM"])
             why = _why_broken(compiler) if result.code else ""
             yield key, why or (context, f"[cpu.{key}]", cpu, result)
         else:
             yield key, f"no gcc for {cpu.platform}"
 
 
+def _compile(argv: list[str]) -> process.ProcessResult:
+    """Compile an empty C program."""
+    return process.start([*argv, "-x", "c", "/dev/null"]).finish(_SECONDS)
+
+
 @functools.cache
 def _why_broken(compiler: str) -> str:
     """Return why a compiler compiles nothing at all, or an empty text."""
-    result = process.start([compiler, "-fsyntax-only", "-x", "c", "/dev/null"]).finish(_SECONDS)
-    if not result.code:
-        return ""
-    return f"{compiler} cannot compile an empty program: {result.stderr.strip().split(chr(10))[0]}"
+    result = _compile([compiler, "-fsyntax-only"])
+    said = f"{compiler} cannot compile an empty program: {result.stderr.strip().split(chr(10))[0]}"
+    return said if result.code else ""
 
 
 CHECKS: Final = CheckList(Subjects(each=_gcc_results))

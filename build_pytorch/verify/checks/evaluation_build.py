@@ -68,16 +68,14 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="magma",
 )
 def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    if variant.gpu is None:
-        yield from facts.expect({"magma": None})
-    elif facts["magma"] is None:
-        yield Finding("torch links no MAGMA", "a static MAGMA")
-    else:
-        wanted = facts.list("pin.magmaPatches") + [
-            {"name": p.name, "url": p.url, "hash": p.hash, "isNormalised": True}
-            for p in variant.effects.patches
-        ]
-        yield from facts.expect({"magma.static": True, "magma.patches": wanted})
+    if variant.gpu is None or facts["magma"] is None:
+        yield from equal("torch links a MAGMA", facts["magma"] is not None, variant.gpu is not None)
+        return
+    wanted = facts.list("pin.magmaPatches") + [
+        {"name": p.name, "url": p.url, "hash": p.hash, "isNormalised": True}
+        for p in variant.effects.patches
+    ]
+    yield from facts.expect({"magma.static": True, "magma.patches": wanted})
 
 
 @CHECKS.add(
@@ -181,9 +179,10 @@ def _triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
     found = facts.list("tritons")
     if not found:
         yield Finding("no Triton among the inputs of torch", f"Triton {triton.version}")
-    for each in map(Facts, found):
-        wanted = {"src.owner": triton.owner, "src.repo": triton.repo, "src.rev": triton.rev}
-        yield from each.expect({"version": triton.version, **wanted, "src.hash": triton.hash})
+    wanted = {"src.owner": triton.owner, "src.repo": triton.repo, "src.rev": triton.rev}
+    wanted |= {"version": triton.version, "src.hash": triton.hash}
+    for each in found:
+        yield from Facts(each).expect(wanted)
 
 
 @CHECKS.add(
@@ -228,8 +227,7 @@ def _companion_torch(companion: CompanionPackage, facts: Facts, torch: str) -> I
     fix="add torch_of_variant.out to oldAttrs.propagatedBuildInputs",
     word="propagatedBuildInputs",
 )
-def _companion_out(_: CompanionPackage, facts: Facts, torch: str) -> Iterator[Finding]:
-    del torch
+def _companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[Finding]:
     outputs = facts.list("torchOutputs")
     if "out" not in outputs:
         found = f"the outputs {', '.join(map(str, outputs)) or 'of no torch'}"

@@ -52,31 +52,26 @@ class HookReport(Struct, frozen=True):
     """A run on a source whose cmake/Codegen.cmake is of another version, if a fix changes it."""
 
 
-def _reports(context: Context) -> Iterator[tuple[str, tuple[HookReport] | str]]:
-    for path, report in _all_reports(context).items():
-        yield path, report if isinstance(report, str) else (report,)
-
-
 @functools.cache
-def _all_reports(context: Context) -> dict[str, HookReport | str]:
-    reason = "" if process.which("bash") else "no bash"
-    reports: dict[str, HookReport | str] = {}
-    keys: dict[str, str] = {}
-    packages: dict[str, tuple[Package, list[HookJob]]] = {}
+def _reports(context: Context) -> dict[str, tuple[HookReport] | str]:
+    reports: dict[str, tuple[HookReport] | str] = {}
+    shared: dict[str, tuple[Package, list[HookJob], list[str]]] = {}
+    has_bash = process.which("bash") is not None
     for path, given in package_facts(context):
-        if reason or isinstance(given, str):
-            reports[path] = reason or str(given)
+        if isinstance(given, str) or not has_bash:
+            reports[path] = given if isinstance(given, str) else "no bash"
             continue
-        keys[path] = key = _key(*given)
-        if key not in packages:
-            packages[key] = given[0], _jobs_of(*given)
-    runs = iter(hook_runs.run_all([job for _, jobs in packages.values() for job in jobs]))
-    by_key = {}
-    for key, (package, jobs) in packages.items():
+        key = _key(*given)
+        if key not in shared:
+            shared[key] = given[0], _jobs_of(*given), []
+        shared[key][2].append(path)
+    runs = iter(hook_runs.run_all([job for _, jobs, _ in shared.values() for job in jobs]))
+    for package, jobs, own_paths in shared.values():
         pin, *own = (next(runs) for _ in jobs)
-        other = own[len(_MACHINES)] if own[len(_MACHINES) :] else None
-        by_key[key] = HookReport(package, own[: len(_MACHINES)], pin, other)
-    return reports | {path: by_key[key] for path, key in keys.items()}
+        other = own.pop() if len(own) > len(_MACHINES) else None
+        report = HookReport(package, own, pin, other)
+        reports |= dict.fromkeys(own_paths, (report,))
+    return reports
 
 
 def _jobs_of(package: Package, facts: Facts) -> list[HookJob]:
@@ -137,7 +132,7 @@ def _wanted_environment(package: Package) -> dict[str, str]:
     return wanted
 
 
-CHECKS: Final = CheckList(Subjects(each=_reports))
+CHECKS: Final = CheckList(Subjects(each=lambda context: _reports(context).items()))
 
 
 @CHECKS.add(

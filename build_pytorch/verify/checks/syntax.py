@@ -34,8 +34,7 @@ def _errors(context: Context) -> dict[str, NixSyntaxError | None]:
         results = recipe_evaluation.evaluated(context).results
         errors = {path: None for path in files if path in results and results[path].ok}
     if rest := {file: path for path, file in files.items() if path not in errors}:
-        running = nix_evaluation.start_parsing(list(rest))
-        found = nix_evaluation.syntax_errors(list(rest), running)
+        found = nix_evaluation.syntax_errors(list(rest))
         errors |= {rest[file]: error for file, error in found.items()}
     return errors
 

@@ -31,20 +31,17 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
             folder, _, name = path.rpartition("/")
             stems.setdefault(folder, []).append(name.removesuffix(".nix"))
         for release_name, release in context.matrix.releases.items():
-            own = [v for v in context.matrix.of_release(release_name) if v.group.kind == kind]
-            wanted, packages = len(own), {variant.package for variant in own}
-            others = {
-                variant.package
-                for variant in context.matrix.variants
-                if variant.release.folder == release.folder
-            } - packages
+            own = {
+                v.package for v in context.matrix.of_release(release_name) if v.group.kind == kind
+            }
+            same_folder = [v for v in context.matrix.variants if v.release.folder == release.folder]
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.names.package}-{prefix}-"
-            here = stems.get(release.folder, ())
-            found = sum(stem.startswith(start) and stem not in others for stem in here)
-            if found != wanted:
+            here = {*stems.get(release.folder, ())} - ({v.package for v in same_folder} - own)
+            found = sum(stem.startswith(start) for stem in here)
+            if found != len(own):
                 files = f"{counted(found, 'file')} {start}*.nix"
-                yield Finding(files, str(wanted), path=release.folder)
+                yield Finding(files, str(len(own)), path=release.folder)
 
 
 _count("gpu", "GPU")
@@ -134,8 +131,10 @@ def _stale_hash(context: Context) -> Iterator[Finding]:
 def _copies(context: Context) -> Iterator[Finding]:
     for key, release in context.matrix.releases.items():
         packages = release.cuda.packages_from if release.cuda else None
-        for name, wanted in packages.digests.items() if packages else ():
-            path = f"{packages.folder}/{name}" if packages else ""
+        if packages is None:
+            continue
+        for name, wanted in packages.digests.items():
+            path = f"{packages.folder}/{name}"
             copy = f"run `invoke vendor cuda-packages --from DIR --release {key}`"
             fix = f"restore the file from Git; or move it away, then {copy}"
             try:
