@@ -440,7 +440,7 @@ def test_a_recipe_that_was_edited_by_hand_is_not_deleted_for_its_new_name(
 ) -> None:
     edited_by_hand(project)
     old = matrix_reader.load(project.root)
-    planned = plan_files(old, moved(ONE, "cuda13_0", python="3.12"), project.root)
+    planned = plan_files(old, moved(ONE, "cuda13_0", python="3.12"))
     (refused,) = (change for change in planned if change.action is Action.REFUSED)
     assert refused.path.endswith("/pytorch-python313-cpu-avx2.nix")
     assert refused.reason == "edited by hand, and has another name"

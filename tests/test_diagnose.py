@@ -510,7 +510,7 @@ def test_a_log_has_a_limit_also_when_it_is_expanded(
         "sparse.log": "sparse.log: cannot be read: larger than 2 MiB",
         "bomb.gz": "bomb.gz: cannot be read: larger than 2 MiB",
         "torn.gz": "torn.gz: cannot be read: the compressed data is damaged",
-        "torn.bz2": "torn.bz2: cannot be read: damaged",
+        "torn.bz2": "torn.bz2: cannot be read: the compressed data is damaged",
         "torn.xz": "torn.xz: cannot be read: the compressed data is damaged",
         "x.zst": "x.zst: compressed with zstd: decompress it first",
     }.items():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from build_pytorch.base import files, outputs, process
+from build_pytorch.base import files, process
 from build_pytorch.base.console import some
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.file_plan import Tree, plan_text
@@ -136,11 +135,3 @@ def missing_features(steps: Sequence[Step], backend: BuildBackend) -> Iterator[s
             f"{some(ids)}: needs the system feature {feature}; add it to system-features in "
             "nix.conf, or a builder that has it with --builders"
         )
-
-
-def only_run(root: Path) -> AbstractContextManager[None]:
-    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
-
-    Two builds would use memory that each counts on, two publications publish a result twice.
-    """
-    return outputs.exclusive_lock(root, "builds.lock", "builds or publishes")

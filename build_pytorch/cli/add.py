@@ -35,7 +35,6 @@ def run(options: AddOptions) -> int:
         return EXIT_OK
     before = {variant.path for variant in old.variants}
     added = [variant.id for variant in new.variants if variant.path not in before]
-    planned = plan_files(old, new, options.root)
     todo = list(draft.todo)
     for key, pin in new.pins.items():
         if key not in old.pins and not pin.sha256:
@@ -44,7 +43,7 @@ def run(options: AddOptions) -> int:
         todo.append(f"build one of the new variants before the others: {listed(added)}")
     else:
         todo.append("no group names it yet; `invoke add` with a variant such as sm90-armv9 does")
-    return carry_out(screen, options.root, old, new, planned, dry_run=options.dry_run, todo=todo)
+    return carry_out(old, new, plan_files(old, new), todo, dry_run=options.dry_run)
 
 
 def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:

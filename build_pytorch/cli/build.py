@@ -26,7 +26,7 @@ from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
-from build_pytorch.build.build_obstacles import check_cache, only_run
+from build_pytorch.build.build_obstacles import check_cache
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState, clock
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of
@@ -38,7 +38,7 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.matrix.tables import Work
-from build_pytorch.results.ledger import Ledger
+from build_pytorch.results.ledger import Ledger, only_run
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""

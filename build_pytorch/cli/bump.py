@@ -49,10 +49,8 @@ def run(options: BumpOptions) -> int:
             screen.line(line)
         screen.line("The versions of names and builds would differ, or may: nothing was written.")
         return EXIT_FINDINGS
-    planned = plan_files(old, new, options.root, name)
-    return carry_out(
-        screen, options.root, old, new, planned, dry_run=options.dry_run, todo=[*notes, *todo]
-    )
+    planned = plan_files(old, new, name)
+    return carry_out(old, new, planned, [*notes, *todo], dry_run=options.dry_run)
 
 
 def _versions_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersions]:

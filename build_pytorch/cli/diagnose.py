@@ -22,22 +22,21 @@ from msgspec import Struct
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build.log_diagnosis import LogDiagnosis, LogFinding, diagnose, named_variant
+from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.commands import DiagnoseOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
 
 _CHUNK: Final = 1 << 20
-_COMPRESSED: Final[tuple[tuple[bytes, str, Callable[[IO[bytes]], Any] | None], ...]] = (
-    (b"\x1f\x8b\x08", "gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
-    (b"BZh", "bzip2", bz2.BZ2File),
-    (b"\xfd7zXZ\0", "xz", lzma.LZMAFile),
-    (b"\x28\xb5\x2f\xfd", "zstd", None),
-    (b"\x04\x22\x4d\x18", "lz4", None),
-    (b"PK\x03\x04", "zip", None),
-)
-"""How compressed files begin; Nix keeps its own logs as .bz2. None: not in the standard library."""
+_EXPANDERS: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
+    b"\x1f\x8b\x08": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+}
+"""How compressed files begin, and what reads them; Nix keeps its own logs as .bz2."""
+_OTHERS: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"PK\x03\x04": "zip"}
+"""Those that the standard library of Python 3.11 does not read."""
 
 _HEAD: Final = 20_000  #: lines in which the variant is searched
 
@@ -92,20 +91,17 @@ def _chunks(name: str) -> Iterator[bytes]:
     try:
         with _opened(name) as stream:
             chunk = stream.read(_CHUNK)
-            decoder = codecs.getincrementaldecoder(_encoding(chunk))(errors="replace")
-            is_utf8 = _encoding(chunk) == "utf-8"
-            has_lines = b"\n" in chunk
+            encoding, has_lines = _encoding(chunk), b"\n" in chunk
+            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
             while chunk:
                 total += len(chunk)
                 _limit(total)
-                text = chunk if is_utf8 else decoder.decode(chunk).encode()
+                text = chunk if encoding == "utf-8" else decoder.decode(chunk).encode()
                 yield text if has_lines else text.replace(b"\r", b"\n")
                 chunk = stream.read(_CHUNK)
-    except OSError as error:
-        reason = error.strerror or "damaged"
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
-    except (EOFError, zlib.error, lzma.LZMAError):
-        raise BuildPytorchError(f"{name}: cannot be read: the compressed data is damaged") from None
 
 
 @contextlib.contextmanager
@@ -115,15 +111,13 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
     with io.BufferedReader(io.FileIO(descriptor), _CHUNK) as raw:
         _limit(os.fstat(descriptor).st_size)
         begin = raw.peek(8)
-        for sign, program, expand in _COMPRESSED:
+        for sign, program in _OTHERS.items():
             if begin.startswith(sign):
-                if not expand:
-                    what = f"compressed with {program}: decompress it first"
-                    raise BuildPytorchError(f"{name}: {what}")
-                with expand(raw) as stream:
-                    yield stream
-                return
-        yield raw
+                what = f"compressed with {program}: decompress it first"
+                raise BuildPytorchError(f"{name}: {what}")
+        expand = next((_EXPANDERS[sign] for sign in _EXPANDERS if begin.startswith(sign)), None)
+        with expand(raw) if expand else contextlib.nullcontext(raw) as stream:
+            yield stream
 
 
 def _limit(size: int) -> None:
@@ -161,30 +155,25 @@ def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
 
 def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool = True) -> None:
     """Print a diagnosis for people. `is_given`: the user named the variant."""
-    log = "standard input" if name == "-" else name
+    log = screen.paint("standard input" if name == "-" else name, "bold")
     if not diagnosis.lines:
-        screen.line(f"{screen.paint(log, 'bold')}: is empty, so it names no failure")
+        screen.line(f"{log}: is empty, so it names no failure")
         return
     variant = diagnosis.variant
     whose = f"{variant.id}" if variant else "unknown variant, see --variant"
     whose += "" if is_given or not variant else " (named in the log)"
-    screen.line(f"{screen.paint(log, 'bold')}: {diagnosis.lines} lines, {whose}")
+    screen.line(f"{log}: {diagnosis.lines} lines, {whose}")
     steps = "step {} of {}".format(*diagnosis.progress) if diagnosis.progress else ""
     place = ", ".join(filter(None, (diagnosis.phase, steps)))
     screen.line(f"  phase: {place or 'not known'}")
-    if diagnosis.stop:
-        _show_finding(screen, "a build is stopped here", diagnosis.stop, name)
-    elif diagnosis.failure:
-        _show_finding(screen, "failure", diagnosis.failure, name)
+    if finding := diagnosis.stop or diagnosis.failure:
+        rule = finding.rule
+        what = screen.paint("a build is stopped here" if diagnosis.stop else "failure", "red")
+        screen.line(f"  {what}: {rule.meaning} ({rule.id})")
+        for number, text in finding.lines:
+            screen.line(f"  line {number}: {text}")
+        screen.line(f"  what to do: {rule.fix.replace('LOG', name)}")
     else:
         screen.line("  no log rule names a failure; the last lines:")
         for line in diagnosis.tail:
             screen.line(f"    {line}")
-
-
-def _show_finding(screen: Screen, what: str, finding: LogFinding, name: str) -> None:
-    rule = finding.rule
-    screen.line(f"  {screen.paint(what, 'red')}: {rule.meaning} ({rule.id})")
-    for number, text in finding.lines:
-        screen.line(f"  line {number}: {text}")
-    screen.line(f"  what to do: {rule.fix.replace('LOG', name)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,12 +22,12 @@ from build_pytorch.verify import registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 
-def plan_files(old: Matrix, new: Matrix, root: Path, name: str = "") -> list[Change]:
+def plan_files(old: Matrix, new: Matrix, name: str = "") -> list[Change]:
     """Plan the matrix, recipes and docs; files that get another name are deleted.
 
     `name` is the release whose page of build notes may have another name.
     """
-    tree = Tree(root)
+    tree = Tree(old.root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
     changes += [plan_recipe(new, tree, each, texts[each.path]) for each in new.packages]
@@ -83,22 +84,16 @@ def verify_planned(
         return verification.verify(matrix, root, variants=variants, only=only)
 
 
-def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
-    screen: Screen,
-    root: Path,
-    old: Matrix,
-    new: Matrix,
-    planned: list[Change],
-    *,
-    dry_run: bool,
-    todo: Iterable[str],
+def carry_out(
+    old: Matrix, new: Matrix, planned: list[Change], todo: Iterable[str], *, dry_run: bool
 ) -> int:
     """Print the diff and the plan, verify the recipes, write them, print what is left to do.
 
     Returns the exit code: 1, with nothing written, if a file is edited by hand or a recipe does not
     pass verification. Raises WriteError.
     """
-    screen.diff(matrix_editor.change(root / paths.MATRIX, old.text, new.text).diff())
+    screen = Screen(sys.stdout)
+    screen.diff(matrix_editor.change(old.root / paths.MATRIX, old.text, new.text).diff())
     print_plan(screen, "Files", planned)
     if refused := [change for change in planned if change.action is Action.REFUSED]:
         screen.line(f"{counted(len(refused), 'file')} edited by hand: nothing was written.")
@@ -110,7 +105,7 @@ def carry_out(  # noqa: PLR0913 - the four that say what, and two for the screen
         return EXIT_FINDINGS
     screen.line(f"Verification: {result.summary}")
     if not dry_run:
-        file_plan.apply(root, planned)
+        file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if dry_run else "Written.")
     screen.line("Still to be checked by a person:")
     for note in dict.fromkeys(todo):

@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from build_pytorch.base.console import Screen, folded, print_json
 from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, BuildPytorchError
-from build_pytorch.build.build_obstacles import only_run
 from build_pytorch.cli.commands import PublishOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Platform
-from build_pytorch.matrix.model import Package, Variant
+from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.publish.publication import (
     PackageFacts,
@@ -27,6 +26,7 @@ from build_pytorch.publish.publication import (
     package_facts,
     unmet_preconditions,
 )
+from build_pytorch.results.ledger import only_run
 from build_pytorch.results.package_state import PackageState, package_states
 
 _ORGANIZATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -59,8 +59,7 @@ def run(options: PublishOptions) -> int:
     _check(options)
     packages = select_packages(matrix_reader.load(options.root), options.variants, options.release)
     screen = Screen(sys.stderr if options.json else sys.stdout)
-    states = _states(options, packages)
-    rows = _decisions(options, packages, states, lambda decided, _: decided)
+    rows, states = _decisions(options, packages)
     ready = [states[row.variant] for row in rows if row.action == "publish"]
     facts = package_facts(options.root, ready)
     _print_decisions(screen, rows, facts)
@@ -80,7 +79,7 @@ def run(options: PublishOptions) -> int:
     if options.json:
         shown = tuple(_row(row, facts.get(row.variant, PackageFacts())) for row in rows)
         document = PublishDocument(variants=shown, obstacles=obstacles, exit_code=code)
-        print_json(to_builtins(document), sys.stdout)
+        print_json(document, sys.stdout)
     if obstacles and not options.dry_run:
         raise BuildPytorchError(f"nothing was published:\n{lines}")
     return code
@@ -101,8 +100,7 @@ def _publish(
         return carry_out(decided, state, options.root, options.org, screen.line)
 
     with only_run(options.root):
-        states = _states(options, packages)  # another run may have published meanwhile
-        rows = _decisions(options, packages, states, act)
+        rows, _ = _decisions(options, packages, act)  # again: another run may have published
     count = Counter(row.action for row in rows)
     already, bad = count["already"], count["refused"] + count["failed"]
     parts = [f"{count['published']} published"]
@@ -122,45 +120,34 @@ def _print_decisions(
             screen.line(f"  {'':<9}  {'':<{width}}  {facts[row.variant].text}")
 
 
-def _states(options: PublishOptions, packages: Sequence[Package]) -> dict[str, PackageState]:
-    """Return the states of packages and of the variants that companions are for."""
-    needed = {each.id: each for package in packages for each in (package, package.variant)}
-    return package_states(options.root, needed.values())
-
-
 def _decisions(
     options: PublishOptions,
     packages: Sequence[Package],
-    states: Mapping[str, PackageState],
-    act: Callable[[Publication, PackageState], Publication],
-) -> list[Publication]:
-    """Decide for one package after the other. `act` carries a decision out, before the next one."""
-    rows: list[Publication] = []
+    act: Callable[[Publication, PackageState], Publication] = lambda decided, _: decided,
+) -> tuple[list[Publication], dict[str, PackageState]]:
+    """Decide for one package after the other. `act` carries a decision out, before the next one.
+
+    Returns what becomes of each, and the states of packages and of what companions are for.
+    """
+    needed = {each.id: each for package in packages for each in (package, package.variant)}
+    states = package_states(options.root, needed.values())
+
+    def decision(state: PackageState, torch: Publication | None = None) -> Publication:
+        allowed = options.without_evidence
+        org, system = options.org, options.system
+        return decide(state, org, without_evidence=allowed, system=system, torch=torch)
+
+    rows: dict[str, Publication] = {}
     for package in packages:
-        decided = _decision(options, package, states, rows)
-        rows.append(act(decided, states[package.id]))
-    return rows
-
-
-def _decision(
-    options: PublishOptions,
-    package: Package,
-    states: Mapping[str, PackageState],
-    before: Sequence[Publication],
-) -> Publication:
-    """Return what becomes of a package after the others `before` it."""
-    org, system, allowed = options.org, options.system, options.without_evidence
-    state = states[package.id]
-    if isinstance(package, Variant):
-        return decide(state, org, without_evidence=allowed, system=system)
-    torch = next((row for row in before if row.variant == package.variant.id), None)
-    if torch is None:
-        variant = states[package.variant.id]
-        torch = decide(variant, org, without_evidence=allowed, system=system)
-        if torch.action == "publish":
-            both = f"`invoke publish {package.variant.id} {package.id}`"
-            torch = replace(torch, action="refused", reason=f"not published yet; {both}")
-    return decide(state, org, without_evidence=allowed, system=system, torch=torch)
+        torch, variant = None, package.variant
+        if package is not variant and (torch := rows.get(variant.id)) is None:
+            torch = decision(states[variant.id])
+            if torch.action == "publish":
+                both = f"`invoke publish {variant.id} {package.id}`"
+                torch = replace(torch, action="refused", reason=f"not published yet; {both}")
+        state = states[package.id]
+        rows[package.id] = act(decision(state, torch), state)
+    return list(rows.values()), states
 
 
 def _check(options: PublishOptions) -> None:

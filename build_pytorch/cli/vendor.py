@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
-from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.cli.commands import VendorOptions
@@ -30,7 +28,7 @@ def run(options: VendorOptions) -> int:
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values), root=old.root)
-    planned = plan_files(old, new, options.root, name)
+    planned = plan_files(old, new, name)
     wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
     recipes = [change for change in planned if change.path in {v.path for v in wrappers}]
 
@@ -47,5 +45,4 @@ def run(options: VendorOptions) -> int:
     cuda_copies.refuse_broken(options.from_, release, copies, tried)
     planned += cuda_copies.plan(release, values["folder"], copies, Tree(options.root))
     todo = [f"git add {values['folder']}: Flox sees only files that Git tracks"]
-    screen = Screen(sys.stdout)
-    return carry_out(screen, options.root, old, new, planned, dry_run=options.dry_run, todo=todo)
+    return carry_out(old, new, planned, todo, dry_run=options.dry_run)

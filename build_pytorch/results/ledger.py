@@ -146,3 +146,11 @@ class Ledger:
 def now() -> str:
     """Return the current time in the format of the ledger."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def only_run(root: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the one run that builds or publishes in a checkout. Raises WriteError.
+
+    Two builds would use memory that each counts on, two publications publish a result twice.
+    """
+    return outputs.exclusive_lock(root, "builds.lock", "builds or publishes")
