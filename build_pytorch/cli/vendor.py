@@ -22,9 +22,9 @@ def run(options: VendorOptions) -> int:
     if options.what != (CUDA_PACKAGES_SOURCE,) or options.from_ is None:
         raise BuildPytorchError(f"write `invoke vendor {CUDA_PACKAGES_SOURCE} --from DIR`")
     old = matrix_reader.load(options.root)
-    name = cuda_copies.chosen_release(old, options.release)
+    name, cuda = cuda_copies.chosen_release(old, options.release)
     release = old.releases[name]
-    copies = cuda_copies.read_checkout(options.from_, release)
+    copies = cuda_copies.read_checkout(options.from_, cuda)
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values), root=old.root)
@@ -42,7 +42,7 @@ def run(options: VendorOptions) -> int:
         errors = (each.found for each in result.findings if each.severity == "error")
         return next(errors, "")
 
-    cuda_copies.refuse_broken(options.from_, release, copies, tried)
-    planned += cuda_copies.plan(release, values["folder"], copies, Tree(options.root))
+    cuda_copies.refuse_broken(options.from_, cuda, copies, tried)
+    planned += cuda_copies.plan(cuda, values["folder"], copies, Tree(options.root))
     todo = [f"git add {values['folder']}: Flox sees only files that Git tracks"]
     return carry_out(old, new, planned, todo, dry_run=options.dry_run)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import digits, minor_version, underscored
-from build_pytorch.matrix.matrix_errors import quoted
+from build_pytorch.matrix.matrix_errors import quoted, wrong
 from build_pytorch.matrix.tables import Trail
 
 PLACEHOLDER: Final = r"\{(release|torch|python|cuda)\}"
@@ -30,21 +30,23 @@ def apply(raw: dict[str, Any]) -> Iterator[tuple[Trail, str]]:
         if not isinstance(like, str):
             continue
         other = releases.get(like)
-        found = f"found {quoted(like)}"
         if like == name:
-            yield ("release", name, "like"), f"{found}, the release itself; allowed: another one"
+            yield (
+                ("release", name, "like"),
+                wrong(f"{quoted(like)}, the release itself", "another one"),
+            )
         elif not isinstance(other, dict):
-            hint = near_miss(like, releases)
-            yield ("release", name, "like"), f"{found}; allowed: the key of a release{hint}"
+            allowed = f"the key of a release{near_miss(like, releases)}"
+            yield ("release", name, "like"), wrong(quoted(like), allowed)
         elif "like" in other:
-            what = f"{found}, which is like another one itself; allowed: a release without `like`"
-            yield ("release", name, "like"), what
+            found = f"{quoted(like)}, which is like another one itself"
+            yield ("release", name, "like"), wrong(found, "a release without `like`")
         else:
             base = {key: value for key, value in other.items() if key not in _OWN}
             releases[name] = _merged(base, release)
     for name, release in releases.items():
         if isinstance(release, dict):
-            releases[name] = _with_versions(name, release)
+            _replace_placeholders(name, release)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -56,36 +58,33 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _with_versions(name: str, release: dict[str, Any]) -> dict[str, Any]:
-    """Return a release with the placeholders of its folder and its names replaced."""
-
-    def version(table: str) -> str:
-        values = release.get(table)
-        found = values.get("version") if isinstance(values, dict) else None
-        return found if isinstance(found, str) else ""
-
+def _replace_placeholders(name: str, release: dict[str, Any]) -> None:
+    """Replace the placeholders of the folders and names of a release."""
+    version = {
+        table: values.get("version") if isinstance(values, dict) else None
+        for table, values in release.items()
+    }
+    torch, python, cuda = (str(version.get(table) or "") for table in ("torch", "python", "cuda"))
     known = {
         "release": name,
-        "torch": digits(minor_version(version("torch"))),
-        "python": digits(version("python")),
-        "cuda": underscored(version("cuda")),
+        "torch": digits(minor_version(torch)),
+        "python": digits(python),
+        "cuda": underscored(cuda),
     }
 
     def replaced(value: Any) -> Any:  # noqa: ANN401 - any value of a matrix
         if isinstance(value, dict):
             return {key: replaced(each) for key, each in value.items()}
-        if not isinstance(value, str) or "{" not in value:
+        if not isinstance(value, str):
             return value
         return re.sub(PLACEHOLDER, lambda match: known[match[1]] or match[0], value)
 
-    scheme: dict[str, Any] = {
-        key: replaced(release[key]) for key in ("folder", "catalog", "names") if key in release
-    }
+    for key in {"folder", "catalog", "names"} & release.keys():
+        release[key] = replaced(release[key])
     if isinstance(companions := release.get("companion"), dict):
-        scheme["companion"] = {
-            key: each | {"folder": replaced(each["folder"])}
-            if isinstance(each, dict) and "folder" in each
-            else each
-            for key, each in companions.items()
+        release["companion"] = {
+            key: {**table, "folder": replaced(table["folder"])}
+            if isinstance(table, dict) and "folder" in table
+            else table
+            for key, table in companions.items()
         }
-    return release | scheme

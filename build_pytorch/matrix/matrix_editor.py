@@ -65,7 +65,11 @@ def with_element(text: str, trail: Trail, position: int, value: Any) -> str:  # 
     found = document
     for step in trail:
         found = found[step]
-    found.insert(position, _inline_table(value) if isinstance(value, dict) else value)
+    if isinstance(value, dict):
+        table = tomlkit.inline_table()
+        table.update(value)
+        value = table
+    found.insert(position, value)
     return tomlkit.dumps(document)
 
 
@@ -89,15 +93,9 @@ def with_table(
     end of `header` makes it an element of an array of tables.
     """
     found = TomlLines(text).span(place)
-    *parents, last = header
-    if found and not isinstance(last, int) and not text.startswith("[", found[0]):
-        block = f"{_key(str(last))} = {_value(dict(values))}\n"
-        gap = ""
-    else:
-        names = ".".join(_key(str(step)) for step in (parents if last == 0 else header))
-        title = f"[[{names}]]" if last == 0 else f"[{names}]"
-        block = "\n".join((title, *_lines(values))) + "\n"
-        gap = "\n"
+    block, gap = _block(header, values), "\n"
+    if found and isinstance(header[-1], str) and not text.startswith("[", found[0]):
+        block, gap = f"{_key(header[-1])} = {_value(dict(values))}\n", ""
     if found is None:
         return f"{text.rstrip()}\n\n{block}"
     if before:
@@ -108,12 +106,17 @@ def with_table(
 
 def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
     """Return the text with a table that has these values only; it is added where it is missing."""
-    found = TomlLines(text).span(header)
-    if found is None:
+    if not (found := TomlLines(text).span(header)):
         return with_table(text, header, values, header[:-1])
-    names = ".".join(_key(str(step)) for step in header)
-    block = "\n".join((f"[{names}]", *_lines(values)))
-    return f"{text[: found[0]]}{block}{text[found[1] :]}"
+    return f"{text[: found[0]]}{_block(header, values).rstrip()}{text[found[1] :]}"
+
+
+def _block(header: Trail, values: Mapping[str, Any]) -> str:
+    """Return a table below its header."""
+    parents = header[:-1] if header[-1] == 0 else header
+    names = ".".join(_key(str(step)) for step in parents)
+    title = f"[[{names}]]" if header[-1] == 0 else f"[{names}]"
+    return "\n".join((title, *_lines(values))) + "\n"
 
 
 def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -140,12 +143,6 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any value of a matrix
 
 def _key(key: str) -> str:
     return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
-
-
-def _inline_table(values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of tomlkit, which has no types
-    table = tomlkit.inline_table()
-    table.update(values)
-    return table
 
 
 def change(path: Path, old: str, new: str) -> Change:

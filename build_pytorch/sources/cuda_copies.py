@@ -14,29 +14,29 @@ from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
-from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CudaToolkit
 from build_pytorch.matrix.tables import Release
 from build_pytorch.nix import derivations
 from build_pytorch.nix.syntax_tree import parse
 
 
-def chosen_release(matrix: Matrix, name: str) -> str:
+def chosen_release(matrix: Matrix, name: str) -> tuple[str, CudaToolkit]:
     """Return the release that gets the copies: the named one, or the only one that takes some.
 
     Raises BuildPytorchError for an unknown release and for one without CUDA.
     """
     with_source = [k for k, it in matrix.releases.items() if it.cuda and it.cuda.packages_from]
     name = only_release(matrix, name, with_source)
-    if matrix.releases[name].cuda is None:
+    if (cuda := matrix.releases[name].cuda) is None:
         raise BuildPytorchError(f"--release {name}: it has no CUDA")
-    return name
+    return name, cuda
 
 
-def read_checkout(checkout: Path, release: Release) -> dict[str, bytes]:
+def read_checkout(checkout: Path, cuda: CudaToolkit) -> dict[str, bytes]:
     """Return the files of a checkout by name. Raises BuildPytorchError if one is not usable."""
     found = {}
-    for package in CUDA_PACKAGES if release.cuda else ():
-        name = release.cuda.package_file(package) if release.cuda else ""
+    for package in CUDA_PACKAGES:
+        name = cuda.package_file(package)
         path = checkout / derivations.CHECKOUT_FOLDER / name
         try:
             found[name] = files.read_named(path, files.LARGEST_TEXT)
@@ -51,7 +51,7 @@ def read_checkout(checkout: Path, release: Release) -> dict[str, bytes]:
 
 def refuse_broken(
     checkout: Path,
-    release: Release,
+    cuda: CudaToolkit,
     copies: Mapping[str, bytes],
     tried: Callable[[Mapping[str, bytes]], str],
 ) -> None:
@@ -60,8 +60,7 @@ def refuse_broken(
     `tried` returns the error of the recipes with the contents of the files; empty if there is none.
     If there is one, each file is tried with the packages of nixpkgs in place of the others.
     """
-    cuda = release.cuda
-    if cuda is None or not tried(copies):
+    if not tried(copies):
         return
     own = {
         cuda.package_file(package): f"{{ {cuda.package_set} }}: {cuda.package_set}.{package}\n"
@@ -104,9 +103,9 @@ def table(release: Release, copies: dict[str, bytes], place: str) -> dict[str, A
     }
 
 
-def plan(old: Release, folder: str, copies: dict[str, bytes], tree: Tree) -> Iterator[Change]:
+def plan(cuda: CudaToolkit, folder: str, copies: dict[str, bytes], tree: Tree) -> Iterator[Change]:
     """Plan the copies. A file that somebody edited is refused. Raises LinkError and OSError."""
-    before = old.cuda.packages_from if old.cuda else None
+    before = cuda.packages_from
     for name, data in copies.items():
         path = f"{folder}/{name}"
         present = tree.read(path)
