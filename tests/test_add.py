@@ -237,6 +237,7 @@ def test_everything_is_written_or_nothing(whole: Project) -> None:
     assert "nothing to do" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_page_that_somebody_edited_stops_all_of_it(whole: Project) -> None:
     page = "docs/reference/choosing.md"
     (whole.root / page).write_text((whole.root / page).read_text() + "mine\n")

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import ONE, PROJECT, WHOLE, Project, error_line, needs_nix, write_recipes
+from conftest import ONE, PROJECT, WHOLE, Project, needs_nix, write_recipes
 from test_build_run import needs_programs, schedule, steps
 from world import World
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
-from build_pytorch.generate import recipes
 from build_pytorch.matrix import companion_versions, matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.selection import select, select_packages
-from build_pytorch.nix import quoting
-from build_pytorch.nix.nix_evaluation import RecipeSource, shared_import
+from build_pytorch.nix.nix_evaluation import RecipeSource
 from build_pytorch.results import evidence
 from build_pytorch.sources import fetchers
 from build_pytorch.sources.matrix_additions import Draft
@@ -80,9 +78,6 @@ def test_the_default_folder_is_below_the_environment_of_the_release() -> None:
         "releases/cuda12_8/.flox/pkgs",
         "releases/cuda12_8/companions/.flox/pkgs",
     )
-
-
-def test_the_default_folder_is_known_without_companions() -> None:
     matrix = matrix_reader.parse(without(ONE, VISION, AUDIO))
     assert not matrix.companions
     assert "companions/.flox/pkgs" in matrix.folders
@@ -208,62 +203,24 @@ def test_every_companion_has_the_derivation_of_its_variant_as_torch() -> None:
         assert facts.list("torches") == [torches[package.variant.path]], package.id
 
 
-def expanded(package: CompanionPackage, variant_text: str) -> str:
-    """A recipe without defaults of its own: the call of the function with values of the matrix."""
-    variant, source = package.variant, package.companion
-    up = "../" * package.folder.count("/") + "../"
-    values: dict[str, quoting.Value] = {
-        "pname": package.pname,
-        "title": package.title,
-        "version": package.version,
-        "cpuFlags": variant.cpu.flags,
-        "maxJobs": variant.effects.max_jobs,
-    }
-    rows = [f"{name} = {quoting.literal(value)};" for name, value in values.items()]
-    if not source.is_of_pin:
-        keys: dict[str, str | bool] = {
-            key: getattr(source, key) for key in ("owner", "repo", "rev", "hash")
-        }
-        keys |= {"fetchSubmodules": source.submodules, "keepPatches": source.patches == "keep"}
-        rows.append("source = builtins.fromJSON " + quoting.literal(json.dumps(keys)) + ";")
-    return f"""{{ nixpkgs_pinned ? {shared_import(variant_text)} }}:
-import {up}nix/companion.nix {{
-  inherit nixpkgs_pinned;
-  pkgs = null;
-  torch_of_variant = import {up}{variant.path} {{ inherit nixpkgs_pinned; }};
-}} {{
-  variant = {up}{variant.path};
-  package = nixpkgs_pinned.{variant.python_set}.{package.name};
-  {" ".join(rows)}
-}}
-"""
-
-
-def derivations(
-    matrix: Matrix, root: Path, packages: list[CompanionPackage], *, share: bool = True
-) -> dict[str, str]:
+def derivations(matrix: Matrix, packages: list[CompanionPackage], *, share: bool) -> dict[str, str]:
     """The derivation path of each companion, all from one Nix process."""
-    found = [RecipeSource(p.id, str(root / p.path), (root / p.path).read_text()) for p in packages]
-    context = Context(matrix, root)
+    found = [
+        RecipeSource(p.id, str(PROJECT / p.path), (PROJECT / p.path).read_text()) for p in packages
+    ]
+    context = Context(matrix, PROJECT)
     context.by_path |= {package.id: package for package in packages}
     done = recipe_evaluation._start(context, found, share=share).finish()  # noqa: SLF001
     return {row["id"]: row["facts"]["drvPath"] for row in json.loads(done.stdout)}
 
 
 @needs_nix
-def test_the_three_ways_to_a_companion_yield_one_derivation(tmp_path: Path) -> None:
-    """With a shared import; as Flox calls the stub; and the function with values of the matrix."""
+def test_flox_builds_the_derivation_that_is_evaluated_with_a_shared_nixpkgs() -> None:
     matrix = matrix_reader.parse(WHOLE)
-    texts = write_recipes(tmp_path, matrix)
-    imports = recipes.nixpkgs_imports(matrix, texts)
-    firsts = [group[0].path for group in imports.values()]
-    chosen = [package for package in matrix.companions if package.variant.path in firsts]
-    assert len(chosen) >= 2 * (len(imports) - 2)
-    shared, alone = (derivations(matrix, tmp_path, chosen, share=share) for share in (True, False))
-    for package in chosen:
-        text = expanded(package, texts[package.variant.path])
-        (tmp_path / package.path).write_text(text)
-    assert shared == alone == derivations(matrix, tmp_path, chosen)
+    last = {(p.release_name, p.platform, p.name): p for p in matrix.companions}
+    chosen = list(last.values())
+    shared, alone = (derivations(matrix, chosen, share=share) for share in (True, False))
+    assert shared == alone
     assert len(set(shared.values())) == len(chosen)
 
 
@@ -343,7 +300,7 @@ def test_a_companion_follows_the_phase_of_its_variant(project: Project) -> None:
 def test_companions_begin_after_their_variant_and_before_the_next_one(matrix: Matrix) -> None:
     one, two = steps(matrix, "sm90-avx2", "sm120-avx2")
     package = companion(matrix, "sm90-avx2+torchvision")
-    needing = msgspec.structs.replace(one, companion=package, needs=(one.name,))
+    needing = msgspec.structs.replace(one, package=package, needs=(one.name,))
     plan = schedule([one, needing, two])
     assert plan.take(0, [], [], 0) == [one]
     assert plan.take(0, [one], [], 1) == []
@@ -384,14 +341,6 @@ def test_companions_of_a_variant_that_fails_are_not_started(world: World) -> Non
     assert done["returncode"] == 2
 
 
-def test_a_companion_that_no_variant_has_is_refused(project: Project) -> None:
-    done = project.invoke("build", "cpu-avx2", "--with", "torchtext", "--dry-run")
-    assert done.returncode == 2
-    assert error_line(done) == (
-        'no selected variant has a companion "torchtext"; there are torchvision, torchaudio'
-    )
-
-
 # --- sources ---
 
 
@@ -430,18 +379,6 @@ def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> 
 
 
 # --- other commands ---
-
-
-def test_status_has_rows_of_companions_where_a_pattern_names_them(project: Project) -> None:
-    done = project.invoke("status", "cpu-avx2+torchvision")
-    assert "cpu-avx2+torchvision  current" in done.stdout
-    assert "1 companion: 1 current" in done.stdout
-    document = json.loads(project.invoke("status", "cpu-avx2", "--json").stdout)
-    assert [row["variant"] for row in document["variants"]] == ["cpu-avx2"]
-    assert [row["variant"] for row in document["companions"]] == [
-        "cpu-avx2+torchvision",
-        "cpu-avx2+torchaudio",
-    ]
 
 
 def test_a_ci_job_names_the_companions_of_its_variants(project: Project) -> None:
