@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import WHOLE, copied_project, unfolded
+from conftest import WHOLE, Project, copied_project, unfolded
 from one_release import first_release
 from world import Site, World, programs, served
+
+from build_pytorch.nix.quoting import to_sri
 
 pytestmark = pytest.mark.skipif(programs() is not None, reason=programs() or "")
 
@@ -73,34 +75,30 @@ def github(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture
-def world(github: Site, tmp_path: Path) -> World:
-    """A checkout with the nightly alone, whose hashes are taken."""
-    project = copied_project(tmp_path / "project")
+@pytest.fixture(scope="module")
+def prepared(github: Site, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A checkout with the nightly alone, whose hashes are taken. Tests only read it."""
+    folder = tmp_path_factory.mktemp("prepared")
+    project = copied_project(folder / "project")
     text = nightly_alone()
-    rev = re.findall(r'(?m)^rev = "([0-9a-f]{40})"', text.partition("[release.nightly.torch]")[2])[
-        0
-    ]
-    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{rev}"', 1)
-    unpacked = tmp_path / "unpacked"
-    sibling(unpacked, "9.9")
-    found = github.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)).strip()
-    sri = github.nix(
-        "nix",
-        "--extra-experimental-features",
-        "nix-command",
-        "hash",
-        "to-sri",
-        "--type",
-        "sha256",
-        found,
-    ).strip()
-    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{sri}"\nhash_of = "{REV}"', 1)
+    revs = re.findall(r'(?m)^rev = "([0-9a-f]{40})"', text.partition("[release.nightly.torch]")[2])
+    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{revs[0]}"', 1)
+    unpacked = sibling(folder / "unpacked", "9.9")
+    taken = to_sri(github.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)))
+    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{taken}"\nhash_of = "{REV}"', 1)
     (project.root / "matrix.toml").write_text(text)
     shutil.rmtree(project.pkgs)
-    world = World(project, github, tmp_path)
+    world = World(project, github, folder)
     regenerate(world)
     return world
+
+
+@pytest.fixture
+def world(prepared: World, tmp_path: Path) -> World:
+    """A copy of the prepared checkout."""
+    prepared.site.clear()
+    subprocess.run(["cp", "-a", prepared.root, tmp_path / "project"], check=True)
+    return World(Project(tmp_path / "project"), prepared.site, tmp_path, is_built=True)
 
 
 def regenerate(world: World) -> None:
@@ -261,35 +259,38 @@ def test_d_the_origin_of_copies_is_the_revision_without_secrets(
     ],
 )
 def test_d_bad_input_is_refused_before_anything_is_written(
-    world: World, tmp_path: Path, argv: list[str], says: str
+    prepared: World, tmp_path: Path, argv: list[str], says: str
 ) -> None:
     checkout = sibling(tmp_path / "checkout")
-    before = world.project.snapshot()
-    done = vendor(world, *(str(checkout) if word == "CHECKOUT" else word for word in argv))
+    before = prepared.project.snapshot()
+    done = vendor(prepared, *(str(checkout) if word == "CHECKOUT" else word for word in argv))
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
-    assert world.project.snapshot() == before
+    assert prepared.project.snapshot() == before
 
 
-def test_d_a_file_that_is_not_nix_is_refused(world: World, tmp_path: Path) -> None:
-    checkout = sibling(tmp_path / "checkout")
-    (checkout / ".flox/pkgs/nccl-13_0.nix").write_text("{ cudaPackages_13 }: (\n")
-    done = vendor(world, "cuda-packages", "--from", str(checkout))
-    assert done.returncode == 2
-    assert "nccl-13_0.nix: not valid Nix" in " ".join(done.stderr.split())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["42\n", "{ cudaPackages_13 }: 42\n", "{ cudaPackages_99 }: cudaPackages_99.nccl\n"]
+    ("text", "says"),
+    [
+        ("{ cudaPackages_13 }: (\n", "not valid Nix"),
+        *(
+            pytest.param(text, "", marks=pytest.mark.slow)
+            for text in (
+                "42\n",
+                "{ cudaPackages_13 }: 42\n",
+                "{ cudaPackages_99 }: cudaPackages_99.nccl\n",
+            )
+        ),
+    ],
 )
-def test_d_a_file_that_is_no_package_is_refused(world: World, tmp_path: Path, text: str) -> None:
+def test_d_a_file_that_is_no_package_is_refused(
+    prepared: World, tmp_path: Path, text: str, says: str
+) -> None:
     checkout = sibling(tmp_path / "checkout")
     file = checkout / ".flox/pkgs/nccl-13_0.nix"
     file.write_text(text)
-    before = world.project.snapshot()
-    done = vendor(world, "cuda-packages", "--from", str(checkout))
-    print(done.stdout, done.stderr)
+    before = prepared.project.snapshot()
+    done = vendor(prepared, "cuda-packages", "--from", str(checkout))
     assert done.returncode == 2
-    assert f"{file}: " in unfolded(done.stderr)
-    assert world.project.snapshot() == before
+    assert f"{file}: {says}" in unfolded(done.stderr)
+    assert prepared.project.snapshot() == before

@@ -142,13 +142,12 @@ def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    packages = [context.by_path[recipe.id] for recipe in recipes if not recipe.is_set]
-    pinned = {_pin_name(package): _pinned_package(package) for package in packages}
-    pins = "\n".join(f"{name} = {expression};" for name, expression in pinned.items())
-    names = "".join(
-        f"{quoting.literal(package.path)} = {quoting.literal(_pin_name(package))};"
-        for package in packages
-    )
+    pinned: dict[str, str] = {}
+    names = ""
+    for package in (context.by_path[recipe.id] for recipe in recipes if not recipe.is_set):
+        name = pinned.setdefault(_pinned_package(package), f"p{len(pinned)}")
+        names += f'{quoting.literal(package.path)} = "{name}";'
+    pins = "\n".join(f"{name} = {expression};" for expression, name in pinned.items())
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
   catch = {quoting.literal(catch)};
@@ -196,31 +195,20 @@ def _repositories(context: Context) -> dict[str, str]:
     return {f"https://github.com/{path}.tar.gz": path for path in paths_}
 
 
-def _pin_name(package: Package) -> str:
-    """Return the name of the package of the pinned nixpkgs to compare a package with."""
-    variant = package.variant
-    parts = [variant.release.nixpkgs.pin, variant.cpu.platform, variant.python_set]
-    parts += [variant.cuda.package_set if variant.cuda else "cpu", _name_in_nixpkgs(package)]
-    return "-".join(parts)
-
-
-def _name_in_nixpkgs(package: Package) -> str:
-    return package.name if isinstance(package, CompanionPackage) else "torch"
-
-
 def _pinned_package(package: Package) -> str:
-    """Return Nix code for the package of the pinned nixpkgs, with the CUDA of the release only."""
+    """Return Nix code for the package of the pin to compare with: the CUDA of the release only."""
     variant = package.variant
     pin, cuda = variant.pin, variant.cuda
     url = f"https://github.com/NixOS/nixpkgs/archive/{pin.rev}.tar.gz"
     sha256 = f"sha256 = {quoting.literal(pin.sha256)};" if pin.sha256 else ""
     overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
     support = quoting.literal(cuda is not None)
+    name = package.name if isinstance(package, CompanionPackage) else "torch"
     return f"""(import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
     overlays = [ {overlay} ];
-  }}).{variant.python_set}.{_name_in_nixpkgs(package)}.override {{ cudaSupport = {support}; }}"""
+  }}).{variant.python_set}.{name}.override {{ cudaSupport = {support}; }}"""
 
 
 def _run_one(

@@ -129,12 +129,9 @@ def document(result: VerificationResult) -> dict[str, Any]:
 def _sarif(result: VerificationResult, stream: TextIO) -> None:
     """Print SARIF 2.1.0 (OASIS standard), for code scanning."""
     rules = [
-        {
-            "id": check.id,
-            "shortDescription": {"text": check.title},
-            "fullDescription": {"text": check.why},
-            "help": {"text": f"{check.why} Fix: {check.fix}."},
-        }
+        {"id": check.id, "shortDescription": {"text": check.title}}
+        | {"fullDescription": {"text": check.why}}
+        | {"help": {"text": f"{check.why} Fix: {check.fix}."}}
         for check in result.checks.values()
     ]
     indices = {check: index for index, check in enumerate(result.checks)}
@@ -145,15 +142,9 @@ def _sarif(result: VerificationResult, stream: TextIO) -> None:
         artifact = {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}
         region = {"startLine": finding.line, "startColumn": finding.column}
         place = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
-        results.append(
-            {
-                "ruleId": finding.check,
-                "ruleIndex": indices[finding.check],
-                "level": finding.severity,
-                "message": {"text": text},
-                "locations": [place],
-            }
-        )
+        ids = {"ruleId": finding.check, "ruleIndex": indices[finding.check]}
+        said = {"level": finding.severity, "message": {"text": text}}
+        results.append({**ids, **said, "locations": [place]})
     run = {
         "tool": {"driver": {"name": "build-pytorch", "rules": rules}},
         "columnKind": "unicodeCodePoints",
