@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +28,12 @@ def rows() -> dict[str, int]:
         for row, text in drawn
         for name in re.findall(r'(?:room_)?(\w+)\["\1: ', text)
     }
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def modules() -> dict[str, Path]:
@@ -72,11 +79,13 @@ def named_by(node: ast.expr) -> Iterator[str]:
             yield str(first.value)
 
 
-def edges(known: dict[str, Path]) -> dict[str, set[str]]:
+@functools.cache
+def edges() -> dict[str, set[str]]:
     """The modules of the package that each module imports."""
+    known = modules()
     graph: dict[str, set[str]] = {}
     for module, path in known.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         graph[module] = set()
         for name in imported_names(tree, module, is_package=path.name == "__init__.py"):
             if name.endswith("."):  # an f-string
@@ -105,7 +114,7 @@ def test_imports_run_downwards_only() -> None:
     row = rows()
     wrong = [
         f"{module} imports {target}"
-        for module, targets in edges(modules()).items()
+        for module, targets in edges().items()
         for target in sorted(targets)
         if room(module) != room(target) and row[room(module)] <= row[room(target)]
     ]
@@ -113,7 +122,7 @@ def test_imports_run_downwards_only() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    graph = edges(modules())
+    graph = edges()
     state: dict[str, str] = {}
     circles: list[list[str]] = []
 
@@ -158,9 +167,9 @@ def test_every_room_is_drawn_once() -> None:
 
 def test_init_files_hold_a_docstring_only() -> None:
     for path in PACKAGE.rglob("__init__.py"):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = parsed(path).body
         assert [type(node) for node in body] == [ast.Expr], f"{path} holds code"
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+        assert ast.get_docstring(parsed(path)), path
 
 
 def test_class_and_module_names_are_unique() -> None:
@@ -168,7 +177,7 @@ def test_class_and_module_names_are_unique() -> None:
     for module, path in modules().items():
         if path.name != "__init__.py" and room(module) != "cli":  # there a command gives the name
             places[f"module {module.rpartition('.')[2]}"].append(module)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 places[f"class {node.name}"].append(module)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
@@ -215,7 +224,7 @@ def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
         f"{path.relative_to(PROJECT)}:{place.lineno}: use build_pytorch.nix"
         for module, path in modules().items()
         if module != "build_pytorch" and room(module) != "nix"
-        for place in nix_commands(ast.parse(path.read_text(encoding="utf-8")))
+        for place in nix_commands(parsed(path))
     }
     assert elsewhere == set()
 
@@ -253,11 +262,7 @@ def calls_of_git(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def test_one_module_calls_git() -> None:
-    callers = {
-        module
-        for module, path in modules().items()
-        if any(calls_of_git(ast.parse(path.read_text(encoding="utf-8"))))
-    }
+    callers = {module for module, path in modules().items() if any(calls_of_git(parsed(path)))}
     assert callers == {"build_pytorch.base.git"}
 
 
@@ -305,10 +310,7 @@ def file_calls(tree: ast.AST) -> Iterator[str]:
 
 
 def test_files_of_a_checkout_are_opened_in_one_module() -> None:
-    found = {
-        module: list(file_calls(ast.parse(path.read_text(encoding="utf-8"))))
-        for module, path in modules().items()
-    }
+    found = {module: list(file_calls(parsed(path))) for module, path in modules().items()}
     callers = {module: calls for module, calls in found.items() if calls}
     others = {module: calls for module, calls in callers.items() if module not in OPENS_FILES}
     assert others == {}, "use build_pytorch.base.files"

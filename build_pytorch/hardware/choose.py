@@ -20,7 +20,6 @@ from build_pytorch.hardware.verdicts import (
     Obstacle,
     cpu_obstacles,
     gpu_verdict,
-    with_cpu,
     with_driver,
 )
 from build_pytorch.matrix.model import Matrix, Variant
@@ -181,7 +180,9 @@ class Chooser:
             key = (gpu, variant.gpu_key, variant.platform)
             if key not in self._gpu_verdicts:
                 self._gpu_verdicts[key] = gpu_verdict(variant, gpu)
-            yield with_cpu(self._gpu_verdicts[key], variant, of_cpu[variant.cpu_key])
+            verdict = self._gpu_verdicts[key]
+            obstacles = (*of_cpu[variant.cpu_key], *verdict.obstacles)
+            yield msgspec.structs.replace(verdict, variant=variant, obstacles=obstacles)
 
     def _answer(self, machine: Machine, gpus: tuple[MachineGpu, ...]) -> Answer:
         """Judge all variants of the matrix."""

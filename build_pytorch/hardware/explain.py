@@ -9,13 +9,7 @@ from typing import Final
 from build_pytorch.base.versions import digits, numbers, order
 from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import (
-    Candidate,
-    Obstacle,
-    driver_limit,
-    with_driver,
-    without_driver,
-)
+from build_pytorch.hardware.verdicts import Candidate, Obstacle, driver_limit
 from build_pytorch.matrix import known_hardware, rules
 from build_pytorch.matrix.compatibility import TEGRA, compiles
 from build_pytorch.matrix.model import Variant
@@ -150,10 +144,11 @@ def _why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -
     if not compiled:
         return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability})"
     for variant in compiled:
-        candidate = without_driver(variant, machine, gpu)
-        candidate = candidate if candidate.obstacles else with_driver(candidate, machine)
-        if candidate.obstacles:
-            return candidate.obstacles[0].text
+        limit = driver_limit(variant, machine, gpu)
+        if variant.impossible:
+            return variant.impossible
+        if isinstance(limit, Obstacle):
+            return limit.text
     return f"no build has code for {gpu.name} and for the others"
 
 

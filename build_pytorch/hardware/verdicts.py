@@ -53,18 +53,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return bool(self.obstacles) and self.obstacles[0].kind == "driver"
 
 
-def without_driver(variant: Variant, machine: Machine, gpu: MachineGpu | None) -> Candidate:
-    """Judge a variant, which need not be in the matrix, by everything but the driver."""
-    return with_cpu(gpu_verdict(variant, gpu), variant, cpu_obstacles(variant, machine))
-
-
-def with_cpu(verdict: Candidate, variant: Variant, of_cpu: tuple[Obstacle, ...]) -> Candidate:
-    """Return the verdict on a variant from that of its GPU architecture and that of its ISA."""
-    return msgspec.structs.replace(
-        verdict, variant=variant, obstacles=(*of_cpu, *verdict.obstacles)
-    )
-
-
 def cpu_obstacles(variant: Variant, machine: Machine) -> tuple[Obstacle, ...]:
     """Return why the CPU of a machine does not run a variant, by platform and flags alone."""
     if variant.platform != machine.platform:
