@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from conftest import PROJECT, WHOLE, Project, error_line
+from conftest import PROJECT, WHOLE, Project, copied_project, error_line
 from drawn_machines import machines
 from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
@@ -284,6 +284,12 @@ def test_other_names_are_unknown(name: str) -> None:
 
 
 # --- the command ---
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the project with all releases, which these tests only read."""
+    return copied_project(tmp_path_factory.mktemp("whole") / "project", is_whole=True)
 
 
 def asked(project: Project, *argv: str) -> dict[str, Any]:
