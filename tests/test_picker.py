@@ -55,8 +55,8 @@ def asked(function: str, matrix: Matrix, argument: Any, folder: Path) -> Any:
 )
 def test_the_page_finds_what_choose_decides(text: str, tmp_path: Path) -> None:
     example = (PROJECT / "examples/all-lines/matrix.toml").read_text()
-    texts = {"one": ONE, "all-lines": example}
-    matrix = matrix_reader.parse(texts[text]) if text in texts else MATRIX
+    matrices = {"one": ONE, "all-lines": example}
+    matrix = matrix_reader.parse(matrices[text]) if text in matrices else MATRIX
     machines = {**picker_machines.saved(), **picker_machines.drawn(40, seed=len(text))}
     machines = {name: machine for name, machine in machines.items() if machine.cpu.flags}
     texts = [saved_machines.text_of(machine) for machine in machines.values()]
