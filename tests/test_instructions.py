@@ -217,8 +217,8 @@ def test_code_is_compiled_for_its_isa_and_not_for_another(
 
 # --- each library on its own ---
 
-INTEGERS = "long _ZN3c103addEll(long a, long b) { return a + b; }\n"
-STANDARD = "void _ZNSt6vectorIfE4fillEPff(float* y, float a) { y[0] = a * y[1]; }\n"
+INTEGERS = 'extern "C" long _ZN3c103addEll(long a, long b) { return a + b; }\n'
+STANDARD = 'extern "C" void _ZNSt6vectorIfE4fillEPff(float* y, float a) { y[0] = a * y[1]; }\n'
 FLOATS = "float _ZN3c101f{0:05}Eff(float a, float b) {{ return a * b; }}\n"
 
 
@@ -226,59 +226,52 @@ def floats(count: int) -> str:
     return 'extern "C" {\n' + "".join(map(FLOATS.format, range(count))) + "}\n"
 
 
-GENERIC = [
-    (key, wrong, "")
-    for key in ("avx2", "avx512", "armv8_2", "armv9")
-    for wrong in ("libtorch_cpu.so", "libc10.so")
-]
+CPU, C10, SHM, V2 = "libtorch_cpu.so", "libc10.so", "libshm.so", " ".join(AVX2)
+REPLACED = "instructions that these flags replace in"
 
 
 @pytest.mark.parametrize(
-    ("key", "wrong", "strip"),
-    [*GENERIC, ("avx2", "libtorch_cpu.so", "-S"), ("avx2", "libc10.so", "-s")],
+    ("key", "name", "flags", "code", "error", "warning"),
+    [
+        # Compiled without the flags.
+        ("avx2", CPU, "", COMMON_CODE, "AVX instructions in 0 functions", ""),
+        ("avx2", CPU, "strip -S", COMMON_CODE, "AVX instructions in 0 functions", ""),
+        ("avx2", C10, "", COMMON_CODE, REPLACED, ""),
+        ("avx2", C10, "strip -s", COMMON_CODE, REPLACED, ""),
+        ("avx512", CPU, "", COMMON_CODE, "AVX-512 instructions in 0 functions", ""),
+        ("avx512", C10, "", COMMON_CODE, REPLACED, ""),
+        ("armv8_2", C10, "", COMMON_CODE, REPLACED, ""),
+        ("armv8_2", C10, SOFT_ATOMICS, COMMON_CODE, f"{REPLACED} 1 function of 2", ""),
+        ("armv9", CPU, "", COMMON_CODE, "SVE instructions in 0 functions", ""),
+        ("armv9", C10, "", COMMON_CODE, REPLACED, ""),
+        # With little to compile for an ISA, as libtorch.so; parts of libstdc++ in each library.
+        ("avx2", SHM, "", "", "", ""),
+        ("avx512", SHM, "", INTEGERS, "", ""),
+        ("avx512bf16", SHM, "", STANDARD, "", ""),
+        # Without the highest family.
+        ("avx512", C10, V2, floats(100), "", ""),
+        ("avx512", C10, V2, floats(400), "", "no AVX-512 instructions in 400 functions"),
+    ],
 )
-def test_a_generic_library_is_found_beside_right_ones(
-    matrix: Matrix, tmp_path: Path, key: str, wrong: str, strip: str
+def test_each_library_is_judged_on_its_own(
+    tmp_path: Path, key: str, name: str, flags: str, code: str, error: str, warning: str
 ) -> None:
-    for name in ("libtorch_cpu.so", "libc10.so", "libtorch_python.so"):
-        flags = () if name == wrong else tuple(matrix.cpus[key].flags)
-        compile_library(tmp_path, flags, platform=platform_of(key), name=name, strip=strip)
+    own, strip = MATRIX.cpus[key].flags, flags.removeprefix("strip ") if "strip" in flags else ""
+    for each in sorted({CPU, C10, name}):
+        compile_library(
+            tmp_path,
+            (() if strip else flags.split()) if each == name else own,
+            platform=platform_of(key),
+            name=each,
+            sources={COMMON: code if each == name else COMMON_CODE},
+            strip=strip,
+        )
     part = scanned(key, tmp_path)
-    assert part["state"] == "failed"
-    assert {f["path"] for f in part["findings"] if f["severity"] == "error"} == {wrong}
-
-
-def test_atomic_operations_as_loops_are_not_of_armv8_2(matrix: Matrix, tmp_path: Path) -> None:
-    flags = SOFT_ATOMICS.split()
-    compile_library(tmp_path, matrix.cpus["armv8_2"].flags, platform="aarch64-linux")
-    compile_library(tmp_path, flags, platform="aarch64-linux", name="libc10.so")
-    part = scanned("armv8_2", tmp_path)
-    assert "instructions that these flags replace in 1 function of 2" in texts(part)
-
-
-@pytest.mark.parametrize(
-    ("key", "code"), [("avx2", ""), ("avx512", INTEGERS), ("avx512bf16", STANDARD)]
-)
-def test_a_library_with_little_to_compile_for_an_isa_passes(
-    matrix: Matrix, tmp_path: Path, key: str, code: str
-) -> None:
-    """libshm.so, libtorch.so, libtorch_global_deps.so; parts of libstdc++ in each library."""
-    compile_library(tmp_path, matrix.cpus[key].flags)
-    text = 'extern "C" { ' + code + " }\n"
-    compile_library(tmp_path, [], name="libshm.so", sources={COMMON: text})
-    assert not texts(scanned(key, tmp_path))
-
-
-@pytest.mark.parametrize(("count", "warns"), [(100, False), (400, True)])
-def test_a_library_without_the_highest_family_is_a_warning(
-    matrix: Matrix, tmp_path: Path, count: int, warns: bool
-) -> None:
-    compile_library(tmp_path, matrix.cpus["avx512"].flags)
-    compile_library(tmp_path, AVX2, name="libc10.so", sources={COMMON: floats(count)})
-    part = scanned("avx512", tmp_path)
-    assert not texts(part)
-    found = f"no AVX-512 instructions in {count} functions"
-    assert (found in texts(part, "warning")) == warns
+    errors = {f["path"] for f in part["findings"] if f["severity"] == "error"}
+    assert errors == ({name} if error else set())
+    assert error in texts(part)
+    assert warning in texts(part, "warning")
+    assert bool(warning) == any(f["severity"] == "warning" for f in part["findings"] if not error)
 
 
 @needs_cuda
@@ -311,11 +304,9 @@ def device_code_of(library: Path) -> bytes:
     return library.read_bytes()[section.offset : section.offset + section.size]
 
 
-def test_missing_instructions_that_need_intrinsics_are_a_warning(
-    matrix: Matrix, tmp_path: Path
-) -> None:
-    compile_library(tmp_path / "lib", matrix.cpus["avx512"].flags)
-    part = scanned("avx512bf16", tmp_path / "lib")
+def test_missing_instructions_that_need_intrinsics_are_a_warning(tmp_path: Path) -> None:
+    compile_library(tmp_path, MATRIX.cpus["avx512"].flags)
+    part = scanned("avx512bf16", tmp_path)
     assert part["state"] == "warning"
     assert "avx512_bf16" in texts(part, "warning")
 
