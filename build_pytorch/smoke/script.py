@@ -157,28 +157,13 @@ def matmul(torch: Any, device: str, dtype: str, precision: str = "highest") -> M
     return against_float64(lambda a, b: a @ b, device, a, b)
 
 
-# Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3). From PyTorch 2.8 on
-# the rows of 12.0 may have scales as well (RowwiseScaledMM.cu).
-ROWWISE = (
-    "FP8 with a scale for each row (torchao) does not work: the architecture-specific code "
-    "(sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel"
-)
-
-
-@smoke_test(
-    "matmul fp8 rowwise",
-    2e-2,
-    devices=GPU,
-    capability="8.9",
-    torch="2.8",
-    meaning=ROWWISE,
-    has_scales=True,
-)
+# Tensor cores have FP8 from Ada Lovelace on (PTX ISA manual, mma with .e4m3).
 @smoke_test("matmul fp8", 2e-2, devices=GPU, capability="8.9")
 def matmul_fp8(torch: Any, device: str, *, has_scales: bool = False) -> Measured:
     """Multiply FP8 (e4m3) matrices with FP32 sums, through the function that torch itself uses.
 
-    With scales there is one for each row of one matrix and for each column of the other.
+    With scales there is one for each row of one matrix and for each column of the other, which
+    PyTorch runs on 12.0 from 2.8 on (RowwiseScaledMM.cu).
     """
     a, b = (torch.randn(1024, 1024).to(torch.float8_e4m3fn) for _ in range(2))
     rows, columns = torch.ones(()), torch.ones(())
@@ -339,6 +324,18 @@ def forced_attention(torch: Any, device: str, backend: str) -> Measured:
     return compared(got, want)[0], f"by {computed[0].removeprefix(ATTENTION).partition('.')[0]}"
 
 
+smoke_test(
+    "matmul fp8 rowwise",
+    2e-2,
+    devices=GPU,
+    capability="8.9",
+    torch="2.8",
+    meaning="FP8 with a scale for each row (torchao) does not work: the architecture-specific code "
+    "(sm_90a, 100a, 103a, 110a, 120a, 121a) is missing, or cuBLAS lacks the kernel",
+    has_scales=True,
+)(matmul_fp8)
+
+
 # PyTorch 2.8 has it for 9.0 only; from 2.9 on, GPUs other than 9.0 and 10.x take single products.
 @smoke_test("grouped matmul bf16", 1e-2, devices=GPU, capability="9.0", torch="2.9")
 def grouped_matmul(torch: Any, device: str) -> Measured:
@@ -471,22 +468,14 @@ NO_KERNEL = (
 )
 
 
-PAIRING: Facts = {
-    "devices": ("cpu",),
-    "optional": "a trace of the PyTorch that it was compiled with",
-}
 LIBRARIES = ("_C*.so", "lib/*torchaudio*.so")
 
 
-@smoke_test("torchvision pairing", 0.0, companion="torchvision", package="torchvision", **PAIRING)
-@smoke_test("torchaudio pairing", 0.0, companion="torchaudio", package="torchaudio", **PAIRING)
 def pairing(torch: Any, _device: str, package: str) -> Measured:
     """Require the expected version, and that it was compiled with the PyTorch of this process.
 
     Its metadata may require one PyTorch; the run path of its libraries may name the folder of one,
     as it does in a Nix store. TorchVision itself compares the version of CUDA only.
-
-    A failure means: it belongs to another PyTorch; its calls may crash or be wrong
     """
     place = Path(importlib.import_module(package).__file__ or "").parent
     version, wanted = companion_facts(package)["version"], companions.get(package)
@@ -506,6 +495,18 @@ def pairing(torch: Any, _device: str, package: str) -> Measured:
     if not signs:
         raise MissingPart("nothing in it names the PyTorch that it was compiled with")
     return 0.0, f"{package} {version}: {signs[-1]}"
+
+
+for _title in ("TorchAudio", "TorchVision"):
+    smoke_test(
+        f"{_title.lower()} pairing",
+        0.0,
+        devices=("cpu",),
+        companion=_title.lower(),
+        optional="a trace of the PyTorch that it was compiled with",
+        meaning=f"this {_title} belongs to another PyTorch; its calls may crash or be wrong",
+        package=_title.lower(),
+    )(pairing)
 
 
 def release_of(version: str | None) -> str:
