@@ -287,9 +287,15 @@ class CheckList(list[Check]):
         self.subjects = subjects
 
     def add(self, subjects: Subjects | None = None, /, **texts: str) -> Callable[[Test], Test]:
-        """Return a decorator that adds the check of a test. `texts` are fields of Check."""
+        """Return a decorator that adds the check of a test. `texts` are fields of Check.
+
+        Unless given, the id is the name of the test, such as eval-pin for `eval_pin`, and the title
+        is its docstring.
+        """
 
         def add(test: Test) -> Test:
+            texts.setdefault("id", test.__name__.replace("_", "-"))
+            texts.setdefault("title", (test.__doc__ or "").removesuffix("."))
             self.append(Check(subjects=subjects or self.subjects, test=test, **texts))
             return test
 

@@ -25,26 +25,24 @@ _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPI
 
 
 @CHECKS.add(
-    id="eval-cuda-support",
-    title="CUDA is enabled in GPU variants and in no other",
     why="An accidental CPU-only PyTorch costs three hours, and no build fails.",
     fix="(torch.override { cudaSupport = ...; }).overrideAttrs",
     word="cudaSupport",
 )
-def _cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """CUDA is enabled in GPU variants and in no other."""
     yield from facts.expect({"cudaSupport": variant.gpu is not None})
     if variant.gpu is None:
         yield from equal("CUDA versions among the inputs", facts["cudaVersions"], [])
 
 
 @CHECKS.add(
-    id="eval-cuda-version",
-    title="torch, MAGMA and every input use the CUDA of the release",
     why="Two CUDA versions in one process crash at run time, not at build time.",
     fix="set cudaPackages in the first overlay",
     word="cudaPackages",
 )
-def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """torch, MAGMA and every input use the CUDA of the release."""
     cuda = variant.cuda
     if cuda is None:
         return
@@ -61,13 +59,12 @@ def _cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-magma",
-    title="The MAGMA that torch links has the patches of nixpkgs and that of the release",
     why="A patch that does not reach the static MAGMA leaves the compile error in place.",
     fix="patch `magma` in an overlay, with (oldAttrs.patches or []) ++ [ (fetchpatch ...) ]",
     word="magma",
 )
-def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """The MAGMA that torch links has the patches of nixpkgs and that of the release."""
     if variant.gpu is None or facts["magma"] is None:
         yield from equal("torch links a MAGMA", facts["magma"] is not None, variant.gpu is not None)
         return
@@ -79,13 +76,12 @@ def _magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-libraries",
-    title="NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
     why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
     fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if a rule has own-libraries",
     word="overlays",
 )
-def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise."""
     if variant.gpu is None:
         return
     code = variant.gpu.code
@@ -98,13 +94,12 @@ def _libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-cuda-packages",
-    title="Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others",
     why="A recipe that calls other files builds against a cuDNN or NCCL that nobody chose.",
     fix="call the files of release.*.cuda.packages_from in the overlay of cudaPackages",
     word="cudaPackages",
 )
-def _cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others."""
     if variant.cuda is None or facts.value("nixpkgs") is None:
         return  # only the model records the files of packages
     source = variant.packages_from
@@ -121,13 +116,12 @@ def _cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-cmake-flags",
-    title="cmakeFlags are those of the matrix, after those of nixpkgs",
     why="Version, CUDA and fixes reach CMake by them; a second value contradicts the first.",
     fix="(oldAttrs.cmakeFlags or []) ++ [ ... ]",
     word="cmakeFlags",
 )
-def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """cmakeFlags are those of the matrix, after those of nixpkgs."""
     torch = variant.release.torch
     wanted = [] if torch.is_of_pin else [f"-DTORCH_BUILD_VERSION={torch.version}"]
     wanted += variant.effects.cmake_flags
@@ -152,13 +146,12 @@ def _cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-jobs",
-    title="ninjaFlags and MAX_JOBS have the limit of parallel compile jobs",
     why="The build of nixpkgs reads neither, which hook-jobs shows; another build may.",
     fix="set ninjaFlags and MAX_JOBS to max_jobs of the release",
     word="MAX_JOBS",
 )
-def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """ninjaFlags and MAX_JOBS have the limit of parallel compile jobs."""
     jobs = variant.effects.max_jobs
     yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     found = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", facts.text("preConfigure"))
@@ -166,13 +159,12 @@ def _jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="eval-triton",
-    title="torch uses the Triton that the matrix names, if it names one",
     why="torch.compile calls a Triton of one version; another one fails at run time.",
     fix="override triton beside torch in the overlay of the Python set",
     word="triton",
 )
-def _triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
+def eval_triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    """torch uses the Triton that the matrix names, if it names one."""
     triton = variant.release.companion.triton
     if triton is None or triton.is_of_pin:
         return
@@ -187,26 +179,26 @@ def _triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 @CHECKS.add(
     PACKAGE_FACTS,
-    id="eval-features",
-    title="The build requires the system features of the matrix",
     why="Without big-parallel Nix may choose the smallest builder.",
     fix="take requiredSystemFeatures from matrix.toml",
     word="requiredSystemFeatures",
 )
-def _features(package: Package, facts: Facts) -> Iterator[Finding]:
+def eval_features(package: Package, facts: Facts) -> Iterator[Finding]:
+    """The build requires the system features of the matrix."""
     yield from facts.expect({"requiredSystemFeatures": list(package.builder_features)})
 
 
 @CHECKS.add(
     COMPANIONS,
-    id="eval-companion-torch",
-    title="A companion is compiled with the derivation of its variant, and with no other torch",
     why="A torch that differs in one attribute is compiled once more, for hours, and two of them "
     "cannot be loaded into one process.",
     fix="import the recipe of the variant with the same nixpkgs_pinned, and pass it to .override",
     word="torch",
 )
-def _companion_torch(companion: CompanionPackage, facts: Facts, torch: str) -> Iterator[Finding]:
+def eval_companion_torch(
+    companion: CompanionPackage, facts: Facts, torch: str
+) -> Iterator[Finding]:
+    """A companion is compiled with the derivation of its variant, and with no other torch."""
     found = facts.list("torches")
     for path in found:
         if path != torch:
@@ -221,13 +213,12 @@ def _companion_torch(companion: CompanionPackage, facts: Facts, torch: str) -> I
 
 @CHECKS.add(
     COMPANIONS,
-    id="eval-companion-out",
-    title="Whoever installs a companion gets the torch of its variant and what nixpkgs adds",
     why="torch has several outputs; with the headers alone, `import torch` fails.",
     fix="add torch_of_variant.out to oldAttrs.propagatedBuildInputs",
     word="propagatedBuildInputs",
 )
-def _companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[Finding]:
+def eval_companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[Finding]:
+    """Whoever installs a companion gets the torch of its variant and what nixpkgs adds."""
     outputs = facts.list("torchOutputs")
     if "out" not in outputs:
         found = f"the outputs {', '.join(map(str, outputs)) or 'of no torch'}"
@@ -239,13 +230,12 @@ def _companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[Findi
 
 @CHECKS.add(
     PACKAGE_FACTS,
-    id="eval-unchanged",
-    title="All other attributes are those of the pin's torch",
     why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
     fix="remove the attribute or the argument of override that changes it",
     word=".override",
 )
-def _unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
+def eval_unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
+    """All other attributes are those of the pin's torch."""
     differing = facts.value("pin.differing")
     if not isinstance(differing, dict):
         return

@@ -26,12 +26,11 @@ def _lines_with(text: str, words: list[str]) -> list[int]:
 
 @CHECKS.add(
     GPU_RECIPES,
-    id="gpu-pattern-lines",
-    title="GPU recipes have the lines of their overlays, each once",
     why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
     fix="restore the overlays, and keep their words out of comments",
 )
-def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def gpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """GPU recipes have the lines of their overlays, each once."""
     torch, text = variant.release.torch, recipe.text
     words = [] if torch.is_of_pin else [f'version = "{torch.version}"']
     if variant.cuda:
@@ -47,25 +46,23 @@ def _overlays(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 @CHECKS.add(
     CPU_RECIPES,
-    id="cpu-pattern-lines",
-    title="CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA",
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
-def _one_overlay(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    yield from _overlays(variant, recipe)
+def cpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA."""
+    yield from gpu_pattern_lines(variant, recipe)
     for line in _lines_with(recipe.text, ["cudaPackages_"]):
         yield Finding("a CUDA package set", "none without CUDA", line=line)
 
 
 @CHECKS.add(
     check.TREE,
-    id="retired-pin",
-    title="Recipes have the nixpkgs pin of their release, and no file has a retired one",
     why="Another pin has another CUDA and another torch than the file name.",
     fix="run `invoke all`, or delete the file",
 )
-def _retired_pin(context: Context) -> Iterator[Finding]:
+def retired_pin(context: Context) -> Iterator[Finding]:
+    """Recipes have the nixpkgs pin of their release, and no file has a retired one."""
     context.recipe_paths()
     matrix = context.matrix
     for variant, recipe in context.present_variants:
@@ -84,12 +81,11 @@ def _retired_pin(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    id="magma-enabled",
-    title="No recipe disables MAGMA",
     why="Without MAGMA the compile error is hidden and torch.linalg is slow.",
     fix="remove it; the patch in the overlay is the fix",
 )
-def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def magma_enabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """No recipe disables MAGMA."""
     for match in re.finditer("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0", recipe.text):
         expected = "MAGMA enabled: it builds with the patch"
         yield recipe.finding(match.start(), match[0], expected)
@@ -97,13 +93,12 @@ def _magma_disabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 @CHECKS.add(
     GPU_RECIPES,
-    id="gpu-arch",
-    title="gpuArchSM and gpuArchNum agree with the file name",
     why="A build for another architecture compiles for hours and does not run. Nix accepts sm_120 "
     "as well, and CMake refuses it after hours.",
     fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
 )
-def _gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """gpuArchSM and gpuArchNum agree with the file name."""
     wanted = {} if variant.gpu is None else {"SM": variant.gpu.arch_list, "Num": variant.gpu.code}
     for name, value in wanted.items():
         expected = f'gpuArch{name} = "{value}"'
@@ -121,14 +116,13 @@ _OVERRIDE: Final = re.compile(
 
 
 @CHECKS.add(
-    id="two-stage-override",
-    title="torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs",
     why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch. The argument "
     "cudaPackages reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
     fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...), with "
     "cudaPackages in an overlay",
 )
-def _two_stages(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def two_stage_override(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs."""
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
@@ -150,13 +144,12 @@ _LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 
 @CHECKS.add(
-    id="substitution-fails",
-    title="Every substitution of a text fails or says so if the text is not there",
     why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
     fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result and, without "
     "it, `exit 1` or a line for the log that begins with `build-pytorch: `",
 )
-def _substitutions(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+def substitution_fails(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
+    """Every substitution of a text fails or says so if the text is not there."""
     for match in _LENIENT.finditer(recipe.code):
         yield recipe.finding(match.start(), match[0], "--replace-fail")
     for match in _SED.finditer(recipe.code):
