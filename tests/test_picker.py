@@ -18,6 +18,7 @@ from conftest import ONE, PROJECT, WHOLE, Project
 from build_pytorch.base import paths
 from build_pytorch.generate import pages, picker, picker_tables
 from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.model import Matrix
 
@@ -210,8 +211,9 @@ def test_data_cannot_end_its_element() -> None:
 
 
 def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
+    possible = PossibleVariants(MATRIX, None)
     for name in MATRIX.releases:
-        table = picker_tables.ReleaseMap(MATRIX, name).table()
+        table = picker_tables.release_map(possible, name)
         cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
         variants = [variant for variant in MATRIX.of_release(name) if not variant.is_wrapper]
         for variant in variants:
@@ -220,7 +222,7 @@ def test_each_cell_of_the_map_has_a_state_that_the_matrix_yields() -> None:
         listed = [cell for cell in cells.values() if cell.state == "listed"]
         assert len(listed) == sum(not v.impossible for v in variants)
         assert {cell.state for cell in cells.values()} <= picker_tables.STATES.keys()
-    table = picker_tables.ReleaseMap(MATRIX, "cuda13_0").table()
+    table = picker_tables.release_map(possible, "cuda13_0")
     cells = {cell.name: cell for _, _, row in table["rows"] for cell in row}
     assert cells["cuda13_0/sm90-armv9"].state == "addable"
     assert cells["cuda13_0/sm90-armv9"].text.endswith("invoke add cuda13_0/sm90-armv9")

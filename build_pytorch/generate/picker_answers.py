@@ -130,7 +130,7 @@ class PickerAnswers:
         self.cpus = cpu_classes(matrix)
         self._matrix = matrix
         self._chooser = Chooser(matrix)
-        self._possible = self._chooser.possible
+        self.possible = self._chooser.possible
         self._pool = Pool()
         known = known_hardware.load()
         gpus = [gpu for gpu in {**known.gpu, **matrix.gpus}.values() if gpu.is_single]
@@ -138,7 +138,7 @@ class PickerAnswers:
         self._arm_only = {
             gpu.capability for gpu in gpus if not any(it.startswith("x86") for it in gpu.hosts)
         }
-        releases = [*self._possible.releases.values(), *self._possible.others.values()]
+        releases = [*self.possible.releases.values(), *self.possible.others.values()]
         toolkits = [release.cuda for release in releases if release.cuda]
         bundled = [known.cuda[it.version].bundled for it in toolkits if it.version in known.cuda]
         needed = {*(it.driver for it in toolkits), *(gpu.driver for gpu in gpus), *bundled}
@@ -171,8 +171,8 @@ class PickerAnswers:
     def _driver_states(self) -> Iterator[_DriverState]:
         """Yield a state for each combination of places on the axes, as the page numbers them."""
         needs: dict[_Need, Variant] = {}
-        for releases in (self._possible.releases, self._possible.others):
-            for variant in self._variants(releases, list(self._possible.gpus)):
+        for releases in (self.possible.releases, self.possible.others):
+            for variant in self._variants(releases, list(self.possible.gpus)):
                 needs.setdefault(_need(variant), variant)
         endings = ("", "", ".8888", ".7777")
         values = (axis.values(end) for axis, end in zip(self._axes, endings, strict=True))
@@ -183,18 +183,18 @@ class PickerAnswers:
 
     def _variants(self, releases: Iterable[str], keys: Sequence[str]) -> Iterator[Variant]:
         """Yield one variant for each release and GPU architecture that its CUDA compiles for."""
-        isa = next(iter(self._possible.cpus))
+        isa = next(iter(self.possible.cpus))
         for name, key in itertools.product(releases, keys):
-            variant = self._possible.variant(name, key, isa)
-            if compiles(variant.cuda, self._possible.gpus[key]):
+            variant = self.possible.variant(name, key, isa)
+            if compiles(variant.cuda, self.possible.gpus[key]):
                 yield variant
 
     def _of_gpu(self, kind: str) -> dict[str, Any]:
         """Return the answers for a kind of GPU: one for each CPU and each group of states."""
-        keys = self._possible.fitting(kind) if kind in self._capabilities else ()
+        keys = self.possible.fitting(kind) if kind in self._capabilities else ()
         own, others = (
             [_need(variant) for variant in self._variants(releases, keys)]
-            for releases in (self._possible.releases, self._possible.others)
+            for releases in (self.possible.releases, self.possible.others)
         )
         first: dict[tuple[str, ...], _DriverState] = {}
         of_states = []

@@ -7,10 +7,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Release
+from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.tables import Release
 
 STATES: Final = {
     "listed": "in the matrix, with a recipe",
@@ -48,76 +49,62 @@ class MapCell(Struct, frozen=True, kw_only=True):
     """The answer of the page for such a machine."""
 
 
-class ReleaseMap:
-    """The grid of a release: GPU architectures and none, by ISAs."""
+def release_map(possible: PossibleVariants, name: str) -> dict[str, Any]:
+    """Return the grid of a release: GPU architectures, the newest first, and none, by ISAs.
 
-    def __init__(self, matrix: Matrix, name: str) -> None:
-        known = known_hardware.load()
-        self.matrix, self.name, self.release = matrix, name, matrix.releases[name]
-        self.known = known.gpu
-        self.gpus: dict[str, GpuArchitecture] = {**known.gpu, **matrix.gpus}
-        self.cpus: dict[str, CpuIsa] = {**known.cpu, **matrix.cpus}
-        variants = matrix.of_release(name)
-        self.existing = {(v.gpu_key, v.cpu_key): v for v in variants if not v.is_wrapper}
+    It has all architectures of the matrix; of a nightly, only those that it has.
+    """
+    matrix = possible.matrix
+    release = matrix.releases[name]
+    variants = [variant for variant in matrix.of_release(name) if not variant.is_wrapper]
+    by_capability = sorted(matrix.gpus, key=lambda key: numbers(matrix.gpus[key].capability))
+    keys: list[str | None] = [*reversed(by_capability), None]
+    if release.torch.is_nightly:
+        keys = [key for key in keys if any(variant.gpu_key == key for variant in variants)]
+    used = {variant.cpu_key for variant in variants}
+    columns = {
+        key: cpu
+        for key, cpu in possible.cpus.items()
+        if key in used or not cpu.platform.endswith("-darwin")
+    }
+    on = f"CUDA {release.cuda.version}" if release.cuda else "no CUDA"
+    return {
+        "name": name,
+        "title": f"PyTorch {release.torch.version}, {on}, Python {release.python.version}",
+        "columns": columns,
+        "rows": [
+            (
+                key or "cpu",
+                ", ".join(matrix.gpus[key].products) if key else "CPU-only",
+                [_cell(possible, possible.variant(name, key, cpu)) for cpu in columns],
+            )
+            for key in keys
+        ],
+    }
 
-    def table(self) -> dict[str, Any]:
-        """Return title, columns and rows: all architectures of the matrix, the newest first.
 
-        Of a nightly, only those that it has.
-        """
-        keys = sorted(self.matrix.gpus, key=lambda it: numbers(self.gpus[it].capability))
-        rest: list[str | None] = [None]
-        if self.release.torch.is_nightly:
-            keys = [key for key in keys if any(gpu == key for gpu, _ in self.existing)]
-            rest = [None] if any(gpu is None for gpu, _ in self.existing) else []
-        used = {cpu for _, cpu in self.existing}
-        columns = {
-            key: cpu
-            for key, cpu in self.cpus.items()
-            if key in used or not cpu.platform.endswith("-darwin")
-        }
-        rows = []
-        for key in [*reversed(keys), *rest]:
-            gpu = self.gpus[key] if key else None
-            products = ", ".join(gpu.products) if gpu else "CPU-only"
-            rows.append((key or "cpu", products, [self._cell(key, cpu) for cpu in columns]))
-        torch, cuda = self.release.torch.version, self.release.cuda
-        on = f"CUDA {cuda.version}" if cuda else "no CUDA"
-        title = f"PyTorch {torch}, {on}, Python {self.release.python.version}"
-        return {"name": self.name, "title": title, "columns": columns, "rows": rows}
-
-    def _cell(self, gpu_key: str | None, cpu_key: str) -> MapCell:
-        gpu, cpu = self.gpus[gpu_key] if gpu_key else None, self.cpus[cpu_key]
-        variant = self.existing.get((gpu_key, cpu_key))
-        short = f"{gpu_key or 'cpu'}-{cpu_key}"
-        name = f"{self.name}/{short}" if len(self.matrix.releases) > 1 else short
-        state, text = self._judged(gpu_key, cpu)
-        if variant:
-            name = variant.id
-            state = "impossible" if variant.impossible else "listed"
-            text = variant.impossible or self._needs(gpu, cpu)
-            text += f"; driver {variant.driver} or newer" if variant.driver else ""
-        elif state == "addable":
-            text += f"; invoke add {name}"
-        link = f"#gpu={gpu.capability if gpu else 'none'}&cpu={cpu_key}"
-        return MapCell(state=state, name=name, text=text, link=link)
-
-    def _judged(self, gpu_key: str | None, cpu: CpuIsa) -> tuple[str, str]:
-        """Return the state of a cell without a variant, and why."""
-        gpu, cuda = self.gpus[gpu_key] if gpu_key else None, self.release.cuda
-        unsupported = gpu_key in self.known and self.known[gpu_key].unsupported
-        if unsupported:
-            return "never", unsupported
-        if gpu and not compiles(cuda, gpu):
-            whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
-            return "never", f"{whose} does not compile for {gpu.arch_list}"
-        if gpu and cpu.platform not in gpu.hosts:
-            return "impossible", f"no {cpu.platform} machine has {', '.join(gpu.products)}"
-        return "addable", self._needs(gpu, cpu)
-
-    def _needs(self, gpu: GpuArchitecture | None, cpu: CpuIsa) -> str:
-        cpus = ", ".join(cpu.cpus)
-        return f"{', '.join(gpu.hosts.get(cpu.platform, ()))} with {cpus}" if gpu else cpus
+def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
+    """Return the cell of a variant, which need not exist."""
+    gpu, cuda, name = variant.gpu, variant.cuda, variant.id
+    known = known_hardware.load().gpu.get(variant.gpu_key or "")
+    is_listed = possible.is_existing(variant)
+    needs = ", ".join(variant.cpu.cpus)
+    if gpu:
+        needs = f"{', '.join(gpu.hosts.get(variant.platform, ()))} with {needs}"
+    if known and known.unsupported and not is_listed:
+        state, text = "never", known.unsupported
+    elif gpu and not compiles(cuda, gpu) and not is_listed:
+        whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
+        state, text = "never", f"{whose} does not compile for {gpu.arch_list}"
+    elif variant.impossible:
+        state, text = "impossible", variant.impossible
+    else:
+        state = "listed" if is_listed else "addable"
+        text = needs if is_listed else f"{needs}; invoke add {name}"
+    if is_listed and variant.driver:
+        text += f"; driver {variant.driver} or newer"
+    link = f"#gpu={gpu.capability if gpu else 'none'}&cpu={variant.cpu_key}"
+    return MapCell(state=state, name=name, text=text, link=link)
 
 
 def oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
