@@ -390,18 +390,6 @@ def test_a_new_cuda_renames_the_recipes(
     assert project.invoke("all", "--check").returncode == 0
 
 
-@pytest.mark.slow
-@needs_nix
-def test_a_dry_run_shows_everything_and_writes_nothing(api: Api, project: Project) -> None:
-    assert api.base
-    before = project.snapshot()
-    done = bump(project, "--torch", "2.11.0", "--dry-run")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '+version = "2.11.0"' in done.stdout
-    assert "Dry run: nothing was written." in done.stdout
-    assert project.snapshot() == before
-
-
 def edited_by_hand(project: Project) -> None:
     recipe = project.recipe("cpu-avx2")
     recipe.write_text(recipe.read_text().replace("MAX_JOBS=32", "MAX_JOBS=8"))

@@ -52,11 +52,10 @@ class TomlLines:
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Trail, int] = {(): 1}
-        self._statements: list[tuple[int, int, Trail]] = []
-        self._ends: list[int] = []
+        self._statements: list[tuple[int, int, int, Trail]] = []  # offsets, line and path
         last: dict[Trail, int] = {}  # array of tables -> index of its last table
         table: Trail = ()
-        for start, end_, line, statement in _statements(text):
+        for start, end, line, statement in _statements(text):
             keys = _keys(statement.lstrip("["))
             if statement.startswith("[") and keys:
                 parent: Trail = ()
@@ -71,10 +70,9 @@ class TomlLines:
                 trail = table
             else:
                 trail = (*table, *keys)
-            self._statements.append((start, line, trail))
-            self._ends.append(end_)
-            for end in range(len(trail), 0, -1):
-                self._lines.setdefault(trail[:end], line)
+            self._statements.append((start, end, line, trail))
+            for length in range(len(trail), 0, -1):
+                self._lines.setdefault(trail[:length], line)
 
     def of(self, trail: Trail) -> int:
         """Return the first line of the statement that sets a value, or its table if missing."""
@@ -84,16 +82,12 @@ class TomlLines:
 
     def span(self, trail: Trail) -> tuple[int, int] | None:
         """Return the offsets of the first statement of a value or table and after its last one."""
-        found = [
-            (start, end)
-            for (start, _, path), end in zip(self._statements, self._ends, strict=True)
-            if path[: len(trail)] == trail
-        ]
+        found = [each for each in self._statements if each[-1][: len(trail)] == trail]
         return (found[0][0], found[-1][1]) if found else None
 
     def at(self, offset: int) -> tuple[int, Trail]:
         """Return the line and the path of the statement that holds an offset, or is before it."""
-        before = [(line, trail) for start, line, trail in self._statements if start <= offset]
+        before = [(line, trail) for start, _, line, trail in self._statements if start <= offset]
         return before[-1] if before else (1, ())
 
 

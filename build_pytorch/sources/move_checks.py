@@ -71,24 +71,24 @@ def pin_contradictions(old: Matrix, new: Matrix, name: str, minutes: float) -> I
     if is_same and python in {pin.python, *pythons}:
         return
     (source,) = (s for s in new.sources() if s.place == ("pin", key))
-    wanted = {"Python": release.python.version}
-    interpreter = pin.python_set(release.python.version).removesuffix("Packages")
-    attributes = {"Python": f"pkgs.{interpreter}.pythonVersion or null"}
+    wanted, where, attributes = {"Python": python}, {"Python": ""}, {}
+    interpreter = pin.python_set(python).removesuffix("Packages")
+    attributes["Python"] = f"pkgs.{interpreter}.pythonVersion or null"
     if release.cuda:
         cuda_set = f"pkgs.{quoting.attribute(release.cuda.package_set)}"
-        wanted["CUDA"] = release.cuda.version
+        wanted["CUDA"], where["CUDA"] = release.cuda.version, f" in {release.cuda.package_set}"
         attributes["CUDA"] = f"{cuda_set}.cudaMajorMinorVersion or ({cuda_set}.cudaVersion or null)"
     try:
         found = _evaluated(source, attributes, minutes)
     except ToolError as error:
-        yield f"not checked: whether nixpkgs has {_versions(wanted)}: {error}"
+        versions = " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
+        yield f"not checked: whether nixpkgs has {versions}: {error}"
         return
     for what, version in wanted.items():
         if found[what] != version:
             other = f"{what} {found[what]}" if found[what] else f"no {what}"
-            where = f" in {release.cuda.package_set}" if what == "CUDA" and release.cuda else ""
             fix = "move to a nixpkgs that has it with --nixpkgs REV"
-            yield f"nixpkgs {pin.rev} has {other}{where}, not {version}; {fix}"
+            yield f"nixpkgs {pin.rev} has {other}{where[what]}, not {version}; {fix}"
 
 
 def _evaluated(
@@ -107,7 +107,3 @@ def _evaluated(
         return msgspec.convert(document, dict[str, str | None])
     except ValueError:
         raise ToolError(explain(source, result)) from None
-
-
-def _versions(wanted: Mapping[str, str]) -> str:
-    return " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
