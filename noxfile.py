@@ -33,11 +33,13 @@ def _install(session: nox.Session, *groups: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and types: ruff and mypy, both strict."""
+    """Check style, types and workflows: ruff, mypy and zizmor, all strict."""
     _install(session, "lint", "test")  # mypy reads the types of what tests import
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
     session.run("mypy")
+    workflows = [str(path) for path in sorted((ROOT / "examples").glob("*.yml"))]
+    session.run("zizmor", "--offline", "--no-progress", "--persona", "pedantic", *workflows)
 
 
 def _run(name: str, session: nox.Session) -> int:
