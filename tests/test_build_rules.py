@@ -110,27 +110,31 @@ def first_match(line: str, variant: Variant | None) -> LogRule | None:
     return next(filter(None, (matcher.line(line, part) for part in parts)), None)
 
 
+def named(matrix: Matrix, *ids: str) -> list[Variant]:
+    return [next(v for v in matrix.variants if v.id == id_) for id_ in ids]
+
+
 @pytest.fixture(scope="module")
 def sm90(matrix: Matrix) -> Variant:
-    return next(v for v in matrix.variants if v.id == "sm90-avx512")
+    return named(matrix, "sm90-avx512")[0]
 
 
 @pytest.fixture(scope="module")
 def cpu(matrix: Matrix) -> Variant:
-    return next(v for v in matrix.variants if v.id == "cpu-avx2")
+    return named(matrix, "cpu-avx2")[0]
 
 
-def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant) -> None:
-    assert {
-        line: first_match(line, sm90) for line in GOOD.splitlines() if first_match(line, sm90)
-    } == {}
+GOOD_CPU = """\
+--   USE_CUDA              : OFF
+-- USE_CUDA: ON
+-- MAGMA not found. Compiling without MAGMA support
+CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning
+"""
 
 
-def test_no_line_of_a_good_cpu_only_build_trips_a_rule(cpu: Variant) -> None:
-    lines = ["--   USE_CUDA              : OFF", "-- USE_CUDA: ON"]
-    lines += ["-- MAGMA not found. Compiling without MAGMA support"]
-    lines += ["CMake Warning at x:1 (message): Not compiling with CUDA. Suppress this warning"]
-    assert [first_match(line, cpu) for line in lines] == [None] * 4
+def test_no_line_of_a_good_build_trips_a_rule(sm90: Variant, cpu: Variant) -> None:
+    for text, variant in ((GOOD, sm90), (GOOD_CPU, cpu)):
+        assert [line for line in text.splitlines() if first_match(line, variant)] == []
 
 
 SAMPLES = [(rule, line) for rule in RULES for line in rule.samples]
@@ -147,8 +151,7 @@ def test_each_rule_matches_the_lines_of_its_failure(
 
 
 def test_every_rule_has_samples_and_says_what_to_do() -> None:
-    ids = [rule.id for rule in RULES]
-    assert len(ids) == len(set(ids))
+    assert len({rule.id for rule in RULES}) == len(RULES)
     assert all(rule.samples for rule in RULES)
     stops = [rule.stops for rule in RULES]
     assert stops == sorted(stops, reverse=True)  # the certain rules first
@@ -241,8 +244,7 @@ def test_phases_and_ninjas_steps_are_followed(sm90: Variant) -> None:
     assert (progress.phase, progress.done, progress.total) == ("build", 17, 7213)
     assert progress.first_step == 1.0
 
-
-def test_the_small_ninja_run_of_setup_py_is_not_counted(sm90: Variant) -> None:
+    # The small run of ninja by setup.py is not counted.
     progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml"])
     assert (progress.done, progress.total) == (0, 0)
     progress = fed(sm90, ["[3/4] Generating ATen declarations_yaml", "[1/1450] Building CXX a.o"])
@@ -281,13 +283,10 @@ def test_a_failure_of_a_step_names_the_failure_until_ninja_ends(sm90: Variant) -
     assert fed(sm90, [*failed, *others, "[1/50] x", *["y"] * 300]).cause() is None
 
 
-def test_a_compiler_that_crashed_is_not_out_of_memory(sm90: Variant) -> None:
-    lines = [
-        "[1/90] x",
-        "FAILED: x",
-        "nvcc error   : 'cicc' died due to signal 11 (Invalid memory)",
-    ]
-    assert fed(sm90, lines).cause() is None
+def test_what_others_print_or_a_crash_names_no_failure(sm90: Variant) -> None:
+    assert fed(sm90, ["--   USE_CUDA              : OFF"], own=False).cause() is None
+    crash = "nvcc error   : 'cicc' died due to signal 11 (Invalid memory)"
+    assert fed(sm90, ["[1/90] x", "FAILED: x", crash]).cause() is None
 
 
 def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:
@@ -300,11 +299,6 @@ def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:
         cause = fed(sm90, [phase, line]).cause()
         assert cause
         assert cause.rule.id == "import-check"
-
-
-def test_what_others_print_stops_no_build(sm90: Variant) -> None:
-    progress = fed(sm90, ["--   USE_CUDA              : OFF"], own=False)
-    assert progress.cause() is None
 
 
 @pytest.mark.parametrize(
@@ -422,10 +416,6 @@ def test_canaries_come_first_then_a_diagonal_then_the_rest(matrix: Matrix) -> No
     # Then what has a new architecture, each once.
     assert ids[6:11] == ["sm100-avx2", "sm90-avx2", "sm89-avx2", "sm86-avx2", "sm80-avx2"]
     assert ids[-3:] == ["cpu-avx512", "cpu-avx512bf16", "cpu-avx512vnni"]
-
-
-def named(matrix: Matrix, *ids: str) -> list[Variant]:
-    return [next(v for v in matrix.variants if v.id == id_) for id_ in ids]
 
 
 def test_siblings_wait_for_their_canary(matrix: Matrix) -> None:

@@ -10,20 +10,44 @@ import pytest
 import tomlkit
 from conftest import PROJECT, needs_nix
 from fuzz import __main__ as fuzz
-from fuzz import answers, fields, interrupts, values, whole_matrix
+from fuzz import answers, elf, fields, interrupts, logs, reports, values, whole_matrix
 from world import programs
 
 from build_pytorch.matrix import matrix_reader
 
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow
 
 
+def test_changed_libraries_are_read_or_refused() -> None:
+    counts = elf.run(seed=1, count=60)
+    assert counts["files"] == 60
+    for part in ("files", "instructions"):
+        assert counts[f"passed in {part}"], counts
+        assert counts[f"failed in {part}"] + counts[f"skipped in {part}"], counts
+
+
+def test_no_line_of_a_log_raises_hangs_or_reaches_the_terminal_as_it_is() -> None:
+    counts = logs.run(seed=11, count=5_000)
+    assert counts["lines"] >= 5_000
+    assert counts["log stopped"]
+    assert counts["log named"]
+
+
+def test_no_report_machine_or_ledger_of_others_raises() -> None:
+    counts = reports.run(seed=11, count=60)
+    assert counts["reports read"]
+    assert counts["machines read"]
+    assert sum(counts.values()) == 180
+
+
+@slow
 def test_every_string_field_of_the_schema_is_tried() -> None:
     names = set(fields.schema_fields())
     assert {".release.*.group[].title", ".cpu.*.cpus[]", ".gpu.*.hosts.*[]", ".gpu.*key"} <= names
     assert len(names) > 50
 
 
+@slow
 @needs_nix
 def test_hostile_values_of_the_matrix_are_refused_or_evaluate_to_themselves() -> None:
     counts = values.run(2, 60)
@@ -31,24 +55,28 @@ def test_hostile_values_of_the_matrix_are_refused_or_evaluate_to_themselves() ->
     assert counts["recipes evaluated"] > 10
 
 
+@slow
 def test_the_matrix_of_the_fuzz_has_every_field_and_is_valid() -> None:
     document = whole_matrix.document()
     assert set(values.places_by_field(document)) == set(fields.schema_fields())
     assert matrix_reader.parse(tomlkit.dumps(document)).companions
 
 
+@slow
 @pytest.mark.skipif(programs() is not None, reason=programs() or "")
 def test_signals_end_commands_with_a_line() -> None:
     counts = interrupts.run(3, 8)
     assert sum(counts.values()) == 8
 
 
+@slow
 def test_hostile_answers_are_results_or_one_line() -> None:
     counts = answers.run(2, 300)
     assert {key.partition(":")[0] for key in counts} == {"programs", "logs", "GitHub"}
     assert sum(counts.values()) == 300
 
 
+@slow
 def test_the_session_runs_every_module_that_has_run(tmp_path: Path) -> None:
     assert {"answers", "values"} <= set(fuzz.names())
     argv = [sys.executable, str(PROJECT / "tests/fuzz"), "answers", "--seed", "3", "--count", "30"]
@@ -61,6 +89,7 @@ def test_the_session_runs_every_module_that_has_run(tmp_path: Path) -> None:
     assert sum(int(row.split()[-1]) for row in rows) == 30
 
 
+@slow
 @pytest.mark.parametrize(
     ("error", "column"), [("AssertionError('torn file')", 1), ("TypeError('x')", 0)]
 )

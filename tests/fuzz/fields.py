@@ -56,6 +56,17 @@ def string_places(document: dict[str, Any]) -> Iterator[tuple[str, Trail]]:
     yield from walk(document, "", ())
 
 
+def places(node: Any, trail: Trail = ()) -> Iterator[Trail]:
+    """Yield every place in a document."""
+    if trail:
+        yield trail
+    items = (
+        node.items() if isinstance(node, dict) else enumerate(node if type(node) is list else ())
+    )
+    for key, value in items:
+        yield from places(value, (*trail, key))
+
+
 def at(document: dict[str, Any], trail: Trail) -> str:
     """Return the text at a place."""
     node: Any = document

@@ -11,7 +11,7 @@ import random
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import tomlkit
 
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.matrix import matrix_reader
+from fuzz.fields import places
 
 MATRIX = Path(__file__).resolve().parents[2] / "matrix.toml"
 LINE = re.compile(r"matrix\.toml:[1-9][0-9]*: [^:].*?: .+")
@@ -26,43 +27,13 @@ LONGEST = 300
 
 PIECES: list[str] = [
     *"\"'[]{}#=.,\\\n\r\t\0\x1b\u0085\u202e\ufeff",
-    '"""',
-    "'''",
-    "[[",
-    "]]",
-    "${x}",
-    "a = 1",
-    "1979-13-45",
-    "9" * 5000,
-    "[" * 2000,
-    "x" * 3000,
-    "release.cuda13_0",
-    "nan",
-    "1e999",
-    "\\U00110000",
-    "\\q",
+    *('"""', "'''", "[[", "]]", "${x}", "a = 1", "1979-13-45", "9" * 5000, "[" * 2000, "x" * 3000),
+    *("release.cuda13_0", "nan", "1e999", "\\U00110000", "\\q"),
 ]
 VALUES: list[Any] = [
-    None,
-    7,
-    True,
-    "",
-    "a\nb",
-    "a\x1b[31mb",
-    "${x}",
-    "../..",
-    "x" * 5000,
-    "x y " * 2000,
-    [],
-    {},
-    1.5,
-    float("nan"),
-    [[]],
-    {"a": 1},
-    {"k" * 3000: 1},
-    ["sm120"] * 300,
+    *(None, 7, True, "", "a\nb", "a\x1b[31mb", "${x}", "../..", "x" * 5000, "x y " * 2000, [], {}),
+    *(1.5, float("nan"), [[]], {"a": 1}, {"k" * 3000: 1}, ["sm120"] * 300, 10**400),
     [f"sm{n}" for n in range(300)],
-    10**400,
 ]
 
 
@@ -118,29 +89,20 @@ def of_value(draw: random.Random, document: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a document."""
-    if trail:
-        yield trail
-    items = (
-        node.items() if isinstance(node, dict) else enumerate(node if type(node) is list else ())
-    )
-    for key, value in items:
-        yield from places(value, (*trail, key))
-
-
-def _at(draw: random.Random, data: bytes) -> int:
-    return draw.randrange(len(data)) if data else 0
+def _spot(draw: random.Random, data: bytes) -> tuple[bytes, bytes]:
+    """Return what is before and after a place."""
+    place = draw.randrange(len(data)) if data else 0
+    return data[:place], data[place:]
 
 
 def _insert(draw: random.Random, data: bytes) -> bytes:
-    place = _at(draw, data)
-    return data[:place] + draw.choice(PIECES).encode() + data[place:]
+    before, after = _spot(draw, data)
+    return before + draw.choice(PIECES).encode() + after
 
 
 def _delete(draw: random.Random, data: bytes) -> bytes:
-    place = _at(draw, data)
-    return data[:place] + data[place + draw.choice((1, 1, 1, 2, 10, 100)) :]
+    before, after = _spot(draw, data)
+    return before + after[draw.choice((1, 1, 1, 2, 10, 100)) :]
 
 
 def _line(draw: random.Random, data: bytes) -> bytes:
@@ -166,12 +128,8 @@ def _quote(draw: random.Random, data: bytes) -> bytes:
 
 
 def _bytes(draw: random.Random, data: bytes) -> bytes:
-    place = _at(draw, data)
-    return data[:place] + draw.randbytes(draw.choice((1, 2, 4))) + data[place + 1 :]
-
-
-def _cut(draw: random.Random, data: bytes) -> bytes:
-    return data[: _at(draw, data)]
+    before, after = _spot(draw, data)
+    return before + draw.randbytes(draw.choice((1, 2, 4))) + after[1:]
 
 
 MUTATIONS: dict[str, Callable[..., bytes]] = {
@@ -180,6 +138,6 @@ MUTATIONS: dict[str, Callable[..., bytes]] = {
     "line": _line,
     "quote": _quote,
     "bytes": _bytes,
-    "cut": _cut,
+    "cut": lambda draw, data: _spot(draw, data)[0],
     "value": of_value,
 }

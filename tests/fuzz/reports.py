@@ -12,7 +12,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from build_pytorch.results import evidence, package_state
 from build_pytorch.results.ledger import FILE
 from build_pytorch.smoke import smoke_report
 from build_pytorch.smoke.smoke_case import case_of, judge_run
+from fuzz.fields import places
 
 TESTS = Path(__file__).resolve().parents[1]
 MATRIX = matrix_reader.load(TESTS.parent)
@@ -167,17 +168,6 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
-
-
-def places(node: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a document."""
-    if trail:
-        yield trail
-    items = (
-        node.items() if isinstance(node, dict) else enumerate(node) if type(node) is list else ()
-    )
-    for key, value in items:
-        yield from places(value, (*trail, key))
 
 
 STATE = Path(tempfile.mkdtemp(prefix="build-pytorch-fuzz-"))
