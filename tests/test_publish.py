@@ -218,8 +218,8 @@ def test_two_runs_at_once_publish_once(hub: Hub) -> None:
 
 @needs_world
 def test_a_second_run_publishes_only_what_is_not_published(hub: Hub) -> None:
-    hub.add_evidence("cpu-avx2")
-    hub.add_evidence("cpu-avx512")
+    for name in ("cpu-avx2", "cpu-avx512"):
+        hub.add_evidence(name)
     (hub.folder / "broken-pytorch-python313-cpu-avx2").touch()
     code, said = hub.publish("cpu-avx2", "cpu-avx512")
     assert code == 1

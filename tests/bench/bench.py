@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +74,8 @@ FIRST = ("--only", "text", "--only", "generated")
 THREE = ("--only", "text", "--only", "syntax", "--only", "evaluation")
 """Text, syntax and evaluation by Nix."""
 
+ALL_TO_WRITE = "invoke all (all 44 to write)"
+
 Command = tuple[list[str], Path]
 
 
@@ -132,109 +133,46 @@ def measure(folder: Path, runs: int, variants: int) -> list[Row]:
     own_noxfile = small / "noxfile.py"
     own_noxfile.write_text(f"{own_noxfile.read_text()}\n\n{EMPTY_SESSION}")
     own_session: Command = (python("nox", "-s", "empty"), small)
-    bare = "a bare script that renders and writes 44"
-    bare_large = f"a bare script that renders and writes {made}"
-    return [
-        compare(
-            "invoke all (nothing to do) / " + bare,
-            invoke(small, "all"),
-            script(small),
-            runs,
-            aim="1.5",
-        ),
-        compare(
-            "invoke all (all 44 to write) / " + bare,
-            invoke(small, "all"),
-            script(small),
-            runs,
-            before=lambda: forget(small),
-            aim="1.5",
-        ),
-        compare(
-            "nox -s verify, text alone / an empty session",
-            nox(small, "verify", *FIRST),
-            session,
-            runs,
-            aim="1.5",
-        ),
-        compare(
-            "nox -s verify, text, syntax and evaluation / an empty session",
-            nox(small, "verify", *THREE),
-            session,
-            runs,
-            aim="2",
-        ),
-        compare(
-            "nox -s verify, text, syntax and evaluation / an empty session of this noxfile",
-            nox(small, "verify", *THREE),
-            own_session,
-            runs,
-            aim="2",
-        ),
-        compare(
-            "nox -s verify, everything / an empty session", nox(small, "verify"), session, runs
-        ),
-        compare(
-            "nox -s verify, text alone / a Bash verification with grep",
-            nox(small, "verify", *FIRST),
-            (["bash", "-c", GREP_VERIFICATION], small),
-            runs,
-        ),
-        compare(
-            f"invoke all, {made} variants / {bare_large}",
-            invoke(large, "all"),
-            script(large),
-            max(3, runs // 3),
-            aim="1.5",
-        ),
-        compare(
-            f"invoke all, the {of_lines} of examples/all-lines / 44 variants",
-            invoke(lines, "all"),
-            invoke(small, "all"),
-            max(3, runs // 3),
-            aim="at most 3 s",
-        ),
-        compare(
-            f"invoke verify, text, syntax, evaluation, those {of_lines} / 44 variants",
+    bare = "a bare script that renders and writes"
+    few, verify = max(3, runs // 3), "nox -s verify"
+    linear = f"below {1.5 * made / 44:.0f}: 1.5 x linear"
+    write, grep = invoke(small, "all"), (["bash", "-c", GREP_VERIFICATION], small)
+    three, own = "text, syntax and evaluation", "an empty session of this noxfile"
+    log = long_log(small)
+    loop: Command = ([sys.executable, "-c", BARE_READER, log], small)
+    check_three = nox(small, "verify", *THREE)
+    comparisons: list[tuple[str, Command, Command, int, str]] = [
+        (f"invoke all (nothing to do) / {bare} 44", write, script(small), runs, "1.5"),
+        (f"{ALL_TO_WRITE} / {bare} 44", write, script(small), runs, "1.5"),
+        (f"{verify}, text alone / empty", nox(small, "verify", *FIRST), session, runs, "1.5"),
+        (f"{verify}, {three} / an empty session", check_three, session, runs, "2"),
+        (f"{verify}, {three} / {own}", check_three, own_session, runs, "2"),
+        (f"{verify}, everything / an empty session", nox(small, "verify"), session, runs, ""),
+        (f"{verify}, text / Bash with grep", nox(small, "verify", *FIRST), grep, runs, ""),
+        (f"invoke all, {made} / {bare} {made}", invoke(large, "all"), script(large), few, "1.5"),
+        (f"invoke all, {of_lines} / 44 variants", invoke(lines, "all"), write, few, "at most 3 s"),
+        (
+            f"invoke verify, {three}, those {of_lines} / 44 variants",
             invoke(lines, "verify", *THREE),
             invoke(small, "verify", *THREE),
-            max(3, runs // 3),
-            aim="at most 5 s",
+            few,
+            "at most 5 s",
         ),
-        compare(
-            f"nox -s verify, {made} variants / 44 variants",
-            nox(large, "verify"),
-            nox(small, "verify"),
-            max(3, runs // 3),
-            aim=f"below {1.5 * made / 44:.0f}: 1.5 x linear",
-        ),
-        compare(
-            "invoke diagnose, a log of 10 MB / a bare loop over its decoded lines",
-            invoke(small, "diagnose", long_log(small)),
-            ([sys.executable, "-c", BARE_READER, long_log(small)], small),
-            max(3, runs // 3),
-            aim="40",
-        ),
+        (f"{verify}, {made} / 44", nox(large, "verify"), nox(small, "verify"), few, linear),
+        ("invoke diagnose, 10 MB / a bare loop", invoke(small, "diagnose", log), loop, few, "40"),
     ]
+    return [compare(*comparison) for comparison in comparisons]
 
 
-def compare(
-    name: str,
-    ours: Command,
-    baseline: Command,
-    runs: int,
-    *,
-    before: Callable[[], None] = lambda: None,
-    aim: str = "",
-) -> Row:
+def compare(name: str, ours: Command, baseline: Command, runs: int, aim: str) -> Row:
     """Time two commands in turns."""
     pairs = []
     for number in range(runs + 1):
-        before()
-        first = run(ours)
-        second = run(baseline)
-        if number:  # the first pair warms the disk cache and is not counted
-            pairs.append((first, second))
+        if name.startswith(ALL_TO_WRITE):
+            forget(ours[1])
+        pairs.append((run(ours), run(baseline)))
+        if not number:  # it warms the disk cache and is not counted
+            pairs.clear()
     return Row(
         name,
         statistics.median(first for first, _ in pairs),
