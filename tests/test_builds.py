@@ -137,8 +137,7 @@ def test_a_recipe_that_is_out_of_date_is_not_built_and_the_fix_is_a_command(
         unfolded(done.stderr)
     )
     assert changed.project.invoke("phase4").returncode == 0
-    assert changed.build(*wanted).returncode == 0
-    (row,) = changed.built("cpu-avx2", "--dry-run")["variants"]
+    row = changed.built(*wanted, "cpu-avx2")["by_id"]["cpu-avx2"]
     assert (row["action"], row["reason"]) == ("build", "the result is of another recipe")
 
 
@@ -687,9 +686,8 @@ def test_status_says_of_each_variant_how_far_it_is(changed: World) -> None:
     assert rows["cpu-avx512vnni"]["recipe"] == "edited"
     assert rows["cpu-avx512vnni"]["verified"] != "yes"
     assert rows["sm90-avx2"]["recipe"] == "missing"
-    assert document["totals"]["built"] == 1
-    table = changed.project.run("invoke", *argv, env=changed.env)
-    assert "5 variants: 3 current, 3 verified, 1 built" in table.stdout
+    totals = document["totals"]
+    assert (totals["current"], totals["verified"], totals["built"]) == (3, 3, 1)
 
 
 # --- nox ---

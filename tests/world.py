@@ -28,7 +28,10 @@ from typing import Any
 import pytest
 from conftest import PROJECT, Project, copied_project
 
+from build_pytorch.build import run_loop
 from build_pytorch.matrix import matrix_reader
+
+run_loop._RETRY_SECONDS = 0.05  # noqa: SLF001 - no test waits 30 seconds
 
 MODEL = PROJECT / "build_pytorch/verify/nixpkgs_model"
 STAND_IN = PROJECT / "tests/stand_in/build.sh"
@@ -69,7 +72,6 @@ class Site:
             ),
             "XDG_CACHE_HOME": f"{folder}/cache",
             "HOME": f"{folder}/home",
-            "BUILD_PYTORCH_RETRY_SECONDS": "0.05",
         }
 
     def nix(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import shlex
 import signal
 import time
@@ -37,6 +36,7 @@ from build_pytorch.results import artefacts, evidence
 
 _TICK: Final = 0.25  #: seconds between two updates of the display; events end the wait earlier
 _LOOK: Final = 10.0  #: seconds between two looks for finished steps of a process that goes on
+_RETRY_SECONDS = 30.0  #: seconds before the first retry of a download
 _MOST_DISCARDED: Final = 900.0
 """Combined build seconds of others that may be discarded to stop one build in a shared process."""
 
@@ -62,10 +62,9 @@ class BuildRun:
         self._display = display
         self._say = display.say
         self._record = BuildRecord(settings.root, plan.backend.name, display.say)
-        retry_seconds = float(os.environ.get("BUILD_PYTORCH_RETRY_SECONDS", "30"))
         is_shared = plan.backend.shares_process
         self._schedule = schedule.Schedule(
-            plan.builds, plan.jobs, plan.cores, retry_seconds, is_shared=is_shared
+            plan.builds, plan.jobs, plan.cores, _RETRY_SECONDS, is_shared=is_shared
         )
         self._processes: dict[BuildProcess, asyncio.Task[None]] = {}
         self._numbers = itertools.count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from build_pytorch.base import files, git, paths, process
 from build_pytorch.base.console import ProgressLine, some
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import ToolError
 from build_pytorch.base.process_stream import run_tail
 from build_pytorch.matrix.model import Package
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_VARIABLE
@@ -30,16 +31,13 @@ _SHORT: Final = len("sha256:") + 12  #: characters of a digest that are shown
 class Publication(Struct, frozen=True, kw_only=True):
     """What becomes of one package, and why."""
 
-    variant: str
-    """Id of the package."""
+    variant: str  #: id of the package
     package: str
     action: Literal["publish", "published", "already", "refused", "failed"]
     reason: str
     output: str = ""
-    digest: str = ""
-    """Digest of the recipe, to which the evidence belongs."""
-    evidence: tuple[str, ...] = ()
-    """The reports of the tests that passed, below the root; the test's name where it has none."""
+    digest: str = ""  #: of the recipe, to which the evidence belongs
+    evidence: tuple[str, ...] = ()  #: reports of tests that passed; the test's name without one
 
 
 class PackageFacts(Struct, frozen=True, kw_only=True):
@@ -79,39 +77,31 @@ def package_facts(root: Path, states: Sequence[PackageState]) -> dict[str, Packa
     for state in states:
         package = state.package
         drv = evaluated.derivations.get(package.attribute)
+        closure = None
+        with contextlib.suppress(ToolError, ValueError):
+            closure = sum(store.sizes(store.requisites(state.output)))
         facts[package.id] = PackageFacts(
             system=drv.system if drv else None,
             broken=drv.broken if drv else None,
-            closure=_closure(state.output),
+            closure=closure,
             problem="" if drv else evaluated.failures.get(package.attribute, why),
         )
     return facts
 
 
-def _closure(output: str) -> int | None:
-    """Return the size in bytes of a store path with everything that it needs, None if unknown."""
-    try:
-        return sum(store.sizes(store.requisites(output)))
-    except (ToolError, ValueError):
-        return None
-
-
 def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str]:
-    """Yield why `flox publish` would refuse, each with what to do.
-
-    Raises BuildPytorchError where Git is not installed.
-    """
+    """Yield why `flox publish` would refuse, each with what to do. Raises ToolError without Git."""
     if not process.which("flox"):
         yield "flox is not installed; see https://flox.dev"
     elif process.capture(["flox", "auth", "status"], check=False).code:
         yield "not logged in at FloxHub: flox auth login"
-    if git.top(root) is None or _git(root, "rev-parse", "--git-dir").code:
+    if git.top(root) is None or git.run(root, "rev-parse", "--git-dir").code:
         yield f"{root}: not a Git checkout; Flox publishes only what Git has"
         return
     wanted = evidence.all_recipe_files(root, packages)
     # Flox requires it beside the clean tree (its pull request 4102).
     locks = dict.fromkeys(f"{PurePath(p.folder).parent}/env/manifest.lock" for p in packages)
-    tracked = set(_git(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
+    tracked = set(git.run(root, "ls-files", "--", *wanted, *locks).stdout.splitlines())
     if missing := [path for path in wanted if path not in tracked]:
         yield f"not tracked by Git: git add {some(missing)}"
     for lock in locks:
@@ -122,17 +112,10 @@ def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str
             yield f"{lock} is not tracked by Git, and Flox requires it; {how}git add {lock}"
     if changed := git.uncommitted(root):
         yield f"uncommitted changes: {some(changed)}; commit or stash them"
-    if not _git(root, "remote").stdout.strip():
+    if not git.run(root, "remote").stdout.strip():
         yield "the checkout has no remote: git remote add origin URL, git push -u origin HEAD"
-    elif not _git(root, "branch", "-r", "--contains", "HEAD").stdout.strip():
+    elif not git.run(root, "branch", "-r", "--contains", "HEAD").stdout.strip():
         yield "this commit is on no remote branch: git push"
-
-
-def _git(root: Path, *argv: str) -> process.ProcessResult:
-    try:
-        return git.run(root, *argv)
-    except ToolError as error:
-        raise BuildPytorchError(f"{error}; Flox publishes only what Git has") from None
 
 
 def decide(
