@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES, CUDA_PACKAGES_VARIABLE
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of, wait_with_progress
+
+_FUNCTION: Final = Path(__file__).resolve().with_name("derivations.nix")
 
 CHECKOUT_FOLDER = ".flox/pkgs"
 """The folder of the files in the repository and in a checkout of it."""
@@ -87,32 +90,9 @@ def evaluate(
 
 def _expression(recipes: Sequence[RecipeSource], *, share: bool, shared: str) -> str:
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
-    return f"""let
-  imports = {{ {imports} }};
-  shared = {shared};
-  release = import (/. + shared.release) {{ share = true; }};
-  described = {{ id, path, nixpkgs ? null }}: {{
-    name = id;
-    value = builtins.trace "evaluating ${{id}}" (
-      let
-        recipe = import (/. + path);
-        arguments = if nixpkgs == null then {{ }} else {{ nixpkgs_pinned = imports.${{nixpkgs}}; }};
-        plain = if builtins.isFunction recipe then recipe arguments else recipe;
-        d = if shared == null then plain else release.${{shared.names.${{id}}}};
-        seeds = if shared == null then [ ] else d.seeds or [ ];
-      in facts d // {{
-        seeds = builtins.listToAttrs
-          (map (name: {{ inherit name; value = facts release.${{name}}; }}) seeds);
-      }});
-  }};
-  facts = d: {{
-    inherit (d) drvPath system;
-    outputs = builtins.listToAttrs
-      (map (name: {{ inherit name; value = d.${{name}}.outPath; }}) d.outputs);
-    features = d.requiredSystemFeatures or [ ];
-    broken = d.meta.broken or false;
-  }};
-in builtins.listToAttrs (map described {items})"""
+    function = quoting.literal(str(_FUNCTION))
+    arguments = f"recipes = {items}; imports = {{ {imports} }}; shared = {shared};"
+    return f"import (/. + {function}) {{ {arguments} }}"
 
 
 def local_checkout(variant: Variant) -> str:

@@ -52,6 +52,9 @@ class EvaluatedRecipe(msgspec.Struct, frozen=True):
         return path if isinstance(path, str) else None
 
 
+_DECODER: Final = msgspec.json.Decoder(list[EvaluatedRecipe])
+
+
 class Evaluation(msgspec.Struct):
     """The results of all recipes and the warnings of Nix, by path; or why there are no results."""
 
@@ -104,7 +107,7 @@ def evaluated(context: Context) -> Evaluation:
             # Check stale-hash reports it.
             said = re.sub(r"(?m)^warning: found empty hash, .*\n", "", said)
         done.warnings = warnings_of(said, [recipe.id for recipe in run.recipes])
-        decoded = _decoded(run.result.stdout)
+        decoded = _DECODER.decode(run.result.stdout)
         for recipe, result in zip(run.recipes, decoded, strict=True):
             done.results[recipe.id] = _described(context, recipe, result)
     for recipe in recipes:
@@ -225,7 +228,7 @@ def _from_single_run(
     if run.expired:
         return EvaluatedRecipe(recipe.id, problem=f"no end after {_SECONDS:.0f} s")
     if run.code == 0:
-        return _described(context, recipe, _decoded(run.stdout)[0])
+        return _described(context, recipe, _DECODER.decode(run.stdout)[0])
     places = re.findall(rf"{re.escape(recipe.path)}:(\d+):(\d+)", run.stderr)
     line, column = map(int, places[-1]) if places else (1, 1)
     return EvaluatedRecipe(recipe.id, problem=message_of(run.stderr), line=line, column=column)
@@ -246,10 +249,6 @@ def _described(context: Context, recipe: RecipeSource, result: EvaluatedRecipe) 
     if named := re.search(rf"(?: in)? {re.escape(recipe.id)}:(\d+)", problem):
         line, problem = int(named[1]), problem.replace(named[0], "")
     return msgspec.structs.replace(result, problem=problem, line=line)
-
-
-def _decoded(text: str) -> list[EvaluatedRecipe]:
-    return msgspec.json.decode(text.encode(), type=list[EvaluatedRecipe])
 
 
 def warnings_of(stderr: str, ids: Sequence[str]) -> dict[str, list[str]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
@@ -49,24 +49,29 @@ def generated_recipes(context: Context) -> Iterator[Finding]:
             continue
         pairs = zip(recipe.text.splitlines(), wanted.splitlines(), strict=False)
         line = 1 + next((number for number, (a, b) in enumerate(pairs) if a != b), 0)
-        severity: Literal["error", "note"] = "error"
+        expected = "the text that matrix.toml and the templates yield"
         if path in context.matrix.manual:
-            severity = "note"
+            found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
+            yield Finding(found, expected, path=path, line=line, fix=fix, severity="note")
+            continue
         command = f"invoke phase{package.phase.number}"
         found = "a text that is out of date"
         if not digest.is_intact(recipe.text):
             command, found = f"{command} --force", "a text that was edited by hand"
         fix = f"run `{command}`; to keep the edit, make it in matrix.toml or templates/, or list "
         fix += f"the file under [[release.{package.release_name}.manual]]"
-        if severity == "note":
-            found, fix = "a text written by hand", "none needed: matrix.toml lists it under manual"
-        expected = "the text that matrix.toml and the templates yield"
-        yield Finding(found, expected, path=path, line=line, fix=fix, severity=severity)
-    tree = Tree(context.root)
+        yield Finding(found, expected, path=path, line=line, fix=fix)
     for path, variants in recipes.nixpkgs_imports(context.matrix, texts).items():
-        change = plan_text(tree, path, texts[path])
+        fix = f"run `invoke phase{variants[0].phase.number}`"
+        yield from _outdated(context, {path: texts[path]}, fix)
+
+
+def _outdated(context: Context, texts: Mapping[str, str], fix: str = "") -> Iterator[Finding]:
+    """Yield a finding for each file that has not this text."""
+    tree = Tree(context.root)
+    for path, text in texts.items():
+        change = plan_text(tree, path, text)
         if change.action is not Action.UNCHANGED:
-            fix = f"run `invoke phase{variants[0].phase.number}`"
             yield Finding(change.reason, "as generated", path=path, fix=fix)
 
 
@@ -99,11 +104,7 @@ def reference_docs(context: Context) -> Iterator[Finding]:
     """The generated reference pages are up to date."""
     if context.pages is None or not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no reference pages to compare with")
-    tree = Tree(context.root)
-    for path, text in context.pages().items():
-        change = plan_text(tree, path, text)
-        if change.action is not Action.UNCHANGED:
-            yield Finding(change.reason, "as generated", path=path)
+    yield from _outdated(context, context.pages())
 
 
 @CHECKS.add(
