@@ -286,17 +286,18 @@ class CheckList(list[Check]):
         super().__init__()
         self.subjects = subjects
 
-    def add(self, subjects: Subjects | None = None, /, **texts: str) -> Callable[[Test], Test]:
+    def add(
+        self, title: str, subjects: Subjects | None = None, /, *, name: str = "", **texts: str
+    ) -> Callable[[Test], Test]:
         """Return a decorator that adds the check of a test. `texts` are fields of Check.
 
-        Unless given, the id is the name of the test, such as eval-pin for `eval_pin`, and the title
-        is its docstring.
+        Unless given, the id is the name of the test, such as eval-pin for `eval_pin`.
         """
 
         def add(test: Test) -> Test:
-            texts.setdefault("id", test.__name__.replace("_", "-"))
-            texts.setdefault("title", (test.__doc__ or "").removesuffix("."))
-            self.append(Check(subjects=subjects or self.subjects, test=test, **texts))
+            id_ = name or test.__name__.replace("_", "-")
+            own = subjects or self.subjects
+            self.append(Check(id=id_, title=title, subjects=own, test=test, **texts))
             return test
 
         return add

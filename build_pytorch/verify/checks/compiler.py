@@ -58,13 +58,13 @@ CHECKS: Final = CheckList(Subjects(each=_gcc_results))
 
 
 @CHECKS.add(
+    "gcc accepts the flags of every CPU ISA and defines its macros",
     why="A flag that the compiler does not support stops the build after the configuration.",
     fix="correct flags or macros of the ISA in matrix.toml",
 )
 def compiler_flags(
     context: Context, table: str, cpu: CpuIsa, result: process.ProcessResult
 ) -> Iterator[Finding]:
-    """gcc accepts the flags of every CPU ISA and defines its macros."""
     if result.code:
         message = result.stderr.strip().split("\n")[0]
         yield context.matrix_finding(table, message, "flags that the compiler accepts")
@@ -107,6 +107,7 @@ def _nvcc_output() -> tuple[str, str, list[str]]:
 
 
 @CHECKS.add(
+    "nvcc of the release's CUDA compiles for every GPU architecture",
     Subjects(each=_nvcc_results, kind="gpu"),
     why="An architecture that nvcc does not support stops the build at its first kernel.",
     fix="correct first_cuda and last_cuda, or remove the architecture from the group",
@@ -114,7 +115,6 @@ def _nvcc_output() -> tuple[str, str, list[str]]:
 def nvcc_architectures(
     context: Context, table: str, code: str, version: str, codes: list[str]
 ) -> Iterator[Finding]:
-    """nvcc of the release's CUDA compiles for every GPU architecture."""
     if code not in codes:
         found = f"nvcc {version} supports {', '.join(sorted(codes))}"
         yield context.matrix_finding(table, found, f"{code} among them")

@@ -25,24 +25,24 @@ _FLAGS_OF_NIXPKGS: Final = ("-DPYTHON_SIX", "-DCUDAToolkit", "-DCMAKE_CUDA_COMPI
 
 
 @CHECKS.add(
+    "CUDA is enabled in GPU variants and in no other",
     why="An accidental CPU-only PyTorch costs three hours, and no build fails.",
     fix="(torch.override { cudaSupport = ...; }).overrideAttrs",
     word="cudaSupport",
 )
 def eval_cuda_support(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """CUDA is enabled in GPU variants and in no other."""
     yield from facts.expect({"cudaSupport": variant.gpu is not None})
     if variant.gpu is None:
         yield from equal("CUDA versions among the inputs", facts["cudaVersions"], [])
 
 
 @CHECKS.add(
+    "torch, MAGMA and every input use the CUDA of the release",
     why="Two CUDA versions in one process crash at run time, not at build time.",
     fix="set cudaPackages in the first overlay",
     word="cudaPackages",
 )
 def eval_cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """torch, MAGMA and every input use the CUDA of the release."""
     cuda = variant.cuda
     if cuda is None:
         return
@@ -59,12 +59,12 @@ def eval_cuda_version(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The MAGMA that torch links has the patches of nixpkgs and that of the release",
     why="A patch that does not reach the static MAGMA leaves the compile error in place.",
     fix="patch `magma` in an overlay, with (oldAttrs.patches or []) ++ [ (fetchpatch ...) ]",
     word="magma",
 )
 def eval_magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """The MAGMA that torch links has the patches of nixpkgs and that of the release."""
     if variant.gpu is None or facts["magma"] is None:
         yield from equal("torch links a MAGMA", facts["magma"] is not None, variant.gpu is not None)
         return
@@ -76,12 +76,12 @@ def eval_magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise",
     why="Without code for a GPU, collectives and parts of torch.linalg fail on it at run time.",
     fix="makeFlags of nccl and cmakeFlags of magma in the overlays, if a rule has own-libraries",
     word="overlays",
 )
 def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """NCCL and MAGMA have code for GPUs that nixpkgs leaves out, and are unchanged otherwise."""
     if variant.gpu is None:
         return
     code = variant.gpu.code
@@ -94,12 +94,12 @@ def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others",
     why="A recipe that calls other files builds against a cuDNN or NCCL that nobody chose.",
     fix="call the files of release.*.cuda.packages_from in the overlay of cudaPackages",
     word="cudaPackages",
 )
 def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """Four CUDA packages are from the source of the matrix in -wrapper recipes, not in others."""
     if variant.cuda is None or facts.value("nixpkgs") is None:
         return  # only the model records the files of packages
     source = variant.packages_from
@@ -116,12 +116,12 @@ def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "cmakeFlags are those of the matrix, after those of nixpkgs",
     why="Version, CUDA and fixes reach CMake by them; a second value contradicts the first.",
     fix="(oldAttrs.cmakeFlags or []) ++ [ ... ]",
     word="cmakeFlags",
 )
 def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """cmakeFlags are those of the matrix, after those of nixpkgs."""
     torch = variant.release.torch
     wanted = [] if torch.is_of_pin else [f"-DTORCH_BUILD_VERSION={torch.version}"]
     wanted += variant.effects.cmake_flags
@@ -146,12 +146,12 @@ def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "ninjaFlags and MAX_JOBS have the limit of parallel compile jobs",
     why="The build of nixpkgs reads neither, which hook-jobs shows; another build may.",
     fix="set ninjaFlags and MAX_JOBS to max_jobs of the release",
     word="MAX_JOBS",
 )
 def eval_jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """ninjaFlags and MAX_JOBS have the limit of parallel compile jobs."""
     jobs = variant.effects.max_jobs
     yield from facts.expect({"ninjaFlags": [f"-j{jobs}"]})
     found = re.findall(r"(?m)^\s*export MAX_JOBS=[\"']?(\w+)", facts.text("preConfigure"))
@@ -159,12 +159,12 @@ def eval_jobs(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "torch uses the Triton that the matrix names, if it names one",
     why="torch.compile calls a Triton of one version; another one fails at run time.",
     fix="override triton beside torch in the overlay of the Python set",
     word="triton",
 )
 def eval_triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """torch uses the Triton that the matrix names, if it names one."""
     triton = variant.release.companion.triton
     if triton is None or triton.is_of_pin:
         return
@@ -178,17 +178,18 @@ def eval_triton(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The build requires the system features of the matrix",
     PACKAGE_FACTS,
     why="Without big-parallel Nix may choose the smallest builder.",
     fix="take requiredSystemFeatures from matrix.toml",
     word="requiredSystemFeatures",
 )
 def eval_features(package: Package, facts: Facts) -> Iterator[Finding]:
-    """The build requires the system features of the matrix."""
     yield from facts.expect({"requiredSystemFeatures": list(package.builder_features)})
 
 
 @CHECKS.add(
+    "A companion is compiled with the derivation of its variant, and with no other torch",
     COMPANIONS,
     why="A torch that differs in one attribute is compiled once more, for hours, and two of them "
     "cannot be loaded into one process.",
@@ -198,7 +199,6 @@ def eval_features(package: Package, facts: Facts) -> Iterator[Finding]:
 def eval_companion_torch(
     companion: CompanionPackage, facts: Facts, torch: str
 ) -> Iterator[Finding]:
-    """A companion is compiled with the derivation of its variant, and with no other torch."""
     found = facts.list("torches")
     for path in found:
         if path != torch:
@@ -212,13 +212,13 @@ def eval_companion_torch(
 
 
 @CHECKS.add(
+    "Whoever installs a companion gets the torch of its variant and what nixpkgs adds",
     COMPANIONS,
     why="torch has several outputs; with the headers alone, `import torch` fails.",
     fix="add torch_of_variant.out to oldAttrs.propagatedBuildInputs",
     word="propagatedBuildInputs",
 )
 def eval_companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[Finding]:
-    """Whoever installs a companion gets the torch of its variant and what nixpkgs adds."""
     outputs = facts.list("torchOutputs")
     if "out" not in outputs:
         found = f"the outputs {', '.join(map(str, outputs)) or 'of no torch'}"
@@ -229,13 +229,13 @@ def eval_companion_out(_: CompanionPackage, facts: Facts, __: str) -> Iterator[F
 
 
 @CHECKS.add(
+    "All other attributes are those of the pin's torch",
     PACKAGE_FACTS,
     why="An attribute that nobody meant to change drops outputs, inputs or the import check.",
     fix="remove the attribute or the argument of override that changes it",
     word=".override",
 )
 def eval_unchanged(package: Package, facts: Facts) -> Iterator[Finding]:
-    """All other attributes are those of the pin's torch."""
     differing = facts.value("pin.differing")
     if not isinstance(differing, dict):
         return

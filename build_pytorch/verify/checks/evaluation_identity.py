@@ -29,12 +29,12 @@ _SAME: Final = "make the recipe agree with matrix.toml"
 
 
 @CHECKS.add(
+    "Every recipe evaluates to a package",
     RESULTS,
     why="If an argument is refused or a name is not in scope, no build begins.",
     fix="correct the error that Nix reports",
 )
 def evaluates(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
-    """Every recipe evaluates to a package."""
     if not result.ok:
         found = result.problem or "no package"
         own = [c for c in context.companions if c.variant.path == result.id]
@@ -47,12 +47,12 @@ def evaluates(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "name, pname and version are those of the package",
     why="A package with another version in its name than in its source builds the wrong PyTorch.",
     fix="override torch in the package set of the release's Python; an overlay has to use that set",
     word="pname",
 )
 def eval_names(package: Package, facts: Facts) -> Iterator[Finding]:
-    """name, pname and version are those of the package."""
     version = package.version
     yield from facts.expect({"pname": package.pname, "version": version})
     python = f"python{package.release.python.version}"
@@ -60,12 +60,12 @@ def eval_names(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "nixpkgs is the pinned one, with the hash of its tarball",
     why="Another nixpkgs has another CUDA, another MAGMA and another torch.",
     fix=_SAME,
     word="fetchTarball",
 )
 def eval_pin(package: Package, facts: Facts) -> Iterator[Finding]:
-    """nixpkgs is the pinned one, with the hash of its tarball."""
     pin = package.variant.pin
     url = facts.value("nixpkgs.url")
     if url is None:
@@ -76,6 +76,7 @@ def eval_pin(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "nixpkgs gets the platform, the options and the overlays of the matrix, and no others",
     FACTS,
     why="allowBroken for all packages hides every other broken package among the inputs; an "
     "overlay too many hides one of the others.",
@@ -83,7 +84,6 @@ def eval_pin(package: Package, facts: Facts) -> Iterator[Finding]:
     word="nixpkgs_pinned ?",
 )
 def eval_nixpkgs(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """nixpkgs gets the platform, the options and the overlays of the matrix, and no others."""
     if facts.value("nixpkgs") is None:
         return  # only the model records the arguments of nixpkgs
     if facts.value("nixpkgs.platform") is None:
@@ -97,12 +97,12 @@ def eval_nixpkgs(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The source is that of the release, by its hash",
     why="With the hash of another version Nix silently builds that version.",
     fix=_SAME,
     word="fetchFromGitHub",
 )
 def eval_source(package: Package, facts: Facts) -> Iterator[Finding]:
-    """The source is that of the release, by its hash."""
     source = package.source
     if source.is_of_pin and isinstance(package, CompanionPackage):
         yield from facts.expect({"src": facts.value("pin.src")})
@@ -117,12 +117,12 @@ def eval_source(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "A package has the patches of nixpkgs if and only if the matrix keeps them",
     why="They are for the version that nixpkgs ships and do not apply to another one.",
     fix="patches = [], or no patches at all where matrix.toml keeps those of nixpkgs",
     word="patches",
 )
 def eval_patches(package: Package, facts: Facts) -> Iterator[Finding]:
-    """A package has the patches of nixpkgs if and only if the matrix keeps them."""
     is_kept = package.source.is_of_pin
     if isinstance(package, CompanionPackage):
         is_kept = is_kept or package.companion.patches != "clear"
@@ -130,12 +130,12 @@ def eval_patches(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "passthru has the GPU architecture, the CPU ISA and the BLAS",
     why="Programs choose a package by them.",
     fix="(oldAttrs.passthru or {}) // { ... }",
     word="passthru",
 )
 def eval_passthru(package: Package, facts: Facts) -> Iterator[Finding]:
-    """passthru has the GPU architecture, the CPU ISA and the BLAS."""
     wanted: dict[str, object] = {f"passthru.{k}": v for k, v in package.passthru.items()}
     yield from facts.expect(wanted)
     if isinstance(package, Variant) and package.gpu:  # TorchVision and others compile for these
@@ -144,13 +144,13 @@ def eval_passthru(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Platform and descriptions are those of the variant, and it is not marked as broken",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
     "Flox refuses to install packages that are marked as broken.",
     fix="take system, meta.platforms and longDescription from matrix.toml; broken = false",
     word="meta",
 )
 def eval_meta(package: Package, facts: Facts) -> Iterator[Finding]:
-    """Platform and descriptions are those of the variant, and it is not marked as broken."""
     variant = package.variant
     platform, torch = variant.platform, variant.version
     yield from facts.expect({"system": platform, "meta.platforms": [platform]})
@@ -176,13 +176,13 @@ def eval_meta(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Texts of the matrix evaluate to themselves in meta",
     GENERATED_FACTS,
     why="A text that Nix reads as code runs on every machine that evaluates the recipe.",
     fix="quote it: in a template by the filter `nix` or `indented`",
     word="meta =",
 )
 def eval_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    """Texts of the matrix evaluate to themselves in meta."""
     cpu, gpu = variant.cpu, variant.gpu
     texts = (cpu.title, *cpu.cpus, *cpu.lacking, *((gpu.family,) if gpu else ()), *variant.products)
     described = {"description": (cpu.title, *variant.products), "longDescription": texts}
@@ -195,12 +195,12 @@ def eval_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "release.nix evaluates to every package",
     RELEASE,
     why="Hydra and nix-eval-jobs build from it; one wrong name in it and they build nothing.",
     fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
 )
 def eval_release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
-    """release.nix evaluates to every package."""
     if not result.ok:
         found, line, column = result.problem or "nothing", result.line, result.column
         yield Finding(found, "a set of packages", line, column, paths.RELEASE)
@@ -229,22 +229,22 @@ def _builds(context: Context) -> Iterator[tuple[str, tuple[str, str] | str]]:
 
 
 @CHECKS.add(
+    "Every variant is a build of its own in its catalog",
     Subjects(each=_builds),
     why="A copy with only its comment changed builds the same thing twice.",
     fix="give each recipe its own GPU architecture and CPU ISA",
 )
 def eval_distinct(first: str, path: str) -> Iterator[Finding]:
-    """Every variant is a build of its own in its catalog."""
     if first != path:
         yield Finding(f"the same derivation as {first}", "a build of its own")
 
 
 @CHECKS.add(
+    "Nix evaluates every recipe without a warning",
     RESULTS,
     why="A warning becomes an error in a later nixpkgs, or means an override without effect.",
     fix="follow the instructions of the warning",
 )
 def eval_warnings(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
-    """Nix evaluates every recipe without a warning."""
     for text in evaluated(context).warnings.get(result.id, []):
         yield Finding(text, "no warning of Nix", severity="warning")

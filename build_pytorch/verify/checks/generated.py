@@ -26,11 +26,11 @@ _NUMBER: Final = re.compile(
 
 
 @CHECKS.add(
+    "Committed recipes equal generated ones",
     why="An edit of one recipe is lost when it is generated again, and the others lack it.",
     fix="run `invoke all`",
 )
 def generated_recipes(context: Context) -> Iterator[Finding]:
-    """Committed recipes equal generated ones."""
     context.recipe_paths()
     try:
         texts = rendering.texts(context.matrix)
@@ -76,11 +76,11 @@ def _outdated(context: Context, texts: Mapping[str, str], fix: str = "") -> Iter
 
 
 @CHECKS.add(
+    "Generated docs and the schema are up to date",
     why="Docs that are not generated again describe variants that no longer exist.",
     fix="run `invoke phase5`",
 )
 def generated_docs(context: Context) -> Iterator[Finding]:
-    """Generated docs and the schema are up to date."""
     try:
         tree = Tree(context.root)
         planned = docs.plan(context.matrix, rendering.texts(context.matrix), tree)
@@ -97,22 +97,22 @@ def generated_docs(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The generated reference pages are up to date",
     why="A page that is not generated again describes a check or command as it was before.",
     fix="run `invoke phase5`",
 )
 def reference_docs(context: Context) -> Iterator[Finding]:
-    """The generated reference pages are up to date."""
     if context.pages is None or not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no reference pages to compare with")
     yield from _outdated(context, context.pages())
 
 
 @CHECKS.add(
+    "Numbers of variants in prose are numbers of the matrix",
     why="A number outside the generated regions is not updated.",
     fix="correct the number, or move it between markers",
 )
 def docs_numbers(context: Context) -> Iterator[Finding]:
-    """Numbers of variants in prose are numbers of the matrix."""
     allowed = _true_numbers(context)
     for page, text in _read(context, docs.pages(context.matrix)).items():
         prose = docs.outside_regions(text)

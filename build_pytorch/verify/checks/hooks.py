@@ -136,12 +136,12 @@ CHECKS: Final = CheckList(Subjects(each=lambda context: _reports(context).items(
 
 
 @CHECKS.add(
+    "The hooks run to their end without an error",
     why="A hook that calls exit ends the build, as a success or with an error of its own.",
     fix="correct the hook; the last lines of its output are shown",
     word="preConfigure",
 )
 def hook_ends(report: HookReport) -> Iterator[Finding]:
-    """The hooks run to their end without an error."""
     for machine, run in zip(_MACHINES, report.runs, strict=True):
         if not run.is_complete:
             last = " / ".join(run.output.split("\n")[-3:]).strip(" /") or "no output"
@@ -154,12 +154,12 @@ def hook_ends(report: HookReport) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The number of compile jobs is that of the cores, up to the limit",
     why="Too many CUDA compile jobs use up the memory; too few take days.",
     fix="limit NIX_BUILD_CORES in preConfigure; nixpkgs then sets MAX_JOBS to it",
     word="NIX_BUILD_CORES",
 )
 def hook_jobs(report: HookReport) -> Iterator[Finding]:
-    """The number of compile jobs is that of the cores, up to the limit."""
     most = report.package.variant.effects.max_jobs
     for machine, run in zip(_MACHINES, report.runs, strict=True):
         cores = str(min(machine.cores or machine.processors, most))
@@ -175,12 +175,12 @@ def hook_jobs(report: HookReport) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The hooks export the variables of nixpkgs and of the matrix, and no others",
     why="PyTorch's setup.py reads its whole configuration from the environment.",
     fix="set only variables of the matrix in preConfigure, and unset none",
     word="preConfigure",
 )
 def hook_environment(report: HookReport) -> Iterator[Finding]:
-    """The hooks export the variables of nixpkgs and of the matrix, and no others."""
     run = report.runs[0]
     if not run.is_complete:
         return
@@ -202,12 +202,12 @@ def _assignment(name: str, value: str | None) -> str:
 
 
 @CHECKS.add(
+    "The hooks write the files of the matrix's fixes, and change no others",
     why="A fix that is written to another place, or changes another text, has no effect.",
     fix="correct postPatch or preConfigure",
     word="postPatch",
 )
 def hook_files(report: HookReport) -> Iterator[Finding]:
-    """The hooks write the files of the matrix's fixes, and change no others."""
     run, package = report.runs[0], report.package
     if not run.is_complete:
         return

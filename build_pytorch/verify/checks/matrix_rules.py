@@ -19,30 +19,30 @@ _ADD_PAIR: Final = "compare the pair with its source and add it there, with sour
 
 
 @CHECKS.add(
+    "Every rule applies to a variant, and its `until` does not hold for all of them",
     why="A rule that no longer applies hides a mistake in its condition, or is no longer needed.",
     fix="correct `when` or remove the rule from matrix.toml",
 )
 def rules_needed(context: Context) -> Iterator[Finding]:
-    """Every rule applies to a variant, and its `until` does not hold for all of them."""
     yield from _findings(context, is_error=False)
 
 
 @CHECKS.add(
+    "No two rules set a switch of one variant to different values",
     why="Which value counts would depend on the order of the rules.",
     fix="narrow `when` of one rule, or switch it off for the variants with a setting",
 )
 def rules_agree(context: Context) -> Iterator[Finding]:
-    """No two rules set a switch of one variant to different values."""
     yield from _findings(context, is_error=True)
 
 
 @CHECKS.add(
+    "Companions have the versions that belong to the PyTorch of their release",
     why="TorchVision and TorchAudio are written for one PyTorch: with another they do not compile, "
     "or fail when they are imported.",
     fix="set the version, and take its hash with `invoke prefetch`",
 )
 def companion_version(context: Context) -> Iterator[Finding]:
-    """Companions have the versions that belong to the PyTorch of their release."""
     for name, release in context.matrix.releases.items():
         torch = release.torch.version
         for place, source in release.sources.items():

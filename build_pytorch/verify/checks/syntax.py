@@ -51,11 +51,11 @@ CHECKS: Final = CheckList(Subjects(each=_parsed))
 
 
 @CHECKS.add(
+    "Every recipe is valid Nix",
     why="A missing brace or an unbound name stops `flox build` before it begins.",
     fix="correct the line",
 )
 def nix_syntax(root: str, error: NixSyntaxError | None) -> Iterator[Finding]:
-    """Every recipe is valid Nix."""
     if error:
         found = error.message.replace(root, "")
         yield Finding(found, "valid Nix", line=error.line, column=error.column)

@@ -25,12 +25,12 @@ def _lines_with(text: str, words: list[str]) -> list[int]:
 
 
 @CHECKS.add(
+    "GPU recipes have the lines of their overlays, each once",
     GPU_RECIPES,
     why="A missing line means another CUDA, MAGMA or PyTorch; a second one, a faulty copy.",
     fix="restore the overlays, and keep their words out of comments",
 )
 def gpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """GPU recipes have the lines of their overlays, each once."""
     torch, text = variant.release.torch, recipe.text
     words = [] if torch.is_of_pin else [f'version = "{torch.version}"']
     if variant.cuda:
@@ -45,24 +45,24 @@ def gpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]
 
 
 @CHECKS.add(
+    "CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA",
     CPU_RECIPES,
     why="A CUDA package set in a CPU-only recipe adds gigabytes, or CUDA itself.",
     fix="keep the PyTorch overlay and remove the others",
 )
 def cpu_pattern_lines(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """CPU-only recipes have the overlay of PyTorch alone, if any, and no CUDA."""
     yield from gpu_pattern_lines(variant, recipe)
     for line in _lines_with(recipe.text, ["cudaPackages_"]):
         yield Finding("a CUDA package set", "none without CUDA", line=line)
 
 
 @CHECKS.add(
+    "Recipes have the nixpkgs pin of their release, and no file has a retired one",
     check.TREE,
     why="Another pin has another CUDA and another torch than the file name.",
     fix="run `invoke all`, or delete the file",
 )
 def retired_pin(context: Context) -> Iterator[Finding]:
-    """Recipes have the nixpkgs pin of their release, and no file has a retired one."""
     context.recipe_paths()
     matrix = context.matrix
     for variant, recipe in context.present_variants:
@@ -81,24 +81,24 @@ def retired_pin(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "No recipe disables MAGMA",
     why="Without MAGMA the compile error is hidden and torch.linalg is slow.",
     fix="remove it; the patch in the overlay is the fix",
 )
 def magma_enabled(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """No recipe disables MAGMA."""
     for match in re.finditer("filterMagma|USE_MAGMA=OFF|USE_MAGMA=0", recipe.text):
         expected = "MAGMA enabled: it builds with the patch"
         yield recipe.finding(match.start(), match[0], expected)
 
 
 @CHECKS.add(
+    "gpuArchSM and gpuArchNum agree with the file name",
     GPU_RECIPES,
     why="A build for another architecture compiles for hours and does not run. Nix accepts sm_120 "
     "as well, and CMake refuses it after hours.",
     fix="use the dotted capability for gpuArchSM, its digits for gpuArchNum",
 )
 def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """gpuArchSM and gpuArchNum agree with the file name."""
     wanted = {} if variant.gpu is None else {"SM": variant.gpu.arch_list, "Num": variant.gpu.code}
     for name, value in wanted.items():
         expected = f'gpuArch{name} = "{value}"'
@@ -116,13 +116,13 @@ _OVERRIDE: Final = re.compile(
 
 
 @CHECKS.add(
+    "torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs",
     why="overrideAttrs alone builds for hours and yields a CPU-only PyTorch. The argument "
     "cudaPackages reaches torch alone: MAGMA and the other inputs stay on another CUDA.",
     fix="(nixpkgs_pinned.python3Packages.torch.override { ... }).overrideAttrs (...), with "
     "cudaPackages in an overlay",
 )
 def two_stage_override(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """torch.override with cudaSupport, without cudaPackages, comes before overrideAttrs."""
     wanted = "true" if variant.gpu else "false"
     match = _OVERRIDE.search(recipe.code)
     if match is None:
@@ -144,12 +144,12 @@ _LENIENT: Final = re.compile(r"--(?:replace-(?:quiet|warn)|replace)(?=[\s'\"])")
 
 
 @CHECKS.add(
+    "Every substitution of a text fails or says so if the text is not there",
     why="A sed that finds nothing changes nothing and says nothing: the fix is lost with the text.",
     fix="substituteInPlace with --replace-fail; after a sed, `grep -q` for its result and, without "
     "it, `exit 1` or a line for the log that begins with `build-pytorch: `",
 )
 def substitution_fails(_: Variant, recipe: RecipeFile) -> Iterator[Finding]:
-    """Every substitution of a text fails or says so if the text is not there."""
     for match in _LENIENT.finditer(recipe.code):
         yield recipe.finding(match.start(), match[0], "--replace-fail")
     for match in _SED.finditer(recipe.code):

@@ -20,8 +20,8 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
     """Add a check that counts `PREFIX-*.nix` in the folder of each release."""
 
     @CHECKS.add(
-        id=f"{kind.removesuffix('-only')}-count",
-        title=f"There are as many {name} recipes as the matrix has {name} variants",
+        f"There are as many {name} recipes as the matrix has {name} variants",
+        name=f"{kind.removesuffix('-only')}-count",
         why="A missing recipe has no failing check of its own: all that exist pass.",
         fix="run `invoke all`; delete recipes of no variant, or list them in matrix.toml",
     )
@@ -49,11 +49,11 @@ _count("cpu-only", "CPU-only")
 
 
 @CHECKS.add(
+    "Every variant and every companion has its recipe",
     why="`flox build` finds only packages that have a file.",
     fix="run `invoke all`",
 )
 def missing_recipe(context: Context) -> Iterator[Finding]:
-    """Every variant and every companion has its recipe."""
     for package in context.matrix.packages:
         if package.path not in context.recipes and package.path not in context.unreadable:
             fix = f"run `invoke phase{package.phase.number}`"
@@ -61,11 +61,11 @@ def missing_recipe(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Every recipe can be read as UTF-8 text",
     why="A file that cannot be read cannot be verified, and Nix cannot evaluate it.",
     fix="delete the file and run `invoke all`",
 )
 def unreadable_recipe(context: Context) -> Iterator[Finding]:
-    """Every recipe can be read as UTF-8 text."""
     context.recipe_paths()
     for path, reason in context.unreadable.items():
         yield Finding(reason, "a readable UTF-8 text file", path=path)
@@ -78,12 +78,12 @@ _FIX_ELSEWHERE: Final = (
 
 
 @CHECKS.add(
+    "Every recipe belongs to a variant or a companion of the matrix",
     why="Flox takes every .nix file in the folder for a package, stale copies included.",
     fix="run `invoke phase1`, which deletes what was generated and not edited; else delete it, or "
     "list it under [[release.NAME.manual]] in matrix.toml to keep it",
 )
 def extra_recipe(context: Context) -> Iterator[Finding]:
-    """Every recipe belongs to a variant or a companion of the matrix."""
     expected = {package.path for package in context.matrix.packages}
     paths = context.recipe_paths()
     try:
@@ -99,11 +99,11 @@ def extra_recipe(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Every source has a hash, which belongs to the revision beside it",
     why="Nix finds an old source by its old hash and builds it without a message.",
     fix="run `invoke prefetch`",
 )
 def stale_hash(context: Context) -> Iterator[Finding]:
-    """Every source has a hash, which belongs to the revision beside it."""
     for source in context.matrix.sources():
         table = ".".join(map(str, source.place))
         expected = f"the hash of {source.taken_for}"
@@ -118,12 +118,12 @@ def stale_hash(context: Context) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "Copied files with CUDA packages are those that matrix.toml records",
     why="A copy that changed since then builds with packages that nobody chose.",
     fix="restore the file from Git; or move it away, then run `invoke vendor cuda-packages --from "
     "DIR`, which replaces no edited copy",
 )
 def copied_packages(context: Context) -> Iterator[Finding]:
-    """Copied files with CUDA packages are those that matrix.toml records."""
     for key, release in context.matrix.releases.items():
         packages = release.cuda.packages_from if release.cuda else None
         if packages is None:
@@ -146,8 +146,8 @@ def copied_packages(context: Context) -> Iterator[Finding]:
 
 def _no_suffix(suffix: str, why: str) -> None:
     @CHECKS.add(
-        id=f"no-{suffix}-suffix",
-        title=f"No recipe is named -{suffix}, unless a variant of the matrix is",
+        f"No recipe is named -{suffix}, unless a variant of the matrix is",
+        name=f"no-{suffix}-suffix",
         why=why,
         fix="run `invoke phase1`, or delete the file",
     )
