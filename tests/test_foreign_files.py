@@ -182,48 +182,6 @@ def endless(path: Path) -> str:
     return "larger than"
 
 
-def folder(path: Path) -> str:
-    path.mkdir()
-    return "Is a directory"
-
-
-@pytest.mark.parametrize("make", [fifo, endless, folder])
-@pytest.mark.parametrize(
-    ("place", "argv", "code"),
-    [
-        (f"{STATE}/ledger.jsonl", ["status"], 2),
-        (f"{STATE}/ledger.jsonl", ["recommend"], 2),
-        (f"{STATE}/ledger.jsonl", ["publish", "--dry-run", "cpu-avx2"], 2),
-        (f"{STATE}/ledger.jsonl", ["build", "cpu-avx2", "--dry-run"], 2),
-        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["all"], 1),
-        (".flox/pkgs/pytorch-python313-cpu-avx2.nix", ["verify", "--json"], 1),
-        ("docs/reference/releases.md", ["phase5"], 1),
-        ("matrix.toml", ["all"], 2),
-    ],
-)
-def test_what_is_no_file_of_a_sensible_size_hangs_no_command(
-    project: Project, make: Callable[[Path], str], place: str, argv: list[str], code: int
-) -> None:
-    path = project.root / place
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)
-    reason = make(path)
-    done = project.invoke(*argv)  # it would end with a time-out
-    if argv[0] in {"publish", "build"} and reason not in done.stderr:
-        pytest.skip(f"stops before it reads the ledger: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert reason in done.stdout + done.stderr
-
-
-def test_a_cache_that_is_no_file_is_not_used_and_harms_nothing(project: Project) -> None:
-    (project.root / STATE).mkdir(exist_ok=True)
-    cache = project.root / STATE / "rendered.json"
-    cache.unlink(missing_ok=True)
-    os.mkfifo(cache)
-    assert project.invoke("all", "--check").returncode == 0
-
-
 @pytest.mark.parametrize("make", [fifo, endless])
 @pytest.mark.parametrize(
     "argv",

@@ -17,8 +17,8 @@ import pytest
 from conftest import ONE, PROJECT, Project, error_line
 from drawn_machines import machines
 from hypothesis import given, settings
+from sample_fleet import LAST, SampleFleet
 
-from build_pytorch.base import digest
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli import describe_machine, recommend
 from build_pytorch.hardware import explain, saved_machines
@@ -398,51 +398,30 @@ def test_commands_name_the_release_where_there_is_more_than_one(matrix: Matrix) 
     assert recommend.commands(alone, "")["publish"] == ["invoke publish sm120-avx2"]
 
 
-def test_what_was_published_is_installed_from_where_it_was_published(project: Project) -> None:
-    """As long as the recipe is the one that was published."""
-    recipe = project.recipe("cuda13_0-sm121-armv9")
-    event = ledger.Published(
-        at=ledger.now(),
-        release="cuda13_0",
-        variant="sm121-armv9",
-        digest=digest.of_bytes(recipe.read_bytes()),
-        organization="acme",
-    )
-    ledger.Ledger(project.root).append(event)
-    argv = ["recommend", "--machine", str(MACHINES / "dgx-spark.json")]
-    said = project.invoke(*argv).stdout
-    assert f"flox install acme/{recipe.stem}" in said
-    assert "It is published from this checkout." in said
-    recipe.write_text(recipe.read_text() + "# changed\n")
-    said = project.invoke(*argv).stdout
-    assert f"flox install ORG/{recipe.stem}" in said
-    assert "It is neither built nor published from this checkout." in said
-
-
-def test_a_result_in_the_store_is_reported_as_built(
+def test_a_result_is_installed_from_where_it_was_published(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As long as the recipe is the one that was published."""
     monkeypatch.setenv("PATH", str(tmp_path))  # without Nix, a store path that exists is valid
     monkeypatch.setenv("NIX_STORE_DIR", str(tmp_path / "store"))
-    recipe = project.recipe("cuda13_0-sm121-armv9")
-    output = tmp_path / "store/torch"
-    output.mkdir(parents=True)
-    (project.root / f"result-{recipe.stem}").symlink_to(output)
-    event = ledger.Ended(
-        at=ledger.now(),
-        release="cuda13_0",
-        variant="sm121-armv9",
-        digest=digest.of_bytes(recipe.read_bytes()),
-        attempt="1",
-        outcome="built",
-        seconds=1,
-        outputs=(str(output),),
-    )
-    ledger.Ledger(project.root).append(event)
-    argv = ["recommend", "--machine", str(MACHINES / "dgx-spark.json")]
-    assert "It is built in this checkout." in project.invoke(*argv).stdout
+    recipe, sample = project.recipe("cuda13_0-sm121-armv9"), SampleFleet(project.root)
+    matrix = matrix_reader.load(project.root)
+    variant = next(v for v in matrix.variants if v.id == "sm121-armv9")
+
+    def said() -> str:
+        argv = ["recommend", "--machine", str(MACHINES / "dgx-spark.json")]
+        return project.invoke(*argv).stdout
+
+    output = Path(sample.built(variant, tmp_path / "store"))
+    assert "It is built in this checkout." in said()
     output.rmdir()
-    assert "It is neither built nor published" in project.invoke(*argv).stdout
+    assert "It is neither built nor published" in said()
+    sample.append(ledger.Published(**sample.common(variant, LAST), organization="acme"))
+    assert f"flox install acme/{recipe.stem}" in said()
+    assert "It is published from this checkout." in said()
+    recipe.write_text(recipe.read_text() + "# changed\n")
+    assert f"flox install ORG/{recipe.stem}" in said()
+    assert "It is neither built nor published from this checkout." in said()
 
 
 # --- hosts ---
@@ -653,20 +632,6 @@ def test_wrong_options_are_one_line(still: Project, options: list[str], says: st
     assert says in error_line(done)
 
 
-def test_errors_of_a_description_are_in_the_words_of_json(tmp_path: Path) -> None:
-    path = tmp_path / "machine.json"
-    path.write_text('{"platform": "x86_64-linux", "cpu": [], "gpus": {}}')
-    with pytest.raises(BuildPytorchError) as caught:
-        saved_machines.load(path)
-    assert caught.value.lines == [
-        f"{path}: cpu: found []; allowed: an object",
-        f"{path}: gpus: found {{}}; allowed: a list",
-    ]
-    path.write_text("[" * 100_000)
-    with pytest.raises(BuildPytorchError, match=r"not JSON \(nested too deeply\); write one with"):
-        saved_machines.load(path)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -696,26 +661,34 @@ def test_a_wrong_description_is_one_line_with_the_place(
     assert "\n" not in message
 
 
-def test_two_gpus_with_one_number_are_refused() -> None:
-    text = (MACHINES / "a100-and-rtx3090.json").read_text().replace('"index": 1', '"index": 0')
-    with pytest.raises(BuildPytorchError, match=r"gpus\[1\]\.index: found 0 twice"):
-        saved_machines.parse(text.encode(), "file")
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000])
-def test_a_file_that_is_not_a_description_is_one_error(data: bytes) -> None:
-    with pytest.raises(BuildPytorchError, match=r"^file: ") as caught:
-        saved_machines.parse(data, "file")
-    assert "\n" not in str(caught.value)
-
-
-def test_each_missing_key_of_a_description_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("data", "errors"),
+    [
+        (b"", ["not JSON ("]),
+        (b"[]", ["top level: found []; allowed: an object"]),
+        (b"\xff\xfe", ["not JSON ("]),
+        (b"[" * 100_000, ["not JSON (nested too deeply); write one with"]),
+        (b"{}", ["platform: missing; add it", "cpu: missing; add it"]),
+        (
+            b'{"platform": "x86_64-linux", "cpu": [], "gpus": {}}',
+            ["cpu: found []; allowed: an object", "gpus: found {}; allowed: a list"],
+        ),
+        (
+            (MACHINES / "a100-and-rtx3090.json").read_bytes().replace(b'x": 1', b'x": 0'),
+            ["gpus[1].index: found 0 twice"],
+        ),
+    ],
+    ids=range(7),
+)
+def test_a_file_that_is_not_a_description_has_an_error_for_each_place(
+    data: bytes, errors: list[str]
+) -> None:
     with pytest.raises(BuildPytorchError) as caught:
-        saved_machines.parse(b"{}", "file")
-    assert str(caught.value).splitlines() == [
-        "file: platform: missing; add it",
-        "file: cpu: missing; add it",
-    ]
+        saved_machines.parse(data, "file")
+    found = str(caught.value).splitlines()
+    assert len(found) == len(errors)
+    for line, error in zip(found, errors, strict=True):
+        assert line.startswith(f"file: {error}")
 
 
 def test_a_description_that_cannot_be_read_is_one_line(still: Project) -> None:
