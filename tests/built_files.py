@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 import subprocess
 import tempfile
@@ -189,12 +188,6 @@ def inspect(
     project: Project, *argv: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return project.run("invoke", "inspect", *argv, env=env)
-
-
-def part_of(done: subprocess.CompletedProcess[str], name: str) -> dict[str, Any]:
-    (variant,) = json.loads(done.stdout)["variants"]
-    (found,) = [part for part in variant["parts"] if part["id"] == name]
-    return dict(found)
 
 
 def variant_of(variant_id: str, **versions: str) -> Variant:

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from built_files import (
-    AVX2,
-    COMMON,
-    COMMON_CODE,
-    compile_library,
-    looked,
-    texts,
-    variant_of,
-)
+from built_files import AVX2, COMMON, COMMON_CODE, compile_library, looked, texts, variant_of
 
 from build_pytorch.base.errors import ToolError
 from build_pytorch.inspect.elf_file import read_elf
@@ -26,24 +18,19 @@ from build_pytorch.inspect.inspection import folder_target, inspect_target
 
 
 def garbage(path: Path, kind: str) -> None:
-    match kind:
-        case "text":
-            path.write_text("not ELF")
-        case "empty":
-            path.touch()
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "dangling":
-            path.symlink_to("nowhere")
-        case "loop":
-            path.symlink_to(path.name)
-        case "header alone":
-            path.write_bytes(compile_library(path.parent / "tmp", AVX2).read_bytes()[:40])
-        case _:
-            whole = compile_library(path.parent / "tmp", AVX2).read_bytes()
-            path.write_bytes(whole[: len(whole) // 2])
+    whole = compile_library(path.parent / "tmp", AVX2).read_bytes()
+    content = {
+        "text": b"not ELF",
+        "empty": b"",
+        "header alone": whole[:40],
+        "half": whole[: len(whole) // 2],
+    }
+    if kind in content:
+        path.write_bytes(content[kind])
+    elif kind in {"dangling", "loop"}:
+        path.symlink_to("nowhere" if kind == "dangling" else path.name)
+    else:
+        {"folder": os.mkdir, "pipe": os.mkfifo}[kind](path)
 
 
 @pytest.mark.parametrize(
