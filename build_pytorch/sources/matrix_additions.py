@@ -189,16 +189,12 @@ class Draft:
     def _add_gpu(self, key: str, release: str) -> None:
         """Add an architecture to the largest fitting group of each platform that has products."""
         gpu = self._ensure_gpu(key)
-        name = self._release_for(key, gpu, release)
+        name = self._lacking(key, self._compiling(key, gpu, release), release)
         known = self._known.gpu.get(key)
         limited = set(known.isas) if known else set()
         for platform in gpu.hosts if name else ():
-            groups = dict(enumerate(self.matrix.releases[name].group))
-            groups = {
-                index: group
-                for index, group in groups.items()
-                if group.kind == "gpu" and group.platform == platform
-            }
+            everything = enumerate(self.matrix.releases[name].group)
+            groups = {i: g for i, g in everything if (g.kind, g.platform) == ("gpu", platform)}
             if any(key in group.gpu for group in groups.values()):
                 continue
             fitting = {i: g for i, g in groups.items() if not limited or set(g.cpu) <= limited}
@@ -214,13 +210,9 @@ class Draft:
         """Add an ISA to the groups of its platform whose hosts have it."""
         self.ensure_isa(key)
         platform = self.matrix.cpus[key].platform
-        found = [
-            name
-            for name, it in self.matrix.releases.items()
-            if any(group.platform == platform for group in it.group)
-            and not any(key in group.cpu for group in it.group)
-        ]
-        name = self._only([name for name in found if release in {"", name}], key)
+        releases = self.matrix.releases.items()
+        fitting = [n for n, it in releases if any(g.platform == platform for g in it.group)]
+        name = self._lacking(key, fitting, release)
         for index, group in enumerate(self.matrix.releases[name].group if name else ()):
             known = (self._known.gpu.get(gpu) for gpu in group.gpu)
             lacks_it = any(it and it.isas and key not in it.isas for it in known)
@@ -235,8 +227,7 @@ class Draft:
         if gpu and platform not in gpu.hosts:
             known = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
             raise BuildPytorchError(f"{word}: no {platform} machine is known to have it: {known}")
-        name = self._release_for(word, gpu, release)
-        if not name:
+        if not (name := self._lacking(word, self._compiling(word, gpu, release), release)):
             return
         new = self._new_group(name, gpu_key, platform, [isa])
         for index, group in enumerate(self.matrix.releases[name].group):
@@ -250,10 +241,10 @@ class Draft:
                 return
         self._append_group(name, new)
 
-    def _release_for(self, what: str, gpu: GpuArchitecture | None, release: str) -> str:
-        """Return the release that gets a variant, or those of a GPU; empty if all have it.
+    def _compiling(self, what: str, gpu: GpuArchitecture | None, release: str) -> Sequence[str]:
+        """Return the releases whose CUDA compiles for a GPU; all without one.
 
-        Raises BuildPytorchError for several, and for one whose CUDA does not compile for the GPU.
+        Raises BuildPytorchError if the named release is none of them.
         """
         fitting = [n for n, it in self.matrix.releases.items() if not gpu or compiles(it.cuda, gpu)]
         if release and gpu and release not in fitting:
@@ -261,18 +252,19 @@ class Draft:
             has = f"CUDA {cuda.version}" if cuda else "it has no CUDA"
             window = f"CUDA {cuda_window(gpu)}"
             raise BuildPytorchError(f"{what}: needs {window}, release {release}: {has}")
-        lacking = [
-            name
-            for name in fitting
-            if release in {"", name}
-            and not any(
-                what in {variant.short_id, variant.gpu_key}
-                for variant in self.matrix.of_release(name)
-            )
-        ]
-        return self._only(lacking, what)
+        return fitting
 
-    def _only(self, found: Sequence[str], what: str) -> str:
+    def _lacking(self, what: str, fitting: Sequence[str], release: str) -> str:
+        """Return the fitting release that has no such variant, GPU or ISA; empty if all have it.
+
+        Raises BuildPytorchError for several.
+        """
+        found = []
+        for name in fitting:
+            variants = self.matrix.of_release(name)
+            has_it = any(what in {v.short_id, v.gpu_key, v.cpu_key} for v in variants)
+            if release in {"", name} and not has_it:
+                found.append(name)
         if len(found) > 1:
             fix = f"write {found[0]}/{what}" if "-" in what else f"give --release {found[0]}"
             raise BuildPytorchError(f"{what}: releases {', '.join(found)} can have it; {fix}")
@@ -298,11 +290,8 @@ class Draft:
 
         An architecture keeps a descending order; an ISA that is lower than all others is the first.
         """
-        group, gpus, cpus = (
-            self.matrix.releases[name].group[index],
-            self.matrix.gpus,
-            self.matrix.cpus,
-        )
+        group = self.matrix.releases[name].group[index]
+        gpus, cpus = self.matrix.gpus, self.matrix.cpus
         if axis == "gpu":
             order = [numbers(gpus[each].capability) for each in group.gpu]
             is_descending = order == sorted(order, reverse=True)
