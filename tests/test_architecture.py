@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -184,27 +184,20 @@ def test_class_and_module_names_are_unique() -> None:
 
 
 NIX_PROGRAMS: Final = {
-    "nix",
-    "nix-build",
-    "nix-collect-garbage",
-    "nix-copy-closure",
-    "nix-env",
-    "nix-instantiate",
-    "nix-prefetch-url",
-    "nix-shell",
-    "nix-store",
+    *("nix", "nix-build", "nix-collect-garbage", "nix-copy-closure", "nix-env"),
+    *("nix-instantiate", "nix-prefetch-url", "nix-shell", "nix-store"),
 }
-
-
 RUNNERS: Final = {"which", "start", "capture", "piped", "run", "Popen", "create_subprocess_exec"}
 
 
-def nix_commands(tree: ast.AST) -> Iterator[ast.expr]:
-    """Places that name a program of Nix in order to run it.
+def program_calls(
+    tree: ast.AST, programs: Collection[str], only_calls: Collection[str]
+) -> Iterator[ast.expr]:
+    """Places that name a program in order to run it.
 
-    "nix" alone is also the name of a backend and a fetcher, so it counts only as the start of a
-    list and as the argument of a function that finds or runs a program. Text that contains more
-    than the name is a message.
+    The names in `only_calls` have other meanings, so they count only as the start of a list and as
+    the argument of a function that finds or runs a program. Text that contains more than the name
+    is a message.
     """
     for node in ast.walk(tree):
         candidates: list[ast.expr] = []
@@ -212,11 +205,16 @@ def nix_commands(tree: ast.AST) -> Iterator[ast.expr]:
             candidates = node.elts[:1]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in RUNNERS:
             candidates = node.args[:1]
-        elif isinstance(node, ast.Constant) and node.value != "nix":
+        elif isinstance(node, ast.Constant) and node.value not in only_calls:
             candidates = [node]
         for candidate in candidates:
-            if isinstance(candidate, ast.Constant) and candidate.value in NIX_PROGRAMS:
+            if isinstance(candidate, ast.Constant) and candidate.value in programs:
                 yield candidate
+
+
+def nix_commands(tree: ast.AST) -> list[ast.expr]:
+    """Places that run a program of Nix: "nix" is also the name of a backend and a fetcher."""
+    return list(program_calls(tree, NIX_PROGRAMS, {"nix"}))
 
 
 def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
@@ -245,24 +243,15 @@ def test_command_lines_of_nix_are_built_in_the_room_nix_only() -> None:
     ],
 )
 def test_the_search_for_command_lines_of_nix_sees_each_way(source: str, is_command: bool) -> None:
-    assert bool(list(nix_commands(ast.parse(source)))) is is_command
-
-
-def calls_of_git(tree: ast.AST) -> Iterator[ast.expr]:
-    """Lists that begin with the name of Git, and calls that run it."""
-    for node in ast.walk(tree):
-        candidates: list[ast.expr] = []
-        if isinstance(node, ast.List | ast.Tuple):
-            candidates = node.elts[:1]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in RUNNERS:
-            candidates = node.args[:1]
-        for candidate in candidates:
-            if isinstance(candidate, ast.Constant) and candidate.value == "git":
-                yield candidate
+    assert bool(nix_commands(ast.parse(source))) is is_command
 
 
 def test_one_module_calls_git() -> None:
-    callers = {module for module, path in modules().items() if any(calls_of_git(parsed(path)))}
+    callers = {
+        module
+        for module, path in modules().items()
+        if list(program_calls(parsed(path), {"git"}, {"git"}))
+    }
     assert callers == {"build_pytorch.base.git"}
 
 
