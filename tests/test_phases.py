@@ -36,9 +36,10 @@ def names(root: Path) -> set[str]:
 
 
 @pytest.fixture
-def checkout(legacy: Path) -> Project:
-    """The six hand-written recipes with a matrix of their own."""
+def checkout(legacy: Path, still: Project) -> Project:
+    """The six hand-written recipes with a matrix of their own, and its rendered texts."""
     (legacy / "matrix.toml").write_text(ONE)
+    shutil.copytree(still.root / ".build-pytorch", legacy / ".build-pytorch")
     return Project(legacy)
 
 
