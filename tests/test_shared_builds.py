@@ -6,6 +6,7 @@ bin/ccache, version 4.10 or newer, and what it needs beside /usr and /lib.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -241,66 +242,58 @@ class Compiling:
         return str(path)
 
 
-@pytest.mark.parametrize("hooked", [False, True])
-def test_flags_that_a_wrapper_reads_from_the_environment(tmp_path: Path, *, hooked: bool) -> None:
-    compiling = Compiling(tmp_path, hooked=hooked)
+def two_flags(compiling: Compiling) -> Iterator[bytes]:
+    """Flags that a wrapper reads from the environment."""
     compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
-    made = [
-        compiling.object(
-            *(compiler, "-c", "a.cpp", "-DFACTOR=3"),
-            CXX=compiler,
-            NIX_CFLAGS_COMPILE=flags,
-        )
-        for flags in ("-O0", "-O2")
-    ]
-    assert (made[0] != made[1]) is hooked
+    for flags in ("-O0", "-O2"):
+        argv = (compiler, "-c", "a.cpp", "-DFACTOR=3")
+        yield compiling.object(*argv, CXX=compiler, NIX_CFLAGS_COMPILE=flags)
 
 
-@pytest.mark.parametrize("hooked", [False, True])
-def test_search_paths_that_a_wrapper_reads_from_the_environment(
-    tmp_path: Path, *, hooked: bool
-) -> None:
-    """Only the output of the preprocessor tells; without it the paths are in the key."""
-    compiling = Compiling(tmp_path, hooked=hooked)
-    (tmp_path / "a.cpp").write_text("#include <factor.h>\nint f(int x) { return x * FACTOR; }\n")
+def two_search_paths(compiling: Compiling) -> Iterator[bytes]:
+    """Search paths that a wrapper reads from the environment.
+
+    Only the output of the preprocessor tells; without it the paths are in the key.
+    """
+    folder = compiling.folder
+    (folder / "a.cpp").write_text("#include <factor.h>\nint f(int x) { return x * FACTOR; }\n")
     for number in ("2", "3"):
-        (tmp_path / number).mkdir()
-        (tmp_path / number / "factor.h").write_text(f"#define FACTOR {number}\n")
-        os.utime(tmp_path / number / "factor.h", (1, 1))
-    os.utime(tmp_path / "a.cpp", (1, 1))
+        (folder / number).mkdir()
+        (folder / number / "factor.h").write_text(f"#define FACTOR {number}\n")
+        os.utime(folder / number / "factor.h", (1, 1))
+    os.utime(folder / "a.cpp", (1, 1))
     compiler = compiling.wrapper("one", 'exec g++ $NIX_CFLAGS_COMPILE "$@"')
-    made = [
-        compiling.object(
-            *(compiler, "-c", "a.cpp"),
-            CXX=compiler,
-            NIX_CFLAGS_COMPILE=f"-isystem {tmp_path}/{number}",
-        )
-        for number in ("2", "3")
-    ]
-    assert (made[0] != made[1]) is hooked
+    for number in ("2", "3"):
+        flags = f"-isystem {folder}/{number}"
+        yield compiling.object(compiler, "-c", "a.cpp", CXX=compiler, NIX_CFLAGS_COMPILE=flags)
 
 
-@pytest.mark.parametrize("hooked", [False, True])
-def test_two_wrappers_of_a_store_have_one_time_and_one_size(
-    tmp_path: Path, *, hooked: bool
-) -> None:
-    compiling = Compiling(tmp_path, hooked=hooked)
-    made = []
+def two_wrappers(compiling: Compiling) -> Iterator[bytes]:
+    """Two wrappers of a store have one time and one size."""
     for level in ("0", "2"):
         compiler = compiling.wrapper(level, f'exec g++ -O{level} "$@"')
-        shutil.rmtree(tmp_path / "bin", ignore_errors=True)
-        made.append(compiling.object(compiler, "-c", "a.cpp", "-DFACTOR=3", CXX=compiler))
-    assert (made[0] != made[1]) is hooked
+        shutil.rmtree(compiling.folder / "bin", ignore_errors=True)
+        yield compiling.object(compiler, "-c", "a.cpp", "-DFACTOR=3", CXX=compiler)
+
+
+def two_flags_of_nvcc(
+    compiling: Compiling, variable: str = "NVCC_PREPEND_FLAGS"
+) -> Iterator[bytes]:
+    """Flags that nvcc reads from the environment."""
+    argv = ("nvcc", "-c", "a.cu", "-DFACTOR=3", "-arch=sm_90")
+    for flags in ("-lineinfo", "-G"):
+        yield compiling.object(*argv, **{variable: flags})
+
+
+APPENDED = functools.partial(two_flags_of_nvcc, variable="NVCC_APPEND_FLAGS")
 
 
 @pytest.mark.parametrize("hooked", [False, True])
-@pytest.mark.parametrize("variable", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
-def test_flags_that_nvcc_reads_from_the_environment(
-    tmp_path: Path, variable: str, *, hooked: bool
+@pytest.mark.parametrize(
+    "made", [two_flags, two_search_paths, two_wrappers, two_flags_of_nvcc, APPENDED]
+)
+def test_what_decides_about_an_object_is_in_the_key_of_the_cache(
+    tmp_path: Path, made: Callable[[Compiling], Iterator[bytes]], *, hooked: bool
 ) -> None:
-    compiling = Compiling(tmp_path, hooked=hooked)
-    made = [
-        compiling.object("nvcc", "-c", "a.cu", "-DFACTOR=3", "-arch=sm_90", **{variable: flags})
-        for flags in ("-lineinfo", "-G")
-    ]
-    assert (made[0] != made[1]) is hooked
+    first, second = made(Compiling(tmp_path, hooked=hooked))
+    assert (first != second) is hooked

@@ -150,6 +150,16 @@ class World:
                 old, new = (json.dumps(list(flags)) for flags in (cpu.cpuinfo, here[:1]))
                 path.write_text(path.read_text().replace(f"cpuinfo = {old}", f"cpuinfo = {new}"))
 
+    def push(self, remote: Path) -> None:
+        """Commit everything and push it to a new repository."""
+        git = self.project.git
+        (self.root / ".flox/env/manifest.lock").write_text("{}\n")
+        self.project.commit()
+        git("init", "-q", "--bare", str(remote))
+        git("remote", "add", "origin", str(remote))
+        git("push", "-q", "-u", "origin", "HEAD")
+        git("repack", "-adq")  # copies of it have fewer files
+
     def scenario(self, name: str, script: str) -> None:
         """What the build of a variant does (or of all: `default`): calls of stand_in/build.sh."""
         (self.site.scenarios / f"{name}.sh").write_text(script + "\n")
@@ -177,10 +187,10 @@ class World:
         document["by_id"] = {row["variant"]: row for row in document["variants"]}
         return document
 
-    def start(self, *argv: str) -> subprocess.Popen[str]:
-        """`invoke build` in the background, in a session of its own."""
+    def start(self, *argv: str, command: str = "build") -> subprocess.Popen[str]:
+        """`invoke build`, or the command in `argv`, in the background in a session of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "invoke", "build", *argv],
+            [sys.executable, "-m", "invoke", *filter(None, [command]), *argv],
             cwd=self.root,
             env={**os.environ, **self.env},
             stdout=subprocess.PIPE,
@@ -354,13 +364,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (folder / "site").mkdir()
     with served(Site(folder / "site")) as site:
         world = World(copied_project(folder / "project"), site, folder)
-        git = world.project.git
-        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
-        world.project.commit()
-        git("init", "-q", "--bare", str(folder / "remote.git"))
-        git("remote", "add", "origin", str(folder / "remote.git"))
-        git("push", "-q", "-u", "origin", "HEAD")
-        git("repack", "-adq")  # copies of it have fewer files
+        world.push(folder / "remote.git")
         world.scenario("default", 'echo "NIX_BUILD_CORES=$NIX_BUILD_CORES"; good')
         argv = ("cpu-avx2", "cpu-avx512", "--backend", "nix", "--cores", "1")
         world.first_build = world.build(*argv)

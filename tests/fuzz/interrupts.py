@@ -44,12 +44,7 @@ class Target:
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world = world
-        git = world.project.git
-        (world.root / ".flox/env/manifest.lock").write_text("{}\n")
-        world.project.commit()
-        git("init", "-q", "--bare", str(folder / "remote.git"))
-        git("remote", "add", "origin", str(folder / "remote.git"))
-        git("push", "-q", "-u", "origin", "HEAD")
+        world.push(folder / "remote.git")
         assert world.build(PACKAGE, "--backend", "nix").returncode == 0
         self._add_evidence()
         (folder / "logged_in").touch()
@@ -94,15 +89,7 @@ class Target:
 
     def start(self, command: str) -> subprocess.Popen[str]:
         """Start a command in a session of its own; return when our modules are being loaded."""
-        run = subprocess.Popen(
-            [sys.executable, "-m", "invoke", *self.arguments(command)],
-            cwd=self.world.root,
-            env={**os.environ, **self.world.env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        run = self.world.start(*self.arguments(command), command="")
         wait_until(lambda: run.poll() is not None or _catches_sigterm(run.pid), "start")
         return run
 
