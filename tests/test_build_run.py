@@ -421,6 +421,7 @@ def test_a_slow_signer_does_not_delay_the_log_rule_of_another_build(
     assert f"cpu-avx512: is in file://{world.folder}/cache" in output
 
 
+@pytest.mark.slow
 @needs_programs
 def test_ctrl_c_ends_a_slow_signer(world: World, signing: tuple[str, ...]) -> None:
     run = world.start("cpu-avx2", *signing)

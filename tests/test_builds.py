@@ -255,6 +255,7 @@ def test_a_stale_link_is_no_result_of_a_program_that_did_nothing(changed: World)
         assert f"no error, and no new result-pytorch-python313-{name}" in row["message"]
 
 
+@pytest.mark.slow
 def test_a_recipe_that_changes_while_others_build_is_left_for_the_next_run(world: World) -> None:
     world.scenario("cpu-avx2", "phases; await go; finish")
     run = world.start("cpu-avx2", "cpu-avx512", "--json")
@@ -669,6 +670,7 @@ def test_without_flox_and_nix_it_says_what_to_install(reader: World) -> None:
 # --- status ---
 
 
+@pytest.mark.slow
 def test_status_says_of_each_variant_how_far_it_is(changed: World) -> None:
     changed.program("flox", "#!/bin/sh\nexit 1\n")
     changed.build("cpu-avx512bf16", "--backend", "flox")

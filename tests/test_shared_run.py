@@ -144,6 +144,7 @@ def test_a_seed_of_another_recipe_is_stale(world: World) -> None:
     assert (seed["action"], seed["reason"]) == ("build", "the result is of another recipe")
 
 
+@pytest.mark.slow
 def test_builders_get_seeds_before_any_variant(world: World, tmp_path: Path) -> None:
     """One Nix builds all seeds, the next one all variants."""
     machines = tmp_path / "machines"
