@@ -104,7 +104,7 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
 class BoardDocument(Struct, frozen=True, kw_only=True):
     """The whole board."""
 
-    format: Literal["build-pytorch board 2"] = "build-pytorch board 2"  #: changes with the keys
+    format: Literal["build-pytorch board 3"] = "build-pytorch board 3"  #: changes with the keys
     at: str  #: when the board was written, in UTC
     name: str  #: name of the checkout's folder
     is_live: bool  #: whether `--watch` keeps the files up to date
