@@ -420,6 +420,13 @@ MUTATIONS = (
     Mutation("a companion without the torch overlay", f"{VISION} by nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix", cut(OVERLAY_TORCH)),
     Mutation("a companion whose overrideAttrs comes first", FUNCTION,
              swap("package.override { inherit torch; }", "package.overrideAttrs (_: { })")),
+    *(Mutation(f"a companion with {line} in its hook", FUNCTION, swap('        echo "Jobs:', f'        {line}\n        echo "Jobs:'))
+      for line in ("export FORCE_CUDA=0", "unset TORCH_CUDA_ARCH_LIST", "exit 0", "export CXXFLAGS=", "export USE_CUDA=0")),
+    Mutation("a companion with an empty env", FUNCTION, swap("    inherit pname;", "    inherit pname;\n    env = { };")),
+    Mutation("a companion without CUDA by its env", FUNCTION, swap("    inherit pname;", "    inherit pname;\n    env = (oldAttrs.env or { }) // { FORCE_CUDA = 0; };")),
+    Mutation("a stub without the flags of the ISA", VISION, cut(r"cpuFlags = \[.*?\];", "cpuFlags = [ ];")),
+    Mutation("a stub with another limit of jobs", VISION, swap("maxJobs = 32", "maxJobs = 64")),
+    Mutation("a stub that imports another nixpkgs", VISION, swap("nixpkgs_pinned ? import ../", "nixpkgs_pinned ? import ../../../nix/nixpkgs/cuda13_0-cpu-only-x86_64-linux.nix, unused ? import ../")),
     Mutation("CUDA in a recipe for Apple", "l1/darwin-mps", swap("cudaSupport = false", "cudaSupport = true")),
     # --- matrix.toml, and files that recipes read ---
     Mutation("a companion of another PyTorch", MATRIX, both(

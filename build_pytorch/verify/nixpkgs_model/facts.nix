@@ -49,11 +49,15 @@ let
         "cmakeFlags" "name" "ninjaFlags" "patches" "pname" "postPatch" "preConfigure"
         "requiredSystemFeatures" "src" "version"
       ]
-      ++ (if isTorch drv then [ ] else [ "TORCH_CUDA_ARCH_LIST" "propagatedBuildInputs" ]);
+      ++ (if isTorch drv then [ ] else [ "propagatedBuildInputs" ]);
       ours = removeAttrs drv.drvAttrs setByRecipes;
       theirs = removeAttrs pin.drvAttrs setByRecipes;
+      # nixpkgs takes the architectures of a companion from torch; the hook sets them again.
       isSame =
-        name: ours ? ${name} && theirs ? ${name} && byName ours.${name} == byName theirs.${name};
+        name:
+        ours ? ${name}
+        && theirs ? ${name}
+        && (name == "TORCH_CUDA_ARCH_LIST" && !isTorch drv || byName ours.${name} == byName theirs.${name});
     in
     builtins.mapAttrs (name: _: {
       recipe = byName (ours.${name} or null);
