@@ -26,15 +26,16 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the sessions without a virtualenv use the package of this checkout
 
 
-def _install(session: nox.Session, *groups: str) -> None:
-    project = nox.project.load_toml(ROOT / "pyproject.toml")
-    session.install("-e", ".", *nox.project.dependency_groups(project, *groups))
+def _install(session: nox.Session) -> None:
+    """Install the locked versions of all that sessions need, then this checkout."""
+    session.install("--require-hashes", "-r", str(ROOT / "requirements.txt"))
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types and workflows: ruff, mypy and zizmor, all strict."""
-    _install(session, "lint", "test")  # mypy reads the types of what tests import
+    _install(session)
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
     session.run("mypy")
@@ -116,21 +117,21 @@ _add_build_sessions()
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests that protect a change, within minutes; arguments to pytest after --."""
-    _install(session, "test")
+    _install(session)
     session.run("pytest", "-n", "auto", "-m", "not slow", *session.posargs)
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
     """Run the other tests: sweeps of hostile inputs, kills, long examples, all release lines."""
-    _install(session, "test")
+    _install(session)
     session.run("pytest", "-n", "auto", "-m", "slow", *session.posargs)
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Run all tests and list the lines that none of them reaches."""
-    _install(session, "test")
+    _install(session)
     folder = ROOT / ".nox/coverage"  # commands that tests run in other folders write there, too
     folder.mkdir(exist_ok=True)
     data = {"COVERAGE_DATA": f"{folder}/data"}
@@ -156,7 +157,7 @@ def pages(session: nox.Session) -> None:
         session.skip("no browser; install Chromium, on Debian with `apt-get install chromium`")
     if shutil.which("npm") is None:
         session.skip("no npm, which fetches axe-core; on Debian `apt-get install npm`")
-    _install(session, "test", "pages")
+    _install(session)
     folder = ROOT / ".nox/pages/axe"
     axe = folder / f"node_modules/axe-core-{AXE}/axe.min.js"
     if not axe.exists():
@@ -172,14 +173,14 @@ def pages(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure our commands against bare baselines in the same run, as ratios."""
-    _install(session, "test")
+    _install(session)
     session.run("python", "tests/bench/bench.py", *session.posargs)
 
 
 @nox.session(name="bench-sharing")
 def bench_sharing(session: nox.Session) -> None:
     """Build a test project and PyTorch with and without sharing; needs root, Nix, nvcc, ccache."""
-    _install(session, "test")
+    _install(session)
     env = {}
     if found := shutil.which("ccache"):
         env["BUILD_PYTORCH_CCACHE"] = str(Path(found).resolve().parents[1])
@@ -192,5 +193,5 @@ def bench_sharing(session: nox.Session) -> None:
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""
-    _install(session, "test")
+    _install(session)
     session.run("python", "tests/fuzz", *session.posargs)

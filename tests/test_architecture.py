@@ -1,10 +1,12 @@
-"""The structure of the package: rooms, the direction of imports, unique names."""
+"""The structure of the package: rooms, the direction of imports, unique names, the lock."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Final
 
 import pytest
 from conftest import PROJECT
+from packaging.requirements import Requirement
 
 from build_pytorch.cli.commands import COMMANDS
 
@@ -304,3 +307,16 @@ def test_files_of_a_checkout_are_opened_in_one_module() -> None:
     others = {module: calls for module, calls in callers.items() if module not in OPENS_FILES}
     assert others == {}, "use build_pytorch.base.files"
     assert set(OPENS_FILES) - set(callers) == set(), "no longer needed in OPENS_FILES"
+
+
+def test_the_lock_has_a_version_with_hashes_for_every_requirement() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"].values()
+    wanted = [*project["project"]["dependencies"], *itertools.chain.from_iterable(groups)]
+    lock = (PROJECT / "requirements.txt").read_text()
+    locked = re.findall(r"(?m)^([\w.-]+)==([^ \\]+)(?: ; [^\\\n]+)? \\\n    --hash=sha256:", lock)
+    assert len(locked) == len(re.findall(r"(?m)^\w", lock))
+    for requirement in map(Requirement, wanted):
+        versions = [version for name, version in locked if name == requirement.name]
+        assert versions, requirement
+        assert any(requirement.specifier.contains(version) for version in versions), requirement
