@@ -106,7 +106,7 @@ def first_match(line: str, variant: Variant | None) -> LogRule | None:
         return matcher.message(line)
     if not is_interesting(line):
         return None
-    parts: tuple[BuildPart, ...] = ("downloading", "compiling", "importing")
+    parts: tuple[BuildPart, ...] = ("compiling", "downloading", "importing")
     return next(filter(None, (matcher.line(line, part) for part in parts)), None)
 
 
@@ -148,6 +148,15 @@ def test_each_rule_matches_the_lines_of_its_failure(
     assert first_match(line, variant) is rule
     if len(rule.kinds) == 1:
         assert first_match(line, other) is not rule
+
+
+def test_an_architecture_is_named_outside_the_steps_of_ninja_and_does_not_stop(
+    sm90: Variant,
+) -> None:
+    line = "nvcc fatal   : Unsupported gpu architecture 'compute_50'"
+    rule = LogMatcher(sm90).line(line, "downloading")
+    assert rule
+    assert (rule.id, rule.stops) == ("unsupported-architecture", False)
 
 
 def test_every_rule_has_samples_and_says_what_to_do() -> None:

@@ -172,6 +172,13 @@ def test_without_a_variant_no_rule_that_depends_on_it_stops() -> None:
             judge(found, {**entry, "phase": None})
 
 
+def test_another_cuda_is_named_before_what_it_lacks(matrix: Matrix) -> None:
+    entry = next(e for e in INDEX if e["stop"] == "magma-off")
+    text = (LOGS / entry["file"]).read_bytes()
+    lines = text.replace(b"CUDA detected: 13.0", b"CUDA detected: 12.0").splitlines()
+    judge(diagnose(lines, variant_of(matrix, entry)), {**entry, "stop": "wrong-cuda"})
+
+
 def test_a_good_log_stops_for_no_variant_of_its_kind(matrix: Matrix) -> None:
     entry = INDEX[0]
     lines = (LOGS / entry["file"]).read_bytes().splitlines()
