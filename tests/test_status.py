@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Project
+from conftest import Project, needs_nix
 from msgspec.structs import replace
 from sample_fleet import LAST, Checkout
 
@@ -32,6 +32,7 @@ def test_json_has_every_column_and_its_total(still: Project) -> None:
     assert document["totals"] == {name: int(name == "current") for name in TOTALS}
 
 
+@needs_nix
 def test_verification_runs_where_it_is_asked_for(project: Project) -> None:
     project.edit(".flox/pkgs/pytorch-python313-cpu-avx2.nix", "-mavx2", "-mavx")
     done = project.invoke("status", "cpu-avx2", "cpu-avx512", "--verify")
