@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:6023c22a468d41196176518accd169ccc72d01e5b9adb2e937e944bc7df8ae73
+# Digest of this file, with zeros in place of it: sha256:22fdc5616d38eef44d5786614a60a3b44a70e745e0799a2099964be3501cd918
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -163,17 +163,17 @@ let
     "seed-cuda13_0-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "seed-cuda13_0-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "seed-cuda12_8-x86_64-linux-avx" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-avx2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-avx512" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm90-avx512"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-avx512bf16" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm89-avx512bf16"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-avx512vnni" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm86-avx512vnni"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm90-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm89" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm89-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
@@ -233,43 +233,42 @@ let
     "pytorch-python313-cpu-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" ];
     "pytorch-python313-cpu-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" ];
     "pytorch-python313-cpu-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" ];
-    "pytorch-python313-cuda12_8-sm120-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm120" ];
+    "pytorch-python313-cuda12_8-sm120-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm120-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm120-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm120-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm120-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm120" ];
-    "pytorch-python313-cuda12_8-sm100-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm100" ];
+    "pytorch-python313-cuda12_8-sm100-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm100-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm100" ];
     "pytorch-python313-cuda12_8-sm100-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm100" ];
     "pytorch-python313-cuda12_8-sm100-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm100" ];
     "pytorch-python313-cuda12_8-sm100-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm100" ];
-    "pytorch-python313-cuda12_8-sm90-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm90" ];
+    "pytorch-python313-cuda12_8-sm90-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm90-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm90" ];
     "pytorch-python313-cuda12_8-sm90-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm90" ];
     "pytorch-python313-cuda12_8-sm90-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm90" ];
     "pytorch-python313-cuda12_8-sm90-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm90" ];
-    "pytorch-python313-cuda12_8-sm89-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm89" ];
+    "pytorch-python313-cuda12_8-sm89-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm89-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm89" ];
     "pytorch-python313-cuda12_8-sm89-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm89" ];
     "pytorch-python313-cuda12_8-sm89-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm89" ];
     "pytorch-python313-cuda12_8-sm89-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm89" ];
-    "pytorch-python313-cuda12_8-sm86-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm86" ];
+    "pytorch-python313-cuda12_8-sm86-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm86-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm86" ];
     "pytorch-python313-cuda12_8-sm86-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm86" ];
     "pytorch-python313-cuda12_8-sm86-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm86" ];
     "pytorch-python313-cuda12_8-sm86-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm86" ];
-    "pytorch-python313-cuda12_8-sm80-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm80" ];
+    "pytorch-python313-cuda12_8-sm80-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm80-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm80" ];
     "pytorch-python313-cuda12_8-sm80-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm80" ];
     "pytorch-python313-cuda12_8-sm80-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm80" ];
     "pytorch-python313-cuda12_8-sm80-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm80" ];
-    "pytorch-python313-cuda12_8-sm75-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm75" ];
+    "pytorch-python313-cuda12_8-sm75-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm75-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm75" ];
     "pytorch-python313-cuda12_8-sm75-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm75" ];
     "pytorch-python313-cuda12_8-sm75-avx512bf16" = [ "seed-cuda12_8-x86_64-linux-avx512bf16" "seed-cuda12_8-x86_64-linux-sm75" ];
     "pytorch-python313-cuda12_8-sm75-avx512vnni" = [ "seed-cuda12_8-x86_64-linux-avx512vnni" "seed-cuda12_8-x86_64-linux-sm75" ];
-    "pytorch-python313-cuda12_8-sm61-avx" = [ "seed-cuda12_8-x86_64-linux-avx" "seed-cuda12_8-x86_64-linux-sm61" ];
-    "pytorch-python313-cuda12_8-sm61-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm61" ];
+    "pytorch-python313-cuda12_8-sm61-avx" = [ "seed-cuda12_8-x86_64-linux-sm61" ];
     "pytorch-python313-cuda12_8-sm120-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm120-armv9" = [ "seed-cuda12_8-aarch64-linux-armv9" "seed-cuda12_8-aarch64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm100-armv8_2" = [ "seed-cuda12_8-aarch64-linux-armv8_2" "seed-cuda12_8-aarch64-linux-sm100" ];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def written(root: Path, matrix: Matrix) -> Path:
     """Write the recipes and release.nix of a matrix."""
     texts = write_recipes(root, matrix)
     (root / "release.nix").write_text(recipes.release_nix(matrix, texts))
+    shutil.copytree(PROJECT / "build_pytorch/nix", root / "build_pytorch/nix")
     return root
 
 
@@ -119,6 +121,10 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "an error thrown": swap("\nin\n", '\nin\nthrow "no" //'),
     "a file of this machine read": swap("\nin\n", "\nin\nbuiltins.seq (builtins.readFile ./matrix.toml)"),
     "the network": swap("\nin\n", '\nin\nbuiltins.seq (builtins.fetchurl "http://example.org")'),
+    "a companion with the torch of a sibling": cut(r'(?<=torchvision-python313-cuda13_0-sm90-avx2\.nix \{)(.*?)-sm90-avx2"', ' torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-avx512"'),
+    "a companion with the nixpkgs of another platform": cut(r"(?<=torchaudio-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-aarch64-linux"),
+    "the overlays of another GPU": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-cpu-only-x86_64-linux"),
+    "an impossible variant among the others": swap("  plain = variants //", "  plain = variants // impossible //"),
     "no end": swap("\nin\n", "\nin\nlet f = x: f x; in f 1 //"),
 }  # fmt: skip
 
@@ -137,6 +143,32 @@ def test_a_mistake_in_release_nix_is_found(tree: Path, edit: Callable[[str], str
     finally:
         path.write_text(text)
     assert {(f.check, f.path) for f in found.findings} == {("eval-release-nix", "release.nix")}
+
+
+FILES: dict[str, tuple[str, Callable[[str], str], str]] = {
+    "a syntax error in sharing.nix": ("build_pytorch/nix/sharing.nix", swap("let\n", "let {\n"), "eval-release-nix"),
+    "an argument that sharing.nix lacks": ("build_pytorch/nix/sharing.nix", swap(", seedsOf\n", "\n"), "eval-release-nix"),
+    "an overlay missing in one import": ("nix/nixpkgs/cuda13_0-gpu-x86_64-linux.nix", cut(r"      # Overlay 2.*?\n      \}\)\n\n"), "eval-release-nix"),
+    "the seed of another ISA": ("release.nix", cut(r'(?<=-sm90-avx2" = \[ "seed-cuda13_0-x86_64-linux-avx)2"', '512"'), "eval-seeds"),
+    "a variant without its seeds": ("release.nix", cut(r'    "pytorch-python313-cpu-avx2" = \[.*?\];\n'), "eval-seeds"),
+    "a seed made from nothing": ("release.nix", cut(r'(?<=seed-cuda13_0-x86_64-linux-avx2" = \{ kind = "cxx"; package = )"[\w-]+"', '"pytorch-python313-cuda13_0-sm91-avx2"'), "eval-release-nix"),
+}  # fmt: skip
+
+
+@needs_nix
+@pytest.mark.parametrize(("file", "edit", "check"), FILES.values(), ids=FILES)
+def test_a_mistake_in_what_release_nix_shares_is_found(
+    tree: Path, file: str, edit: Callable[[str], str], check: str
+) -> None:
+    text = (tree / file).read_text()
+    only = ["eval-release-nix", "eval-seeds"]
+    try:
+        (tree / file).write_text(edit(text))
+        found = verification.verify(FEW, tree, only=only).findings
+    finally:
+        (tree / file).write_text(text)
+    assert {(f.check, f.path) for f in found} == {(check, "release.nix")}
+    assert verification.verify(FEW, tree, only=only).findings == []
 
 
 @needs_nix

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Project
+from conftest import WHOLE, Project
 
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
+from build_pytorch.matrix.seeds import SharedWork, configuration, seeds_of, shared_work
 
 
 def work_on(matrix: Matrix, variants: Sequence[Variant]) -> SharedWork:
@@ -33,6 +34,29 @@ def test_44_variants_are_a_quarter_of_the_work(matrix: Matrix) -> None:
     }
     one = matrix.variants[0].release.build.core_hours
     assert work.core_hours == pytest.approx(work.units * one)
+
+
+def test_seeds_have_the_configuration_of_their_readers_and_others_are_misses() -> None:
+    """AVX variants switch libraries off; sm61 has no cuDNN."""
+    matrix = matrix_reader.parse(WHOLE)
+    seeds = seeds_of(matrix.variants)
+    variants = {variant.id: variant for variant in matrix.variants}
+    for variant in matrix.variants:
+        for seed in seeds.get(variant.attribute, ()):
+            assert configuration(seed.variant) == configuration(variant)
+    read = {
+        name: [seed.variant.id for seed in seeds.get(variants[name].attribute, ())]
+        for name in ("cuda12_8/sm120-avx2", "cuda12_8/sm120-avx", "cuda12_8/sm61-avx2")
+    }
+    assert read == {
+        "cuda12_8/sm120-avx2": ["cuda12_8/sm100-avx2", "cuda12_8/sm120-avx2"],
+        "cuda12_8/sm120-avx": ["cuda12_8/sm120-avx"],
+        "cuda12_8/sm61-avx2": [],
+    }
+    alone, avx = (work_on(matrix, [variants[name]]) for name in list(read)[:0:-1])
+    assert alone.units == alone.units_unshared
+    assert matrix.work
+    assert avx.units > matrix.work.cxx.share + matrix.work.cuda.share
 
 
 def test_variants_that_a_machine_can_run_need_no_seed_of_others(matrix: Matrix) -> None:

@@ -38,6 +38,8 @@ NIXPKGS_IMPORTS: Final = "nix/nixpkgs"
 """Folder of the imports of nixpkgs, generated; nothing else is in it."""
 COMPILER_CACHE: Final = Path(__file__).parents[1] / "nix/compiler_cache.sh"
 """Functions of Bash that recipes contain and nix/sharing.nix reads."""
+SHARING: Final = "build_pytorch/nix"
+"""Folder of what release.nix imports for builds with seeds."""
 PICKER: Final = "docs/site/index.html"
 
 

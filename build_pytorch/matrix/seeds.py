@@ -6,7 +6,8 @@ ISA, or with the CUDA objects of one GPU architecture.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ _Place = tuple[str, str]
 
 
 class Seed(Struct, frozen=True, kw_only=True):
-    """A seed, which is made from the recipe of `variant`: both compile with the same flags."""
+    """A seed, which is made from the recipe of `variant`; its readers have that configuration."""
 
     kind: Literal["cxx", "cuda"]
     key: str  #: of the CPU ISA or the GPU architecture
@@ -35,10 +36,11 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     """Return the seeds of each GPU variant, and of CPU-only ones whose ISA has GPU variants.
 
     The keys are attributes of release.nix. Each ISA is made from a variant with a GPU architecture
-    of its own, each architecture from the variant that most CPUs can build. A variant that no
-    machine can run is taken last.
+    of its own, each architecture from the variant that most CPUs can build, both among variants
+    with the configuration that most of them have. A variant that no machine can run is taken last.
 
-    Variants with CUDA packages from elsewhere have no seeds: their headers may differ.
+    A variant does not read a seed of another configuration: every object would be a miss. Variants
+    with CUDA packages from elsewhere have no seeds: their headers may differ.
 
     Pass all variants of the matrix: the seeds of a variant must not depend on the selection.
     """
@@ -50,10 +52,10 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     seeds: dict[tuple[_Place, str, str], Seed] = {}
     for place, block in blocks.items():
         possible_first = sorted(block, key=lambda variant: bool(variant.impossible))
-        for variant in diagonal(possible_first):
+        for variant in _typical(diagonal(possible_first), lambda variant: variant.cpu_key):
             seed = Seed(kind="cxx", key=variant.cpu_key, variant=variant)
             seeds.setdefault((place, seed.kind, seed.key), seed)
-        for variant in sorted(block, key=_rank):
+        for variant in _typical(sorted(block, key=_rank), lambda variant: variant.gpu_key):
             if not variant.release.build.cuda_host_flags:  # else CUDA objects depend on the ISA
                 seed = Seed(kind="cuda", key=variant.gpu_key or "", variant=variant)
                 seeds.setdefault((place, seed.kind, seed.key), seed)
@@ -61,9 +63,22 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
     for variant in everything:
         keys = (("cxx", variant.cpu_key), ("cuda", variant.gpu_key or ""))
         own = (seeds.get((_place(variant), *key)) for key in keys)
-        if read := tuple(seed for seed in own if seed):
+        if read := tuple(
+            s for s in own if s and configuration(s.variant) == configuration(variant)
+        ):
             found[variant.attribute] = read
     return found
+
+
+def configuration(variant: Variant) -> tuple[object, ...]:
+    """Return what decides which code objects contain, apart from the ISA and the architecture."""
+    return tuple(sorted(variant.effects.environment.items())), variant.effects.cmake_flags
+
+
+def _typical(variants: Sequence[Variant], key: Callable[[Variant], str | None]) -> list[Variant]:
+    """Order variants by how many others with the same key have their configuration."""
+    alike = Counter((key(variant), configuration(variant)) for variant in variants)
+    return sorted(variants, key=lambda variant: -alike[key(variant), configuration(variant)])
 
 
 def _place(variant: Variant) -> _Place:

@@ -59,6 +59,7 @@ let
       ninja -C build -j "$NIX_BUILD_CORES" "''${objects[@]}"
       ${counts}
     '';
+    passthru = { madeFrom = package; };
     meta = { inherit (old.meta) platforms; description = "Compiler cache for ${package} and others"; };
   });
 

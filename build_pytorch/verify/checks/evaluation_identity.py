@@ -10,6 +10,7 @@ from typing import Final
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.seeds import configuration, seeds_of
 from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 from build_pytorch.verify.recipe_facts import (
@@ -195,9 +196,10 @@ def eval_texts(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    "release.nix evaluates to every package",
+    "release.nix evaluates to every package, with the derivation of its recipe alone",
     RELEASE,
-    why="Hydra and nix-eval-jobs build from it; one wrong name in it and they build nothing.",
+    why="Hydra and nix-eval-jobs build from it; one wrong name in it and they build nothing, or "
+    "another PyTorch than the recipe.",
     fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
 )
 def eval_release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
@@ -205,16 +207,52 @@ def eval_release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Find
         found, line, column = result.problem or "nothing", result.line, result.column
         yield Finding(found, "a set of packages", line, column, paths.RELEASE)
         return
-    packages = Facts(result.facts or {}).value("packages")
+    facts = Facts(result.facts or {})
+    packages, recipes = facts.value("packages"), evaluated(context).results
+    possible = set(facts.list("possible"))
     for package in context.matrix.packages:
         name, expected = f"{package.pname}-{package.version}", package.platform
         drv = packages.pop(package.attribute, {"name": "nothing", "system": "nothing"})
+        own = recipes[package.path].drv_path
         # Nix puts the Python of nixpkgs before the name; offline, it is that of the model.
         if drv["name"].partition("-")[2] != name or drv["system"] != expected:
             shown = f"{package.package} = {drv['name']} for {drv['system']}"
             yield Finding(shown, f"{name} for {expected}", path=paths.RELEASE)
+        elif drv["drvPath"] not in {None, own}:
+            shown = f"{package.package} = {drv['drvPath']}"
+            yield Finding(shown, f"{own}, as from its recipe alone", path=paths.RELEASE)
+        if (package.attribute in possible) == bool(package.impossible):
+            shown = f"{package.package} {'with' if package.impossible else 'without'}"
+            shown += " impossibleHosts = false"
+            yield Finding(shown, "the packages that a machine can run", path=paths.RELEASE)
     for name in packages:
         yield Finding(f"{name}, which is no variant", "the variants", path=paths.RELEASE)
+
+
+@CHECKS.add(
+    "With share = true, release.nix gives each variant the seeds of its own configuration",
+    RELEASE,
+    why="A seed of another configuration has no object of the variant: both are compiled in full.",
+    fix="run `invoke phase5`; if that does not help, correct templates/release.nix.j2",
+)
+def eval_seeds(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
+    shared = Facts(result.facts or {}).value("shared")
+    if not isinstance(shared, dict):
+        return  # eval-release-nix says why; a root without sharing.nix has no seeds
+    manual = context.matrix.manual
+    wanted = seeds_of(context.matrix.variants)
+    variants = {variant.attribute: variant for variant in context.matrix.variants}
+    for name, variant in variants.items():
+        own = [s for s in wanted.get(name, ()) if not {variant.path, s.variant.path} & {*manual}]
+        found = shared.get(name, {}).get("seeds", [])
+        if found != (names := [seed.name for seed in own]):
+            yield Finding(f"{name} reads {found}", f"{names}", path=paths.RELEASE)
+        for seed in found:
+            source = variants.get(shared.get(seed, {}).get("madeFrom") or "")
+            if source is None or configuration(source) != configuration(variant):
+                made = f"{seed} is made from {source.package if source else 'nothing'}"
+                expected = f"a seed with the configuration of {name}"
+                yield Finding(made, expected, path=paths.RELEASE)
 
 
 def _builds(context: Context) -> Iterator[tuple[str, tuple[str, str] | str]]:

@@ -95,19 +95,38 @@ let
     result problem (mapAttrs (_: a: if a.success then a.value else null) attempts)
     // { unreadable = filter (name: !attempts.${name}.success) (attrNames attempts); };
 
-  # The name and the platform of each package of release.nix. Recipes are evaluated on their own.
+  # The packages of release.nix, without and with seeds, and the names of those that a machine can
+  # run. The pinned nixpkgs takes minutes for derivations: those of recipes have to do there.
   evaluatedSet =
     path:
     let
       function = builtins.scopedImport scope path;
-      packages = attempt (mapAttrs (_: drv: { inherit (drv) name system; }) (function { }));
+      sharing = dirOf path + "/build_pytorch/nix/sharing.nix";
+      # A companion's derivation follows from the one of its variant: with seeds, it tells nothing.
+      withSeeds = drv: {
+        seeds = drv.seeds or [ ];
+        madeFrom = drv.madeFrom or null;
+        drvPath = if drv ? seeds || drv ? madeFrom then drv.drvPath else null;
+      };
+      sets = attempt {
+        packages = mapAttrs (_: drv: {
+          inherit (drv) name system;
+          drvPath = if offline then drv.drvPath else null;
+        }) (function { });
+        possible = attrNames (function { impossibleHosts = false; });
+        shared =
+          if offline && builtins.pathExists sharing then
+            mapAttrs (_: withSeeds) (function { share = true; })
+          else
+            null;
+      };
     in
     if !isFunction function then
       failed "the file contains a ${builtins.typeOf function}, not a function"
-    else if !packages.success then
+    else if !sets.success then
       thrown "the file"
     else
-      result null { drvPath = null; packages = packages.value; };
+      result null ({ drvPath = null; } // sets.value);
 
   # Does the same as callPackage, but reports the errors for which callPackage aborts.
   evaluated =
