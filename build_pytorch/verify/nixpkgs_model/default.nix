@@ -60,7 +60,7 @@ let
     # Facts: what the recipe hands to nixpkgs.
     source = modelSource // {
       platform = args.system or args.localSystem or null;
-      config = lib.filter (name: given.${name} != false) (lib.attrNames given);
+      config = lib.filter (name: given.${name} != defaults.${name} or null) (lib.attrNames given);
       overlays = lib.length overlays;
     };
   };
