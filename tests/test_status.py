@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from sample_fleet import LAST, Checkout
 
 from build_pytorch.base.errors import WriteError
+from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Variant
 from build_pytorch.results import ledger
 from build_pytorch.results.package_state import package_states
@@ -115,3 +117,30 @@ def test_a_ledger_that_is_no_regular_file_is_an_error_and_does_not_block(tmp_pat
     os.mkfifo(book)
     with pytest.raises(WriteError, match="not a regular file"):
         list(ledger.Ledger(tmp_path).events())
+
+
+@pytest.mark.slow
+def test_a_ledger_of_any_size_is_read_in_a_stream(project: Project) -> None:
+    """250,000 lines, 70 MiB: nothing is lost, and `status` takes at most 3 s on a quiet machine."""
+    path = project.root / ".build-pytorch/ledger.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    variants = [variant.short_id for variant in matrix_reader.load(project.root).variants]
+    with path.open("w") as file:
+        for number in range(125_000):
+            common = (
+                f'"at":"2026-11-20T12:00:00+00:00","release":"cuda13_0","digest":"{"ab" * 32}",'
+                f'"variant":"{variants[number % len(variants)]}","attempt":"x-{number}"'
+            )
+            file.write(
+                f'{{"event":"started",{common},"backend":"nix","derivation":"{"x" * 100}"}}\n'
+            )
+            more = f'"outcome":"failed","seconds":7200,"message":"{"x" * 100}"'
+            file.write(f'{{"event":"ended",{common},{more}}}\n')
+        file.write("x" * (65 << 20) + "\n")
+        file.write(f'{{"event":"ended",{common},"outcome":"stopped","seconds":1}}\n')
+    assert path.stat().st_size > 128 << 20
+    start = time.process_time()
+    document = json.loads(project.invoke("status", "--json").stdout)
+    assert time.process_time() - start < 6
+    built = [row["built"] for row in document["variants"]]
+    assert (built.count("failed"), built.count("stopped")) == (len(variants) - 1, 1)

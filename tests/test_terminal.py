@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from conftest import PROJECT, Project, copied_project
@@ -288,12 +289,29 @@ def test_words_numbers_and_short_values_are_no_secrets(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = project.invoke("recommend", "--json").stdout
-    for value in ("pytorch", "avx512bf16", "sm120-avx512", "recommend", "4711471147", "short"):
+    words = ("pytorch", "python313", "avx512bf16", "sm120-avx512", "recommend")
+    for value in (*words, "4711471147", "short"):
         monkeypatch.setenv("POSTGRES_PASSWORD", value)
         assert project.invoke("recommend", "--json").stdout == shown
     out = io.StringIO()
     print_json({value: value for value in ("pytorch", "cuda13_0/sm120-avx512")}, out)
     assert "***" not in out.getvalue()
+
+
+def test_store_paths_and_digests_are_no_secrets(secret: str, tmp_path: Path) -> None:
+    digest = f"sha256:{'7f' * 32}"
+    output = f"/nix/store/{'0a' * 16}-python3.13-pytorch210-2.10.0"
+    with mock.patch.dict(os.environ, {"DB_PASSWORD": "python3.13", "DB_TOKEN": "7f7f7f7f"}):
+        _secret_values.cache_clear()
+        Ledger(tmp_path).append(
+            Published(at="x", release="r", variant="v", digest=digest, output=output)
+        )
+        assert masked(f"7f7f7f7f {secret} {output} {digest} python3.13") == (
+            f"*** *** {output} {digest} ***"
+        )
+    (event,) = Ledger(tmp_path).events()
+    assert isinstance(event, Published)
+    assert (event.output, event.digest) == (output, digest)
 
 
 HOSTILE_TEXTS = ['curl -H "Authorization: Bearer x"', "TOKEN=", 'API_KEY="', "-H 'x-api-key: "]

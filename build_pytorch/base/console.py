@@ -210,6 +210,9 @@ _SIGNS: Final = (
 )
 """Every text that `_SECRET` matches has one of these, in small letters: few lines of logs have."""
 
+_STRUCTURE: Final = r"/store/[0-9a-z]{32}-[\w.+?=-]+|\bsha256[:-][\w+/=]{43,64}"
+"""A store path, a digest or a hash: no value of a variable is masked in it."""
+
 _ordinary_words: set[str] = set()
 
 
@@ -243,8 +246,9 @@ def masked(text: str) -> str:
     Secrets are values of environment variables that are called so (GITHUB_TOKEN), and texts that
     have the form of one. Text that is encoded, such as JSON, is masked before it is encoded.
     """
-    for value in _secret_values():
-        text = text.replace(value, "***")
+    if values := [value for value in _secret_values() if value in text]:
+        pattern = "|".join(map(re.escape, values))
+        text = re.sub(f"({_STRUCTURE})|{pattern}", lambda found: found[1] or "***", text)
     if any(map(text.lower().__contains__, _SIGNS)):
         text = _SECRET.sub(lambda found: f"{found['name'] or ''}***", text)
     return text

@@ -21,8 +21,10 @@ from build_pytorch.matrix.seeds import seeds_of
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.results.package_state import (
     BuiltState,
+    Events,
     PackageState,
     RecipeState,
+    all_events,
     package_states,
     seed_states,
 )
@@ -91,10 +93,12 @@ def run(options: StatusOptions) -> int:
     companions = [each for each in matrix.companions if each.variant.path in variants]
     packages: list[Package] = [*variants.values(), *companions]
     errors = recipe_errors(matrix, packages) if options.verify else None
-    states = compared_states(matrix, package_states(matrix.root, packages), errors)
+    events = all_events(matrix.root)
+    known = package_states(matrix.root, packages, events=events)
+    states = compared_states(matrix, known, errors)
     of_variants = [states[variant.id] for variant in variants.values()]
     of_companions = [states[companion.id] for companion in companions]
-    seeds = {} if options.variants else _seeds(matrix)
+    seeds = {} if options.variants else _seeds(matrix, events)
     if options.json:
         document = StatusDocument(
             variants=tuple(map(_row, of_variants)),
@@ -180,12 +184,12 @@ def _totals(states: Sequence[PackageState]) -> dict[str, int]:
     }
 
 
-def _seeds(matrix: Matrix) -> dict[str, BuiltState]:
+def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
     """Return the state of each seed that was ever built or has a link."""
     seeds = {seed.name: seed for each in seeds_of(matrix.variants).values() for seed in each}
     return {
         name: state.built
-        for name, state in seed_states(matrix.root, seeds.values()).items()
+        for name, state in seed_states(matrix.root, seeds.values(), events).items()
         if state.last or state.built is BuiltState.UNKNOWN
     }
 

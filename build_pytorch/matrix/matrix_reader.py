@@ -39,7 +39,8 @@ def load(root: Path = paths.PROJECT) -> Matrix:
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {_RESTORE}") from None
     matrix = decode(data, path.name, root)
-    console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus])
+    names = [package.package for package in matrix.packages]
+    console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus, *names])
     return matrix
 
 

@@ -128,19 +128,19 @@ class Ledger:
                 os.fsync(file.fileno())
 
     def events(self) -> Iterator[AnyEvent]:
-        """Yield every valid line, oldest first.
+        """Yield every valid line of a ledger of any size, oldest first.
 
         Raises WriteError if the file exists and cannot be read.
         """
         try:
-            data = files.read_below(self.root, _NAME)
+            with os.fdopen(files.open_below(self.root, _NAME), "rb") as file:
+                while line := file.readline(files.LARGEST_TEXT):
+                    with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):
+                        yield _DECODER.decode(line)
         except FileNotFoundError:
             return
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be read: {error.strerror}") from None
-        for line in data.split(b"\n"):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                yield _DECODER.decode(line)
 
 
 def now() -> str:

@@ -253,31 +253,40 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return OverallState.OUTDATED if self.stale or self.unknown else OverallState.NOT_BUILT
 
 
+Events = Mapping[tuple[str, str], Sequence[AnyEvent]]
+"""The events of the ledger by release and name."""
+
+
 def package_states(
-    root: Path, packages: Iterable[Package], others: Iterable[Package] = ()
+    root: Path,
+    packages: Iterable[Package],
+    others: Iterable[Package] = (),
+    events: Events | None = None,
 ) -> dict[str, PackageState]:
     """Return the states of packages by id; recipes are neither compared nor verified.
 
-    `others` are left out unless the ledger names them. Raises WriteError if the ledger cannot be
-    read, ToolError if Nix fails.
+    `others` are left out unless the ledger names them. The ledger is read unless its `events` are
+    given. Raises WriteError if the ledger cannot be read, ToolError if Nix fails.
     """
-    events = _events(root)
+    events = all_events(root) if events is None else events
     chosen = [*packages, *(package for package in others if subject_of(package) in events)]
     subjects = {p.id: (p, artefacts.link(root, p), subject_of(p)) for p in chosen}
     return _states(root, subjects, events)
 
 
-def seed_states(root: Path, seeds: Iterable[Seed]) -> dict[str, PackageState]:
+def seed_states(
+    root: Path, seeds: Iterable[Seed], events: Events | None = None
+) -> dict[str, PackageState]:
     """Return the states of seeds by name. Their recipe is that of a variant. Raises as above."""
     subjects = {}
     for seed in seeds:
         subject = (seed.variant.release_name, seed.name)
         subjects[seed.name] = (seed.variant, artefacts.link_of(root, seed.name), subject)
-    return _states(root, subjects, _events(root))
+    return _states(root, subjects, all_events(root) if events is None else events)
 
 
-def _events(root: Path) -> dict[tuple[str, str], list[AnyEvent]]:
-    """Return the events of the ledger by release and name."""
+def all_events(root: Path) -> Events:
+    """Return the events of the ledger. Raises WriteError."""
     events: dict[tuple[str, str], list[AnyEvent]] = {}
     for event in Ledger(root).events():
         events.setdefault(event.subject, []).append(event)
@@ -287,7 +296,7 @@ def _events(root: Path) -> dict[tuple[str, str], list[AnyEvent]]:
 def _states(
     root: Path,
     subjects: Mapping[str, tuple[Package, Path, tuple[str, str]]],
-    events: Mapping[tuple[str, str], Sequence[AnyEvent]],
+    events: Events,
 ) -> dict[str, PackageState]:
     """Return states by key; `subjects` has package, result link, and release and name in events.
 
