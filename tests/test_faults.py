@@ -12,17 +12,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from conftest import Project, error_line
+from conftest import Project, error_line, run_in_process
 from fuzz.kills import PhaseKiller, phases
+from test_cuda_packages import sibling
 
 from build_pytorch.base import digest, file_plan
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
+from build_pytorch.cli import matrix_change, vendor
+from build_pytorch.sources import move_checks
+
+KILLS: Final = 3  #: about so many points at which each change of the matrix is killed
 
 
 def change_everything(project: Project) -> None:
@@ -341,3 +347,93 @@ def test_what_a_kill_left_behind_goes_with_the_next_run(project: Project) -> Non
     assert left.exists(), "looking removes nothing"
     assert project.invoke("phase4").returncode == 0
     assert not left.exists()
+
+
+def test_a_whole_temporary_page_is_no_page_that_somebody_edited(project: Project) -> None:
+    project.commit()  # Git knows which pages somebody edited
+    pages = project.root / "docs/reference/releases"
+    left = pages / f".cuda13_0.md.4711{TEMPORARY}"
+    shutil.copy(pages / "cuda13_0.md", left)
+    done = project.invoke("all", "--check")
+    assert done.returncode == 0, done.stdout
+    assert project.invoke("phase5").returncode == 0
+    assert not left.exists()
+
+
+# --- commands that change matrix.toml ---
+
+
+class Verified:
+    """The result of a verification that finds nothing."""
+
+    exit_code, summary, findings = 0, "", ()
+
+
+def killed(project: Project, words: Sequence[str], call: int) -> tuple[int, int]:
+    """Run a command in a child that kill -9 ends before a rename or a deletion.
+
+    Returns its exit code and the number of such calls, if it was not killed.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        seen = 0
+
+        def counted(function: Callable[..., None]) -> Callable[..., None]:
+            def wrapper(*args: Any, **options: Any) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == call:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                function(*args, **options)
+
+            return wrapper
+
+        os.replace, os.unlink = counted(os.replace), counted(os.unlink)
+        code = run_in_process(project.root, words, {}).returncode
+        os.write(writer, b"%d" % seen)
+        os._exit(code)
+    os.close(writer)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with os.fdopen(reader) as calls:
+        return code, int(calls.read() or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["add", "cuda13_0/sm90-armv9"],
+        ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
+        ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
+        ["vendor", "cuda-packages", "--release", "nightly"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_killed_change_of_the_matrix_is_finished_by_the_same_command(
+    whole: Project, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Downloads and verification, which write nothing, are left out."""
+    for module in (matrix_change, vendor):
+        monkeypatch.setattr(module, "verify_planned", lambda *_: Verified)
+    for name in ("check_upstream", "fetch_changed", "pin_contradictions"):
+        monkeypatch.setattr(move_checks, name, lambda *_, **__: ())
+    if words[0] == "vendor":
+        words = [*words, "--from", str(sibling(tmp_path / "sibling", "8.8"))]
+    whole.commit()
+    before = whole.snapshot()
+    code, calls = killed(whole, words, 0)
+    new = whole.snapshot()
+    assert (code, new != before) == (0, True)
+    points = {*range(1, calls + 1, 1 + calls // KILLS), calls - 1, calls}
+    for call in sorted(points):
+        whole.git("clean", "-fdq")
+        whole.git("checkout", "-q", ".")
+        assert killed(whole, words, call)[0] == -signal.SIGKILL, call
+        halfway = whole.snapshot()
+        again = whole.invoke(*words)
+        if again.returncode:  # it had ended, but for the last line
+            assert halfway == new, (call, again.stdout + again.stderr)
+        found = whole.snapshot()
+        wrong = [path for path in {*found, *new} if found.get(path) != new.get(path)]
+        assert not wrong, (call, wrong[:5], again.stdout[-2000:])

@@ -217,10 +217,10 @@ def apply(root: Path, changes: Sequence[Change]) -> None:
         for change in writes:
             if Tree(root).read(change.path) != change.old:
                 raise WriteError(f"{change.path}: changed while the plan was made; run again")
-        files.remove_below(root, leftovers)
-        written = {change.path: change.new for change in writes if change.new is not None}
-        files.write_all(root, written)
-        files.remove_below(root, [change.path for change in writes if change.new is None])
+        files.write_all(root, dict.fromkeys(leftovers))
+        # The matrix is the last: until then, the command that changes it can be run again.
+        writes.sort(key=lambda change: (change.path == paths.MATRIX, change.new is None))
+        files.write_all(root, {change.path: change.new for change in writes})
 
 
 def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
@@ -121,7 +121,8 @@ def create_below(root: Path, name: str | PurePath) -> BinaryIO:
 def walk_below(root: Path, folder: str) -> Iterator[str]:
     """Yield the names below `root` of all files in a folder and its folders, in order.
 
-    A link is yielded and not followed. A missing folder is empty. Raises LinkError and OSError.
+    A link is yielded and not followed, a temporary file of a killed run is left out. A missing
+    folder is empty. Raises LinkError and OSError.
     """
     top = _folder_below(root, folder)
     if not top.exists():
@@ -130,7 +131,7 @@ def walk_below(root: Path, folder: str) -> Iterator[str]:
         name = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_dir(follow_symlinks=False):
             yield from walk_below(root, name)
-        else:
+        elif not name.endswith(TEMPORARY):
             yield name
 
 
@@ -138,14 +139,6 @@ def leftovers(root: Path, folder: str) -> list[str]:
     """Return the temporary files in a folder, as names below `root`. Raises as `walk_below`."""
     found = sorted(_folder_below(root, folder).glob(f".*{TEMPORARY}"))
     return [str(path.relative_to(root)) for path in found]
-
-
-def remove_below(root: Path, names: Sequence[str]) -> None:
-    """Delete files, where they exist. Raises LinkError and OSError."""
-    paths_below = [place_below(root, name) for name in names]
-    for path in paths_below:
-        path.unlink(missing_ok=True)
-    _sync({path.parent for path in paths_below})
 
 
 def _read(descriptor: int, path: Path, limit: int) -> bytes:
@@ -174,36 +167,40 @@ def write_errors(path: Path | None = None) -> Iterator[None]:
         raise WriteError(f"{where}: cannot be written: {error.strerror}") from None
 
 
-def write_all(root: Path, contents: Mapping[str, bytes], *, sync: bool = True) -> None:
+def write_all(root: Path, contents: Mapping[str, bytes | None], *, sync: bool = True) -> None:
     """Replace files below `root`, each atomically, and none before all new data is on the disk.
 
-    A kill at any moment leaves the old or the new file. A new file has the permissions of the old
-    one; a link in its place is replaced and not followed. Missing folders are made. Without
-    `sync`, which takes 10 ms, a power failure may damage the files: for what can be made again.
-    Raises LinkError, and OSError that names one of the files.
+    In the order of `contents`; None deletes a file. A kill at any moment leaves the old or the new
+    file. A new file has the permissions of the old one; a link in its place is replaced and not
+    followed. Missing folders are made. Without `sync`, which takes 10 ms, a power failure may
+    damage the files: for what can be made again. Raises LinkError, and OSError that names one of
+    the files.
     """
     written: dict[Path, Path] = {}
     path = root
     try:
         root.stat()
-        for name, data in contents.items():
-            path = place_below(root, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            new = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
-            written[new] = path
-            _write_new(new, data, like=path, sync=sync)
-        for new, path in list(written.items()):
-            new.replace(path)
-            del written[new]
+        places = {place_below(root, name): data for name, data in contents.items()}
+        for path, data in places.items():
+            if data is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                written[path] = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+                _write_new(written[path], data, like=path, sync=sync)
+        for path in places:
+            if path in written:
+                written[path].replace(path)
+                del written[path]
+            else:
+                path.unlink(missing_ok=True)
     except OSError as error:
         error.filename = str(path)  # a full disk names no file
         raise
     finally:
-        for new in written:
+        for new in written.values():
             with contextlib.suppress(OSError):
                 new.unlink()
     if sync:
-        _sync({(root / name).parent for name in contents})
+        _sync({path.parent for path in places})
 
 
 def _write_new(new: Path, data: bytes, *, like: Path, sync: bool) -> None:

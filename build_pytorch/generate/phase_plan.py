@@ -80,8 +80,7 @@ def _other_files(matrix: Matrix, tree: Tree, names: Sequence[str]) -> Iterator[C
         folders.append(paths.NIXPKGS_IMPORTS)
     for folder in dict.fromkeys(folders):
         for path in files.walk_below(tree.root, folder):
-            # A kill may leave temporary files of our own.
-            if path in known or path.endswith(files.TEMPORARY) or matrix.is_foreign(path):
+            if path in known or matrix.is_foreign(path):
                 continue
             yield _leftover(tree, path) or Change(
                 path=path, action=Action.UNKNOWN, reason="not in matrix.toml; left alone"
