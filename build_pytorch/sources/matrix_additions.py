@@ -164,7 +164,9 @@ class Draft:
         have = {rule.id for rule in self.matrix.rules}
         raw = {rule["id"]: rule for rule in self._known.raw["rule"]}
         for rule in self._known.rule:
-            if rule.id not in have and any(rules.holds(rule.when, variant) for variant in new):
+            if rule.id in have or not {*rule.effect.patches} <= self.matrix.patches.keys():
+                continue
+            if any(rules.holds(rule.when, v) and not rules.is_ended(rule, v) for v in new):
                 values = dict(raw[rule.id])
                 for condition in values.keys() & {"when", "until"}:
                     values[condition] = self._restricted(values[condition])
