@@ -16,7 +16,7 @@ import pytest
 from build_pytorch.base import console, files, outputs, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
 from build_pytorch.base.errors import ToolError, WriteError
-from build_pytorch.base.file_plan import Action, Change
+from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
 
 PYTHON = sys.executable
 
@@ -200,6 +200,14 @@ with exclusive_lock(Path(sys.argv[1]), "x.lock", "is testing"):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_file_far_larger_than_what_is_generated_is_not_compared(tmp_path: Path) -> None:
+    with (tmp_path / "x.nix").open("wb") as file:
+        file.truncate(60 << 20)
+    change = plan_text(Tree(tmp_path, force=True), "x.nix", "text\n")
+    assert (change.action, change.diff()) == (Action.REFUSED, "")
+    assert change.reason == "cannot be read: larger than 4 MiB; remove it by hand"
 
 
 def test_a_lock_names_the_run_that_holds_it_and_ends_with_its_process(tmp_path: Path) -> None:

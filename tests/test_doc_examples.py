@@ -128,9 +128,7 @@ class Reader:
         return "\n".join(line.rstrip() for line in text.splitlines())
 
     def applies(self, diff: str) -> None:
-        subprocess.run(
-            ["git", "apply", "--recount", "-"], cwd=self.root, input=diff, text=True, check=True
-        )
+        subprocess.run(["git", "apply", "-"], cwd=self.root, input=diff, text=True, check=True)
 
 
 def examples(body: str) -> list[tuple[str, str]]:

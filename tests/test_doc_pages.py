@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from conftest import PROJECT, Project
+
+from build_pytorch.matrix.model import Matrix
 
 MARKDOWN: Final = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md") for path in PROJECT.glob(pattern)
@@ -92,8 +95,9 @@ def menus() -> dict[str, str]:
     return helps | {session: helps.get(session, "") for session in sessions}
 
 
-def test_commands_and_options_of_pages_exist(menus: dict[str, str]) -> None:
+def test_commands_and_options_of_pages_exist(menus: dict[str, str], matrix: Matrix) -> None:
     wrong = []
+    ids = Counter(package.short_id for package in matrix.packages)
     for page in PROSE:
         if page.name == "CHANGELOG.md":
             continue
@@ -104,6 +108,8 @@ def test_commands_and_options_of_pages_exist(menus: dict[str, str]) -> None:
             if command not in menus:
                 wrong.append(f"{name(page)}: {command}")
                 continue
+            several = [word for word in words if ids[word] > 1 and "--release" not in words]
+            wrong += [f"{name(page)}: {command} {word}: of several releases" for word in several]
             options = [word.partition("=")[0] for word in words if re.match(r"--\w", word)]
             if menus[command]:
                 known = re.findall(r"--[a-z-]+", menus[command])

@@ -180,6 +180,7 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ),
         ("level = 4", "level = 5", "cpu.avx512vnni.level", "the level of avx512bf16"),
         ('folder = ".flox/pkgs"', 'folder = ".git/hooks"', "release.cuda13_0.folder", "recipes"),
+        ('folder = ".flox/pkgs"', 'folder = "matrix.toml"', "release.cuda13_0.folder", "recipes"),
         (
             'notes = "docs/explanation/build-notes-2.10-cuda13.md"',
             'notes = "docs/reference/releases.md"',

@@ -147,6 +147,8 @@ def test_a_generation_has_the_isa_that_archspec_lists(key: str) -> None:
         ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "cascadelake"),
         ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "icelake"),
         ("Intel(R) Xeon(R) Platinum 8480+", "sapphirerapids"),
+        ("Intel(R) Xeon(R) 8570", "sapphirerapids"),
+        ("Intel(R) Xeon(R) 6780E", "sierraforest"),
         ("Intel(R) Xeon(R) W-2145 CPU @ 3.70GHz", "skylake_sp"),
         ("Intel(R) Celeron(R) N4000 CPU @ 1.10GHz", "nehalem"),
         ("Intel(R) N100", "alderlake"),

@@ -67,6 +67,10 @@ class Change(Struct, frozen=True, kw_only=True):
         )
 
 
+_LARGEST: Final = 4 << 20
+"""Bytes of a file in the place of a generated one; the largest, the picker, has 0.3 million."""
+
+
 class Tree:
     """The files below a root. `force` allows plans to overwrite hand-written files."""
 
@@ -77,7 +81,7 @@ class Tree:
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None if it is missing. Raises LinkError and OSError."""
         try:
-            return files.read_below(self.root, path)
+            return files.read_below(self.root, path, _LARGEST)
         except FileNotFoundError:
             return None
 

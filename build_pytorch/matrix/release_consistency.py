@@ -34,7 +34,8 @@ _WHOLE_PAGES: Final = frozenset(
 def is_for_recipes(folder: str) -> bool:
     """Return whether recipes may be in a folder."""
     parts = folder.split("/")
-    return ".git" not in parts and parts[0] not in paths.OWN_FOLDERS
+    is_file = folder.endswith((".toml", ".nix", ".py", ".md"))
+    return not is_file and ".git" not in parts and parts[0] not in paths.OWN_FOLDERS
 
 
 def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
@@ -135,6 +136,8 @@ def _cuda_packages(
         fix = "`invoke vendor cuda-packages --from DIR` writes them"
         what = wrong(", ".join(packages.digests) or "none", ", ".join(sorted(copies)) or "none")
         yield "digests", f"{what}; {fix}"
+    if packages.is_copied and not is_for_recipes(packages.folder):
+        yield "folder", wrong(quoted(packages.folder), "a folder of copies, such as releases/cuda")
     if f"{packages.folder}/".startswith(f"{release.folder}/"):
         found = f"{quoted(packages.folder)}, a part of the folder of recipes"
         yield "folder", wrong(found, "another one, as Flox builds every file there")
