@@ -125,6 +125,7 @@ ELSEWHERE = {
     "compiler-flags": "test_verify.py",
     "nvcc-architectures": "test_verify.py",
     "eval-release-nix": "test_release_nix.py",
+    "flox-environment": "test_flox_environments.py",
     "eval-seeds": "test_release_nix.py",
     "eval-distinct": "test_mutations.py",
 }

@@ -18,7 +18,7 @@ from build_pytorch.base import digest, files, paths
 from build_pytorch.base.console import counted
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_delete, plan_text, unreadable
 from build_pytorch.base.versions import numbers
-from build_pytorch.generate import matrix_reference, picker_tables
+from build_pytorch.generate import flox_environments, matrix_reference, picker_tables
 from build_pytorch.generate.recipes import (
     nixpkgs_imports,
     release_nix,
@@ -91,6 +91,8 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         if "#" not in path and path not in recipe_paths
         if has_matrix or path not in _OF_CHECKOUT
     ]
+    if has_matrix:
+        changes += flox_environments.plan(matrix, tree)
     for path in files.walk_below(tree.root, paths.RELEASE_PAGES):
         change = None if path in texts else plan_delete(tree, path, "no such release")
         if change and digest.is_intact((change.old or b"").decode(errors="replace")):

@@ -88,12 +88,9 @@ class Draft:
             for group in chosen:
                 self._append_group(name, group)
         self._add_rules(before)
-        folder = self.matrix.releases[name].environment
         self.todo += (
             *move.todo,
             f"write the purpose of release.{name}: whom it is for",
-            f"a Flox environment for it: {folder}/.flox/env/manifest.toml, as the other releases "
-            "have one",
         )
 
     def group_of(self, variant: Variant) -> Group:

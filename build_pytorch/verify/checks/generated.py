@@ -14,7 +14,7 @@ from typing import Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
-from build_pytorch.generate import docs, recipes, rendering
+from build_pytorch.generate import docs, flox_environments, recipes, rendering
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
@@ -105,6 +105,18 @@ def reference_docs(context: Context) -> Iterator[Finding]:
     if context.pages is None or not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no reference pages to compare with")
     yield from _outdated(context, context.pages())
+
+
+@CHECKS.add(
+    "Each folder of recipes is in a Flox environment for the platforms of its packages",
+    why="Without env.json and manifest.toml, `flox build` and `flox publish` stop.",
+    fix="correct the file, or delete it and run `invoke phase5`",
+)
+def flox_environment(context: Context) -> Iterator[Finding]:
+    if not (context.root / paths.MATRIX).exists():
+        raise CheckSkipped("no matrix.toml here")
+    for path, found, expected in flox_environments.faults(context.matrix, Tree(context.root)):
+        yield Finding(found, expected, path=path)
 
 
 @CHECKS.add(

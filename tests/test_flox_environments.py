@@ -1,0 +1,64 @@
+"""Flox environments: mistakes in their files are found by flox-environment, missing ones made."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, WHOLE
+from mutations import gone, swap
+
+from build_pytorch.base.file_plan import Tree
+from build_pytorch.generate import flox_environments
+from build_pytorch.matrix import matrix_reader
+
+MATRIX = matrix_reader.parse(WHOLE)
+ROOT, COMPANIONS = ".flox/env/manifest.toml", "releases/cuda12_8/companions/.flox/env/manifest.toml"
+MISTAKES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "invalid TOML": (COMPANIONS, swap("[options]", "[options")),
+    "invalid JSON": ("releases/nightly/.flox/env.json", swap(",", "")),
+    "another Python": (ROOT, swap('"python313"', '"python312"')),
+    "no Python": (ROOT, gone("python3.pkg-path")),
+    "a platform missing": (COMPANIONS, swap(', "aarch64-linux"', "")),
+    "no platforms": (COMPANIONS, gone("systems =")),
+    "a build of the name of a recipe": (
+        ROOT, swap("[options]", '[build.pytorch-python313-cpu-avx2]\ncommand = "x"\n[options]')),
+    "another version": ("companions/.flox/env.json", swap('"version": 1', '"version": 2')),
+}  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A tree with the files of the environments alone."""
+    for folder in flox_environments.environments(MATRIX):
+        (tmp_path / folder / ".flox/env").mkdir(parents=True)
+        for file in ("env.json", "env/manifest.toml"):
+            shutil.copy(PROJECT / folder / ".flox" / file, tmp_path / folder / ".flox" / file)
+    return Tree(tmp_path)
+
+
+@pytest.mark.parametrize(("file", "edit"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_an_environment_is_found(
+    tree: Tree, file: str, edit: Callable[[str], str]
+) -> None:
+    assert not list(flox_environments.faults(MATRIX, tree))
+    path = tree.root / file
+    path.write_text(edit(path.read_text()))
+    assert [place for place, *_ in flox_environments.faults(MATRIX, tree)] == [file]
+
+
+def test_missing_environments_are_found_and_made_but_that_of_the_root(tree: Tree) -> None:
+    shutil.rmtree(tree.root)
+    tree.root.mkdir()
+    assert len(list(flox_environments.faults(MATRIX, tree))) == 10
+    for change in flox_environments.plan(MATRIX, tree):
+        path = tree.root / change.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(change.new or b"")
+        if path.suffix == ".json":
+            assert path.read_bytes() == (PROJECT / change.path).read_bytes()
+    left = {place for place, *_ in flox_environments.faults(MATRIX, tree)}
+    assert left == {".flox/env.json", ROOT}
+    assert not list(flox_environments.plan(MATRIX, tree))
