@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -44,10 +45,10 @@ class Remote:
     """A second machine for Nix: an SSH server on loopback with a store of its own.
 
     Both stores have the same path, as on real machines; the server's is mounted there in a
-    namespace of its own.
+    namespace of its own. The path of `sockets` has to be short: a socket's has 107 bytes at most.
     """
 
-    def __init__(self, folder: Path, site: Site) -> None:
+    def __init__(self, folder: Path, site: Site, sockets: str) -> None:
         self.folder = folder
         self.store = folder / "store"
         self.store.mkdir(parents=True)
@@ -79,7 +80,7 @@ class Remote:
         (folder / "known_hosts").write_text(known)
         self.options = (
             f"-p {self.port} -o UserKnownHostsFile={folder}/known_hosts -o ControlMaster=auto "
-            f"-o ControlPath={folder}/master -o ControlPersist=60"
+            f"-o ControlPath={sockets}/master -o ControlPersist=60"
         )
 
     def _key(self, name: str) -> Path:
@@ -128,7 +129,8 @@ def build_dependencies(world: World) -> None:
 def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
     if reason := _lacking():
         pytest.skip(reason)
-    machine = Remote(tmp_path / "remote", world.site)
+    sockets = tempfile.TemporaryDirectory(dir="/tmp")
+    machine = Remote(tmp_path / "remote", world.site, sockets.name)
     Path("/run/sshd").mkdir(exist_ok=True)
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     server = subprocess.Popen([str(sshd), "-D", "-e", "-f", f"{machine.folder}/sshd_config"])
@@ -143,6 +145,7 @@ def remote(world: World, tmp_path: Path) -> Iterator[Remote]:
     yield machine
     server.terminate()
     server.wait()
+    sockets.cleanup()
 
 
 @pytest.mark.slow
