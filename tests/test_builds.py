@@ -303,7 +303,7 @@ def test_what_flox_left_running_is_ended_before_another_attempt(changed: World) 
 def test_json_is_one_document_in_every_outcome(reader: World) -> None:
     for argv, code in (
         (["sm121-avx2"], 2),
-        (["cpu-avx2", "--copy-to", "file:///proc/nowhere"], 1),
+        (["cpu-avx2", "--copy-to", "file:///proc/nowhere"], 2),
         (["cpu-avx2", "cpu-avx512"], 0),
     ):
         done = reader.built(*argv)
@@ -365,7 +365,7 @@ def test_failures_are_shown_named_or_tried_again(world: World) -> None:
     for variant, script in FAILURES.items():
         world.scenario(variant, script)
     done = world.built(*FAILURES, "--cores", "4")
-    assert done["returncode"] == 2
+    assert done["returncode"] == 1
     _, found, last = done["stderr"].partition("for a reason that no log rule names")
     assert found, "a download that failed before compiling is not the cause of what fails later"
     shown = [line for line in last.partition("  whole log:")[0].splitlines() if line[:4] == "    "]
@@ -398,7 +398,7 @@ def test_a_wrong_hash_is_named_and_siblings_are_spared(strict_world: World) -> N
     assert causes == ["hash-mismatch", None, None, None]
     outcomes = [row["outcome"] for row in done["variants"]]
     assert outcomes == ["failed", "not started", "not started", "not started"]
-    assert done["returncode"] == 4
+    assert done["returncode"] == 1
     log = done["variants"][0]["log"]
     assert f"`invoke prefetch --from-log {log}`" in done["stderr"]
     # The offer is good: it takes the hash, and the build then goes on.
@@ -457,10 +457,10 @@ def test_failures_are_counted_and_the_rest_goes_on_unless_fail_fast(world: World
     world.scenario("cpu-avx2", "phases; exit 1")
     done = world.built("cpu-*", "--fail-fast")
     assert [row["outcome"] for row in done["variants"]] == ["failed", *["not started"] * 3]
-    assert done["returncode"] == 4
+    assert done["returncode"] == 1
     world.scenario("cpu-avx512bf16", "phases; exit 1")
     again = world.build("cpu-*")
-    assert again.returncode == 2
+    assert again.returncode == 1, "2 is bad input"
     assert "2 built, 2 not" in again.stdout
     for name in ("cpu-avx2", "cpu-avx512bf16"):
         world.scenario(name, "good")

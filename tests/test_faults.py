@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import Project, error_line, run_in_process
+from conftest import Project, error_line, needs_nix, run_in_process
 from fuzz.kills import PhaseKiller, phases
 from test_cuda_packages import sibling
 
@@ -347,6 +347,15 @@ def test_what_a_kill_left_behind_goes_with_the_next_run(project: Project) -> Non
     assert left.exists(), "looking removes nothing"
     assert project.invoke("phase4").returncode == 0
     assert not left.exists()
+
+
+@needs_nix
+def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(project: Project) -> None:
+    root = Path(os.fsdecode(bytes(project.root) + b"\xff"))
+    project.own_program()
+    project.root.rename(root)
+    done = Project(root).invoke_process("all", "--json")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_whole_temporary_page_is_no_page_that_somebody_edited(project: Project) -> None:

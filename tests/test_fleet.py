@@ -281,6 +281,10 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
     assert backend.builder(v9.variant, v9.derivation) == "ssh://new"
     (warning,) = backend.warnings([v8, v9])
     assert warning.startswith("ssh://old is left out: it does not state gccarch-armv9-a, which ")
+    assert backend.place([v8, v9]) == "on 1 builder"
+    alone = RemoteBackend(settings, matrix, NixSettings(("aarch64-linux",), ()))
+    alone.machines = [machine for machine in alone.machines if machine.uri == "ssh://old"]
+    assert alone.place([v9]) == "here: no builder takes a build"
     backend.command([v8, v9], 1, 1)
     assert written.read_text().splitlines() == [new, x86]
     # A recipe that requires the feature is handed to no such machine by Nix itself.
@@ -365,10 +369,8 @@ def test_results_are_pushed_signed_and_another_store_substitutes_them(
 def test_what_cannot_be_pushed_counts_as_a_failure_and_stays_built(
     reader: World, tmp_path: Path
 ) -> None:
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file, no folder")
-    done = reader.build("cpu-avx2", "--copy-to", f"file://{blocked}")
-    assert done.returncode == 1
+    done = reader.build("cpu-avx2", "--copy-to", f"file://{tmp_path}/cache?compression=none-such")
+    assert done.returncode == 1, done.stderr
     assert "cpu-avx2: built, but not pushed" in done.stdout
     assert reader.link("cpu-avx2").exists()
 
@@ -377,10 +379,22 @@ def test_a_file_that_is_no_signing_key_is_refused_before_the_build(
     reader: World, tmp_path: Path
 ) -> None:
     key, before = tmp_path / "key", reader.ledger()
-    key.write_text("hello")
+    key.write_text("root:x:0:0:root:/root:/bin/bash\n")
     done = reader.build("sm90-avx2", "--copy-to", "file:///x", "--secret-key", str(key))
     assert done.returncode == 2
     assert "not a signing key; make one with" in done.stderr
+    assert reader.ledger() == before
+
+
+def test_a_cache_that_nix_cannot_open_is_refused_before_the_build(
+    reader: World, tmp_path: Path
+) -> None:
+    before = reader.ledger()
+    (tmp_path / "blocked").write_text("a file, no folder")
+    for url in ("x://", f"file://{tmp_path}/blocked"):
+        done = reader.build("sm90-avx2", "--copy-to", url)
+        assert done.returncode == 2
+        assert f"--copy-to {url}: not a store that Nix can open: " in unfolded(done.stderr)
     assert reader.ledger() == before
 
 

@@ -28,7 +28,7 @@ ENDINGS: Final = {
 EXIT_CODES: Final = {
     EXIT_OK: "Done.",
     EXIT_FINDINGS: "Findings of severity error, refused files, or `--check` found something to do. "
-    "`build`: the number of variants that failed, at most 100. "
+    "`build`: a variant was not built, or not pushed. "
     "`recommend`: no variant runs on the machine. `outdated --check`: something is newer.",
     EXIT_BAD_INPUT: "Bad input: an unknown command or option, wrong arguments, a wrong "
     "matrix.toml, a missing program, a folder that cannot be written. Nothing was changed.",

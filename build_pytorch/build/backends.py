@@ -128,7 +128,14 @@ class RemoteBackend(NixBackend):
     def __init__(self, settings: BuildSettings, matrix: Matrix, host: store.NixSettings) -> None:
         super().__init__(settings, matrix, host)
         self.machines = _machines(settings, matrix)
-        self.summary = f"on {counted(len(self.machines), 'builder')}"
+
+    def place(self, steps: Sequence[Step]) -> str:
+        """Return how many builders take a step, of those that are not left out."""
+        if not steps:
+            return ""
+        takers = {m for step in steps for m in self._takers(step.variant, step.derivation)}
+        number = len(takers - self._unfit(steps).keys())
+        return f"on {counted(number, 'builder')}" if number else "here: no builder takes a build"
 
     def builder(self, variant: Variant, derivation: Derivation | None) -> str:
         """Return the address of the first machine that builds a variant, or an empty text."""

@@ -103,7 +103,6 @@ class BuildBackend:
     shares_process: ClassVar[bool] = False  #: whether one process builds all derivations
     wraps_derivation: ClassVar[bool] = False  #: whether results differ from the recipe's output
     no_builder: ClassVar[str] = "--builders names machines that can"  #: why a step is skipped
-    summary: str = ""  #: where it builds, for the head of the plan; empty for this machine
 
     def __init__(self, settings: BuildSettings, matrix: Matrix, host: NixSettings) -> None:
         self.settings = settings
@@ -112,6 +111,10 @@ class BuildBackend:
 
     def builder(self, variant: Variant, derivation: Derivation | None) -> str:  # noqa: ARG002 - for others
         """Return the address of another machine that builds a variant, or an empty text."""
+        return ""
+
+    def place(self, steps: Sequence[Step]) -> str:  # noqa: ARG002 - for others
+        """Return where these builds run, for the head of the plan; empty for this machine."""
         return ""
 
     def warnings(self, steps: Sequence[Step]) -> Iterator[str]:  # noqa: ARG002 - for others

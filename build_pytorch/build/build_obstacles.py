@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from build_pytorch.base import files, process
 from build_pytorch.base.console import some
@@ -19,9 +21,12 @@ from build_pytorch.results import artefacts
 from build_pytorch.results.package_state import PackageState
 from build_pytorch.verify import verification
 
+_SIGNING_KEY: Final = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{86}==\s*")
+"""A name and 64 bytes in Base64, as Nix writes it."""
+
 
 def check_cache(url: str, key: Path | None) -> None:
-    """Raise BuildPytorchError for a binary cache or a key that cannot work."""
+    """Raise BuildPytorchError for what is no URL of a binary cache, or no signing key."""
     if not url:
         return
     if not process.which(store.NIX):
@@ -34,7 +39,7 @@ def check_cache(url: str, key: Path | None) -> None:
             text = files.read_named(key, files.LARGEST_TEXT).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             text = ""
-        if ":" not in text:
+        if not _SIGNING_KEY.fullmatch(text):
             how = "`nix-store --generate-binary-cache-key NAME SECRET PUBLIC`"
             raise BuildPytorchError(f"--secret-key {key}: not a signing key; make one with {how}")
 

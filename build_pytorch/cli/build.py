@@ -17,6 +17,7 @@ from build_pytorch.base import files, paths
 from build_pytorch.base.console import Screen, counted, folded, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
+    EXIT_FINDINGS,
     EXIT_OK,
     BuildPytorchError,
     NothingToBuildError,
@@ -38,12 +39,12 @@ from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.matrix.tables import Work
+from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ledger, only_run
 
 _MOST_ROUNDS: Final = 10
 """A hash can be wrong once for each source, and there are a handful of them."""
 
-_MOST_FAILURES: Final = 100  #: the highest exit code for failures; shells use those from 126 on
 _COLOURS: Final = {"build": "green", "built": "green", "up to date": "dim", "skipped": "yellow"}
 
 
@@ -103,7 +104,7 @@ def _settings(options: BuildOptions) -> BuildSettings:
 
 
 def run(options: BuildOptions) -> int:
-    """Build what is selected. Return the number of variants that failed.
+    """Build what is selected. Return the exit code: 1 if a build or a push failed.
 
     Raises BuildPytorchError where nothing can begin: a wrong name, an obstacle, another run.
     """
@@ -116,6 +117,8 @@ def run(options: BuildOptions) -> int:
         work = _shared_work(matrix, plan) if options.share else None
         _print_plan(screen, plan, work)
         reason = _reason_against(plan)
+        if options.copy_to and not (reason or options.dry_run):
+            reason = store.unusable_cache(options.copy_to)
         if reason or options.dry_run:
             if options.json:
                 code = EXIT_BAD_INPUT if reason else EXIT_OK
@@ -137,7 +140,7 @@ def run(options: BuildOptions) -> int:
         if not (is_fixable and _fix(options.root, build_run.fixable, screen)):
             break
     failed = {package for package, o in outcomes.items() if o.state is not BuildState.BUILT}
-    code = min(len(failed | build_run.pushes.failed.keys()), _MOST_FAILURES)
+    code = EXIT_FINDINGS if failed or build_run.pushes.failed else EXIT_OK
     _print_outcomes(screen, plan, outcomes, len(build_run.pushes.failed))
     if options.json:
         ended_by = build_run.ended_by
@@ -224,8 +227,8 @@ def _fix(root: Path, logs: Sequence[Path], screen: Screen) -> bool:
 
 def _print_plan(screen: Screen, plan: BuildPlan, work: SharedWork | None) -> None:
     how = f"{plan.backend.name}, {plan.jobs} at once"
-    if plan.backend.summary:
-        how += f", {plan.backend.summary}"
+    if where := plan.backend.place(plan.builds):
+        how += f", {where}"
     elif plan.cores:
         how += f", {counted(plan.cores, 'core')} each, about {_hours(plan, work):.0f} hours in all"
         how += f"; {plan.memory:.0f} GiB of memory and {plan.disk:.0f} GiB of disk needed"

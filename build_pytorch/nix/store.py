@@ -105,6 +105,13 @@ def in_cache(outputs: Sequence[str], url: str) -> set[str]:
     return found
 
 
+def unusable_cache(url: str) -> ToolError | None:
+    """Return why Nix cannot open a binary cache, or None. A missing local one is made."""
+    answer = process.capture([*_NIX_COMMAND, "store", "ping", "--store", url], check=False)
+    what = f"--copy-to {url}: not a store that Nix can open"
+    return ToolError(f"{what}: {message_of(answer.stderr)}") if answer.code else None
+
+
 def add_root(output: str, link: Path) -> None:
     """Link a valid store path and protect it from garbage collection. Raises ToolError."""
     process.capture([NIX_STORE, "--realise", output, "--add-root", str(link), "--indirect"])

@@ -120,7 +120,8 @@ def _run_distinct(jobs: Sequence[HookJob]) -> list[HookRun]:
         calls = [_prepared(job, folder) for job, folder in zip(jobs, folders, strict=True)]
         for number in range(_BATCH, len(calls), _BATCH):
             calls[number] = f"wait\n{calls[number]}"
-        (root / "script").write_text(f". {shlex.quote(str(_HARNESS))}\n{''.join(calls)}wait\n")
+        script = f". {shlex.quote(str(_HARNESS))}\n{''.join(calls)}wait\n"
+        (root / "script").write_bytes(os.fsencode(script))  # a path need not be UTF-8
         clean: dict[str, str | None] = dict.fromkeys(os.environ)
         clean |= {"PATH": os.environ.get("PATH"), "HOME": str(root)}
         # timeout kills the whole process group, not only Bash.
