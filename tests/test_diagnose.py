@@ -313,6 +313,8 @@ def killed_in(other: Variant, drv: str) -> dict[str, list[str]]:
         "records": ["@nix " + json.dumps(record) for record in (start, result)],
         "job": job("other", [building(other), KILLED]),
         "job without names": job("other", [KILLED]),
+        "job with a long name": job("other, " * 40, [building(other), KILLED]),
+        "job of BuildKit": [f"#12 0.5 {line}" for line in (building(other), KILLED)],
     }
 
 

@@ -49,12 +49,12 @@ NIXPKGS_TORCH: Final = re.compile(
 
 _DATE: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?"
 _LINE_PREFIX: Final = re.compile(
-    r"\ufeff?(?:(?P<job>[^\t]{1,100})\t[^\t]{1,100}\t\ufeff?)?(?:"
+    r"\ufeff?(?:(?P<job>[^\t]{1,300})\t[^\t]{1,100}\t\ufeff?)?(?:"
     rf"(?:\[?{_DATE}\]? (?:[0-9a-f]{{2}}[OE][ +]|std(?:out|err) [FP] )?"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )"
     r"(?:\S{1,100} [\w./@-]{1,100}\[\d+\]: )?"
     r"|\d\d:\d\d:\d\d(?:\.\d+)? {1,2}|\[\d\d:\d\d:\d\d(?:\.\d+)?\] |\d{10}\.\d{3,9} "
-    r"|#\d+ \d+\.\d+ |\u2503 ?)?"
+    r"|(?P<step>#\d+) \d+\.\d+ |\u2503 ?)?"
 )
 """Before a line: the time that CI systems write, `gh run view` after job and step; GitLab with the
 stream, Kubernetes and journald with more; BuildKit's number and time; nix-output-monitor's bar."""
@@ -226,10 +226,10 @@ class LogFileReader:
         text = plain_text(line.decode("utf-8", errors="replace"))
         name = ""
         if prefix := _LINE_PREFIX.match(text):
-            name = prefix["job"] or ""
+            name = prefix["job"] or prefix["step"] or ""
             text = text[prefix.end() :]
             if (inner := _LINE_PREFIX.match(text)) and not inner["job"]:  # of a program in the job
-                text = text[inner.end() :]
+                text, name = text[inner.end() :], name or inner["step"] or ""
         if name not in self._jobs and len(self._jobs) >= _MOST_JOBS:
             name = next(reversed(self._jobs))
         job = self._jobs.get(name)
