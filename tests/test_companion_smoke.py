@@ -8,8 +8,10 @@ from built_files import small_project
 from smoke_reports import Raw, report, right, shown, variant
 from test_smoke_command import needs_avx2, printing, result, smoke
 
+from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.results.artefacts import Artefact
+from build_pytorch.smoke import script
 from build_pytorch.smoke.smoke_case import judge_run
 from build_pytorch.smoke.smoke_report import SmokeRun
 
@@ -27,6 +29,14 @@ def reported(matrix: Matrix, id_: str = ID, file: str = "/torchvision/__init__.p
     version = package.version
     facts = {"expected": version, "version": version, "file": file}
     return {**document, "companions": {package.name: facts}}
+
+
+def test_every_companion_has_tests_on_cpu_and_gpu() -> None:
+    assert set(script.COMPANIONS) == set(known_companions())
+    for companion in script.COMPANIONS:
+        for device in ("cpu", "cuda"):
+            tests = [t for t in script.declarations() if t["companion"] == companion]
+            assert any(t["device"] == device and "pairing" not in t["name"] for t in tests)
 
 
 @needs_avx2

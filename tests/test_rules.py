@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from conftest import WHOLE, Project, needs_nix, write_recipes
+from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
+from build_pytorch.matrix.tables import Condition
 from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.fetchers import sources
 from build_pytorch.verify import verification
@@ -44,6 +46,28 @@ def all_releases() -> Matrix:
 
 def rule(id_: str, when: str, effect: str, more: str = "") -> str:
     return RULE.format(id=id_, when=when, effect=effect, more=more)
+
+
+NO_VARIANT = {
+    "kind": ("mps",),
+    "platform": ("aarch64-darwin",),
+    "gpu": ("sm0",),
+    "capability": ">99",
+    "cpu": ("none",),
+    "cuda": ">99",
+    "torch": ">99",
+    "torch_source": "neither",
+    "pin": ("none",),
+    "pin_has": ("none",),
+}
+"""A value of each key of a condition that holds for no variant of the matrix."""
+
+
+def test_each_key_of_a_condition_decides(all_releases: Matrix) -> None:
+    assert set(NO_VARIANT) == set(Condition.__struct_fields__)
+    for key, value in NO_VARIANT.items():
+        condition = structs.replace(Condition(), **{key: value})
+        assert not any(rules.holds(condition, variant) for variant in all_releases.variants), key
 
 
 def by_id(matrix: Matrix, name: str) -> Variant:

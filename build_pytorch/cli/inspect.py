@@ -29,7 +29,7 @@ def run(options: InspectOptions) -> int:
     """
     matrix = matrix_reader.load(options.root)
     if not options.variants:
-        message = "no variant given; for example: invoke inspect cuda13_0/sm120-avx512"
+        message = f"name what to inspect, such as {matrix.variants[0].id}"
         raise errors.BuildPytorchError(message)
     chosen = select_packages(matrix, options.variants, options.release)
     if options.path and len(chosen) > 1:

@@ -153,7 +153,7 @@ def _decisions(
 def _check(options: PublishOptions) -> None:
     """Raise BuildPytorchError for arguments that cannot be meant."""
     if not options.variants:
-        raise BuildPytorchError("name what to publish, such as cuda13_0/sm120-avx512 or 'sm120-*'")
+        raise BuildPytorchError("name what to publish, such as 'cpu-*' or 'sm120-*'")
     org = options.org
     if org and not _ORGANIZATION.fullmatch(org):
         raise BuildPytorchError(f'--org: found "{org}"; allowed: letters, digits, - and _')
