@@ -102,11 +102,9 @@ let
     let
       function = builtins.scopedImport scope path;
       sharing = dirOf path + "/build_pytorch/nix/sharing.nix";
-      # A companion's derivation follows from the one of its variant: with seeds, it tells nothing.
       withSeeds = drv: {
         seeds = drv.seeds or [ ];
         madeFrom = drv.madeFrom or null;
-        drvPath = if drv ? seeds || drv ? madeFrom then drv.drvPath else null;
       };
       sets = attempt {
         packages = mapAttrs (_: drv: {
