@@ -13,7 +13,7 @@ from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
-from build_pytorch.matrix import compatibility, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import select, session_ids
 from build_pytorch.matrix.tables import Condition
@@ -68,6 +68,14 @@ def test_each_key_of_a_condition_decides(all_releases: Matrix) -> None:
     for key, value in NO_VARIANT.items():
         condition = structs.replace(Condition(), **{key: value})
         assert not any(rules.holds(condition, variant) for variant in all_releases.variants), key
+
+
+def test_known_rules_do_what_those_of_the_matrix_do(all_releases: Matrix) -> None:
+    own = {rule.id: rule for rule in all_releases.rules}
+    shared = [rule for rule in known_hardware.load().rule if rule.id in own]
+    assert len(shared) >= 4
+    for rule in shared:
+        assert (rule.effect, rule.until) == (own[rule.id].effect, own[rule.id].until), rule.id
 
 
 def by_id(matrix: Matrix, name: str) -> Variant:

@@ -11,7 +11,7 @@ from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.seeds import configuration, seeds_of
-from build_pytorch.verify.check import CheckList, Context, Finding, Subjects
+from build_pytorch.verify.check import CheckList, CheckSkipped, Context, Finding, Subjects
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 from build_pytorch.verify.recipe_facts import (
     FACTS,
@@ -238,7 +238,7 @@ def eval_release_nix(context: Context, result: EvaluatedRecipe) -> Iterator[Find
 def eval_seeds(context: Context, result: EvaluatedRecipe) -> Iterator[Finding]:
     shared = Facts(result.facts or {}).value("shared")
     if not isinstance(shared, dict):
-        return  # eval-release-nix says why; a root without sharing.nix has no seeds
+        raise CheckSkipped("release.nix was not evaluated with seeds")
     manual = context.matrix.manual
     wanted = seeds_of(context.matrix.variants)
     variants = {variant.attribute: variant for variant in context.matrix.variants}
