@@ -49,7 +49,7 @@ def _run(name: str, session: nox.Session) -> int:
     with reporting_missing_packages():
         from build_pytorch.cli.entry import run_words
 
-    return run_words([name, *session.posargs])
+    return run_words([name, *session.posargs], is_session=True)
 
 
 @nox.session(venv_backend="none")

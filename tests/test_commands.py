@@ -213,6 +213,11 @@ def test_wrong_words_name_what_is_wrong(words: str, says: str) -> None:
         entry.read_calls(words.split())
 
 
+def test_a_session_of_nox_runs_one_command() -> None:
+    with pytest.raises(BuildPytorchError, match='prefetch: takes no names; found "status"'):
+        entry.read_calls(["prefetch", "status"], is_session=True)
+
+
 def test_wrong_words_of_invoke_are_one_line_and_exit_with_2(still: Project) -> None:
     for words in (["--nope"], ["--help", "biuld"]):
         done = still.invoke(*words)

@@ -32,13 +32,18 @@ Call = tuple[Command, dict[str, Any]]
 """A command and its arguments by field name."""
 
 
-def run_words(words: Sequence[str], root: Path = paths.PROJECT) -> int:
-    """Run the commands that words name, as those after `invoke`. Returns the exit code."""
-    return guarded(lambda: run_calls(read_calls(words), root))
+def run_words(
+    words: Sequence[str], root: Path = paths.PROJECT, *, is_session: bool = False
+) -> int:
+    """Run the commands that words name, as those after `invoke`. Returns the exit code.
+
+    A session of nox runs one command only.
+    """
+    return guarded(lambda: run_calls(read_calls(words, is_session=is_session), root))
 
 
-def read_calls(words: Sequence[str]) -> list[Call]:
-    """Return the commands that words name, with their arguments.
+def read_calls(words: Sequence[str], *, is_session: bool = False) -> list[Call]:
+    """Return the commands that words name, with their arguments; a session has one of them.
 
     Raises BuildPytorchError for an unknown command and for wrong arguments.
     """
@@ -47,7 +52,7 @@ def read_calls(words: Sequence[str]) -> list[Call]:
     while rest:
         command = find_command(rest[0])
         given, rest = parsed(command, rest[1:])
-        if rest and rest[0] not in COMMANDS:
+        if rest and (is_session or rest[0] not in COMMANDS):
             raise BuildPytorchError(f'{command.name}: takes no names; found "{rest[0]}"')
         calls.append((command, given))
     return calls
