@@ -32,9 +32,7 @@ Call = tuple[Command, dict[str, Any]]
 """A command and its arguments by field name."""
 
 
-def run_words(
-    words: Sequence[str], root: Path = paths.PROJECT, *, is_session: bool = False
-) -> int:
+def run_words(words: Sequence[str], root: Path = paths.PROJECT, *, is_session: bool = False) -> int:
     """Run the commands that words name, as those after `invoke`. Returns the exit code.
 
     A session of nox runs one command only.
