@@ -199,7 +199,8 @@ def check_recipes(matrix: Matrix, texts: Mapping[str, str], what: str) -> dict[s
         result = verification.verify(matrix, root, only=["evaluation"])
         wrong = [(f.path, f.check, f.found, f.expected) for f in result.findings]
         assert not wrong, (what, wrong[:3])
-        skipped = [(o.check.id, o.reason) for o in result.outcomes if o.not_run]
+        # No seeds without nix/sharing.nix, which this tree does not have.
+        skipped = [o.check.id for o in result.outcomes if o.not_run if o.check.id != "eval-seeds"]
         assert not skipped, (what, skipped)
         found = recipe_evaluation.evaluated(result.context).results
         return {path: result.facts for path, result in found.items()}
