@@ -1,0 +1,83 @@
+"""What the official wheels of PyTorch have compiled in: official_wheels.toml."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from build_pytorch.base import files
+from build_pytorch.base.versions import numbers
+from build_pytorch.matrix import compatibility
+from build_pytorch.matrix import field_types as ft
+
+_CODE: Final = r"(sm|compute)_[1-9][0-9]{1,2}[af]?"
+GpuCode = Annotated[str, ft.like(_CODE, "sm_120 or compute_120, with a or f after it or without")]
+NoCuda = Annotated[str, Meta(pattern=r"^([0-9]{1,2}\.[0-9])?$")]
+
+
+class OfficialWheel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A wheel as PyTorch's own builds have it; the file explains the fields."""
+
+    torch: ft.Version
+    platform: ft.Platform
+    cuda: NoCuda
+    index: str
+    sass: tuple[GpuCode, ...] = ()
+    ptx: tuple[GpuCode, ...] = ()
+    features: dict[str, str] = {}
+    source: ft.Origin
+    checked: ft.Date
+
+
+class WheelTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of official_wheels.toml."""
+
+    wheel: tuple[OfficialWheel, ...]
+
+
+@functools.cache
+def official_wheels() -> tuple[OfficialWheel, ...]:
+    """Return all known wheels, in the order of the file."""
+    text = files.read_named(Path(__file__).with_suffix(".toml"))
+    return msgspec.toml.decode(text, type=WheelTables).wheel
+
+
+def wheels_of(torch: str, platform: str) -> tuple[OfficialWheel, ...]:
+    """Return the known wheels of a version of PyTorch for a platform such as `x86_64-linux`."""
+    known = official_wheels()
+    return tuple(wheel for wheel in known if (wheel.torch, wheel.platform) == (torch, platform))
+
+
+def runs_on(wheel: OfficialWheel, capability: str) -> Literal["exact", "compatible", "ptx"] | None:
+    """Return what a wheel has for GPUs of a compute capability such as `12.1`; None for nothing.
+
+    "exact" is machine code of this capability, "compatible" of an older one of the same major,
+    "ptx" is compiled by the driver when the program starts.
+    """
+    found = {_code_runs_on(code, capability) for code in wheel.sass}
+    if "exact" in found:
+        return "exact"
+    if "compatible" in found:
+        return "compatible"
+    return "ptx" if any(_code_runs_on(code, capability) for code in wheel.ptx) else None
+
+
+def _code_runs_on(code: str, capability: str) -> Literal["exact", "compatible"] | None:
+    """Return how one architecture such as `sm_90a` or `compute_120` runs on a capability.
+
+    Features of an architecture, `a`, run on that one alone; those of a family, `f`, on later minor
+    versions too. Source: CUDA C++ Programming Guide, "Feature Set Compiler Targets" (checked
+    2026-11-22).
+    """
+    kind, _, rest = code.partition("_")
+    number = rest.rstrip("af")
+    built = f"{number[:-1]}.{number[-1]}"
+    if rest.endswith("a"):
+        return "exact" if built == capability else None
+    if kind == "sm" or rest.endswith("f"):
+        return compatibility.runs_on(built, capability)
+    return "compatible" if numbers(built) <= numbers(capability) else None
