@@ -267,7 +267,7 @@ OPENS_FILES: Final = {
     "build_pytorch.base.outputs": "/dev/null, where a user names it",
     "build_pytorch.base.console": "/dev/null",
     "build_pytorch.base.files": "the one door to the files of a checkout",
-    "build_pytorch.build.build_machine": "limits in /sys",
+    "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
     "build_pytorch.cli.entry": "/dev/null",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",

@@ -18,7 +18,7 @@ from world import World, programs, wait_until
 
 from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import backends, build_machine
+from build_pytorch.build import backends, build_obstacles
 from build_pytorch.build.build_backend import BuildBackend, BuildCommand, BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay
 from build_pytorch.build.build_plan import BuildPlan
@@ -72,9 +72,9 @@ def test_as_many_builds_run_as_jobs_allow(matrix: Matrix) -> None:
 def test_the_plan_says_that_memory_and_no_option_limits_compile_jobs(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch, memory: int, jobs: int, allowed: str
 ) -> None:
-    monkeypatch.setattr(build_machine, "_memory", lambda: float(memory))
-    monkeypatch.setattr(build_machine, "_cpus", lambda: 32)
-    found = build_machine.few_cores(steps(matrix, "sm90-avx2", "sm90-avx512"), jobs)
+    monkeypatch.setattr(build_obstacles, "_memory", lambda: float(memory))
+    monkeypatch.setattr(build_obstacles, "_cpus", lambda: 32)
+    found = build_obstacles.few_cores(steps(matrix, "sm90-avx2", "sm90-avx512"), jobs)
     text = " ".join(found)
     assert re.search(allowed, text) if allowed else not text, text
 

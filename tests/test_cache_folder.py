@@ -16,7 +16,7 @@ from conftest import ONE, Project, needs_nix, write_recipes
 from msgspec.structs import replace
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.build import build_machine
+from build_pytorch.build import build_obstacles
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
@@ -87,7 +87,7 @@ def notes(folder: Path, host: NixSettings, kind: type[BuildBackend] = BuildBacke
     variant = next(v for v in matrix.variants if v.id == "cpu-avx2")
     step = Step(package=variant, action="build", reason="", digest="")
     backend = kind(BuildSettings(root=Path()), matrix, host)
-    found = list(build_machine.compiler_caches([step], backend))
+    found = list(build_obstacles.compiler_caches([step], backend))
     assert all(note.startswith(f"cache {folder}: ") for note in found)
     return [note.partition(": ")[2] for note in found]
 

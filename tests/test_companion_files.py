@@ -12,8 +12,8 @@ from conftest import Project
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.inspect import closure, inspection
 from build_pytorch.inspect.part import PartResult, Target
-from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
 

@@ -8,8 +8,8 @@ from built_files import small_project
 from smoke_reports import Raw, report, right, shown, variant
 from test_smoke_command import needs_avx2, printing, result, smoke
 
-from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.matrix.source_tables import known_companions
 from build_pytorch.results.artefacts import Artefact
 from build_pytorch.smoke import script
 from build_pytorch.smoke.smoke_case import judge_run

@@ -15,7 +15,7 @@ from world import World
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
-from build_pytorch.matrix import companion_versions, matrix_reader
+from build_pytorch.matrix import matrix_reader, source_tables
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.matrix.selection import select, select_packages
 from build_pytorch.nix.nix_evaluation import RecipeSource
@@ -145,11 +145,11 @@ def test_a_companion_that_does_not_exist_is_an_error(matrix: Matrix) -> None:
 
 
 def test_the_known_sets_have_a_source_and_agree_with_the_matrix() -> None:
-    sets = companion_versions.version_sets()
+    sets = source_tables.version_sets()
     assert all(found.source and found.checked for found in sets.values())
-    assert companion_versions.version_for("2.10.0", "torchvision") == "0.25.0"
-    assert companion_versions.torch_of("torchvision", "0.24.1") == "2.9.1"
-    assert companion_versions.version_for("2.13.0", "torchaudio") is None
+    assert source_tables.version_for("2.10.0", "torchvision") == "0.25.0"
+    assert source_tables.torch_of("torchvision", "0.24.1") == "2.9.1"
+    assert source_tables.version_for("2.13.0", "torchaudio") is None
 
 
 def findings(text: str, check: str, root: Path) -> list[tuple[str, str, int]]:

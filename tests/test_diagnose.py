@@ -18,7 +18,7 @@ import pytest
 from conftest import PROJECT, Project, error_line
 
 from build_pytorch.base import files
-from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant
+from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.diagnose import _chunks
 from build_pytorch.matrix.model import Matrix, Variant

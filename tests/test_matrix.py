@@ -22,11 +22,10 @@ from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import matrix_reference
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import missing_cpu_flags
+from build_pytorch.matrix.field_types import Trail, dotted, misfits
 from build_pytorch.matrix.hashed_sources import FAKE
-from build_pytorch.matrix.matrix_errors import dotted, misfits
+from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import Trail
-from build_pytorch.matrix.toml_lines import TomlLines
 
 TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="

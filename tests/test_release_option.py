@@ -7,7 +7,7 @@ import json
 
 from conftest import WHOLE, Project
 
-from build_pytorch.build.log_diagnosis import named_variant
+from build_pytorch.build.build_progress import named_variant
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import option_specs
 from build_pytorch.matrix import matrix_reader

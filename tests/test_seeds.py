@@ -14,7 +14,7 @@ from conftest import WHOLE, Project
 
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.seeds import SharedWork, configuration, seeds_of, shared_work
+from build_pytorch.matrix.selection import SharedWork, configuration, seeds_of, shared_work
 
 
 def work_on(matrix: Matrix, variants: Sequence[Variant]) -> SharedWork:

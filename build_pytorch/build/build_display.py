@@ -1,4 +1,4 @@
-"""The display of running builds: a live table on a terminal, plain lines elsewhere."""
+"""The display of running builds, and how long they still take."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
+from msgspec import Struct
+
 from build_pytorch.base.console import Clock, Screen, safe
 from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_process import Attempt
-from build_pytorch.build.build_progress import remaining
+from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.results.ledger import AnyEvent, Ended
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -114,3 +117,63 @@ class BuildDisplay:
         seconds = remaining(attempt.seconds, progress.done, progress.total, building, before)
         left = "" if seconds is None else f"about {clock(seconds)} left"
         return f"{progress.phase or 'waiting'}{steps}", clock(attempt.seconds), left
+
+
+# --- time left ---
+
+LONGEST_BUILD: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
+_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
+
+
+class TimedBuild(Struct, frozen=True):
+    """A build whose duration is to be estimated."""
+
+    subject: tuple[str, str]  #: release and name in events of the ledger
+    reads_seeds: bool
+    kind: tuple[str, str, str] | None = None  #: equal for builds that take about as long, if any
+
+
+def kind_of(package: Package) -> tuple[str, str, str]:
+    """Return release, group and companion: packages with the same ones take about as long."""
+    name = package.name if isinstance(package, CompanionPackage) else ""
+    return package.release_name, package.variant.group.title, name
+
+
+def earlier_seconds(
+    events: Iterable[AnyEvent], builds: Iterable[TimedBuild]
+) -> dict[tuple[str, str], float]:
+    """Return the seconds of the last finished build by subject: its own, else one of its kind.
+
+    The events of a subject are oldest first. Builds with and without seeds are different.
+    """
+    wanted = {build.subject: build for build in builds}
+    of_subject: dict[tuple[str, str], float] = {}
+    of_kind: dict[object, float] = {}
+    for event in events:
+        build = wanted.get(event.subject)
+        if not (build and isinstance(event, Ended) and event.outcome == "built" and event.steps):
+            continue
+        if event.shared == build.reads_seeds and 0 <= event.seconds < LONGEST_BUILD:
+            of_subject[build.subject] = event.seconds
+            if build.kind:
+                of_kind[build.kind, build.reads_seeds] = event.seconds
+    for subject, build in wanted.items():
+        if seconds := of_kind.get((build.kind, build.reads_seeds)):
+            of_subject.setdefault(subject, seconds)
+    return of_subject
+
+
+def remaining(
+    elapsed: float, done: int, total: int, building: float, before: float | None
+) -> float | None:
+    """Estimate the seconds that a build still takes; None without data.
+
+    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
+    earlier build (`before`). The more steps are done, the more their pace counts.
+    """
+    part = done / total if total else 0.0
+    by_pace = building / part - building if part >= _ENOUGH else None
+    by_history = None if before is None else max(0.0, before - elapsed)
+    if by_pace is None or by_history is None:
+        return by_history if by_pace is None else by_pace
+    return part * by_pace + (1 - part) * by_history

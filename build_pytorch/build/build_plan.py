@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from build_pytorch.base import process
 from build_pytorch.base.console import some
 from build_pytorch.base.errors import ToolError
-from build_pytorch.build import build_machine, build_obstacles
+from build_pytorch.build import build_obstacles
 from build_pytorch.build.backends import choose_backend
 from build_pytorch.build.build_backend import BuildBackend, BuildSettings, Step
 from build_pytorch.build.schedule import with_companions
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.seeds import Seed, seeds_of
+from build_pytorch.matrix.selection import Seed, seeds_of
 from build_pytorch.nix import derivations, store
 from build_pytorch.nix.derivations import Derivation, DerivationSet
 from build_pytorch.nix.nix_evaluation import UnreachablePinError
@@ -99,7 +99,7 @@ def make_plan(matrix: Matrix, packages: Sequence[Package], settings: BuildSettin
     if building and not obstacles:
         obstacles += _obstacles(building, backend, results, there)
     jobs = max(1, min(settings.jobs, len(building)))
-    cores = (settings.cores or build_machine.most_cores(building, jobs)) if building else 0
+    cores = (settings.cores or build_obstacles.most_cores(building, jobs)) if building else 0
     return BuildPlan(
         steps=tuple(steps),
         obstacles=tuple(dict.fromkeys(obstacles)),
@@ -139,7 +139,7 @@ def _obstacles(
     if not settings.force:
         local = [step for step in building if not step.where]
         yield from build_obstacles.stopped_results(building, results, there)
-        yield from build_machine.too_small(local, settings.jobs, settings.cores)
+        yield from build_obstacles.too_small(local, settings.jobs, settings.cores)
 
 
 def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
@@ -147,9 +147,9 @@ def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     local = [step for step in building if not step.where]
     yield from build_obstacles.local_packages(building)
     if not backend.settings.cores:
-        yield from build_machine.few_cores(local, backend.settings.jobs)
+        yield from build_obstacles.few_cores(local, backend.settings.jobs)
     yield from backend.warnings(building)
-    yield from build_machine.compiler_caches(building, backend)
+    yield from build_obstacles.compiler_caches(building, backend)
 
 
 def _is_built(result: PackageState) -> bool:
@@ -225,7 +225,7 @@ def _decision(
         if backend.is_remote and variant.cpu.builder_feature:
             unable += f" and states {variant.cpu.builder_feature}"
     elif not backend.settings.force:
-        unable = build_machine.wrong_cpu(variant, backend.matrix)
+        unable = build_obstacles.wrong_cpu(variant, backend.matrix)
     where = backend.builder(variant, derivation) if unable else ""
     if unable and not where:
         return "skipped", unable, ""

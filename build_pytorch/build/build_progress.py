@@ -1,4 +1,4 @@
-"""How far a build is: what its output shows while it arrives, and how long it still takes.
+"""How far a build is: what its output shows while it arrives, or its log afterwards.
 
 Only the last lines of the output are held in memory; the log itself is a file.
 """
@@ -12,11 +12,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from build_pytorch.base.console import shortened
 from build_pytorch.build.log_reader import (
     ERRORS,
     FAILED,
     NAME_PREFIX,
     NIXPKGS_TORCH,
+    LogFileReader,
+    Sign,
     names_of,
     phase_of,
 )
@@ -28,9 +31,8 @@ from build_pytorch.build.log_rules import (
     LogRule,
     is_interesting,
 )
-from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.model import Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches
-from build_pytorch.results.ledger import AnyEvent, Ended
 
 TAIL: Final = 30  #: lines shown of a failure that no rule names
 RECENT: Final = 200  #: a match names the failure only within so many lines of the end of the log
@@ -224,61 +226,91 @@ class BuildProgress:
         return None
 
 
-# --- time left ---
+# --- log files ---
 
-LONGEST_BUILD: Final = 1e8  #: seconds; a longer build in the ledger is a mistake
-_ENOUGH: Final = 0.03  #: the part of ninja's steps after which their pace is used for an estimate
-
-
-class TimedBuild(Struct, frozen=True):
-    """A build whose duration is to be estimated."""
-
-    subject: tuple[str, str]  #: release and name in events of the ledger
-    reads_seeds: bool
-    kind: tuple[str, str, str] | None = None  #: equal for builds that take about as long, if any
+_SHOWN: Final = 500  #: characters of a line that are shown
+_MOST_LINES: Final = 5  #: lines shown that match the rule of a failure
 
 
-def kind_of(package: Package) -> tuple[str, str, str]:
-    """Return release, group and companion: packages with the same ones take about as long."""
-    name = package.name if isinstance(package, CompanionPackage) else ""
-    return package.release_name, package.variant.group.title, name
+class LogFinding(Struct, frozen=True):
+    """A log rule with the lines that match it: their numbers, from 1, and texts."""
+
+    rule: LogRule
+    lines: tuple[tuple[int, str], ...]
 
 
-def earlier_seconds(
-    events: Iterable[AnyEvent], builds: Iterable[TimedBuild]
-) -> dict[tuple[str, str], float]:
-    """Return the seconds of the last finished build by subject: its own, else one of its kind.
+class LogDiagnosis(Struct, frozen=True, kw_only=True):
+    """What a log says."""
 
-    The events of a subject are oldest first. Builds with and without seeds are different.
+    variant: Variant | None
+    lines: int
+    phase: str
+    progress: tuple[int, int] | None  #: done and all steps of ninja
+    stop: LogFinding | None  #: the rule that stops builds, with the first line that matches
+    failure: LogFinding | None  #: the rule that names the failure: that of `stop`, if it is set
+    tail: tuple[str, ...]
+
+
+def diagnose(
+    lines: Iterable[bytes], variant: Variant | None, matrix: Iterable[Variant] = ()
+) -> LogDiagnosis:
+    """Read a log. Never raises for what the log says.
+
+    Lines of the builds of other variants in `matrix` are left out. Without a variant, rules that
+    depend on it do not match.
     """
-    wanted = {build.subject: build for build in builds}
-    of_subject: dict[tuple[str, str], float] = {}
-    of_kind: dict[object, float] = {}
-    for event in events:
-        build = wanted.get(event.subject)
-        if not (build and isinstance(event, Ended) and event.outcome == "built" and event.steps):
-            continue
-        if event.shared == build.reads_seeds and 0 <= event.seconds < LONGEST_BUILD:
-            of_subject[build.subject] = event.seconds
-            if build.kind:
-                of_kind[build.kind, build.reads_seeds] = event.seconds
-    for subject, build in wanted.items():
-        if seconds := of_kind.get((build.kind, build.reads_seeds)):
-            of_subject.setdefault(subject, seconds)
-    return of_subject
+    package = variant.package if variant else ""
+    siblings = [v.package for v in matrix if v.package != package] if variant else []
+    reader = LogFileReader(package, siblings)
+    progress = BuildProgress(variant)
+    stop: LogFinding | None = None
+    matches: dict[str, list[tuple[int, str]]] = {}
+    number, started = 0, Sign.NONE
+    for number, raw in enumerate(lines, 1):
+        for line in reader.read(raw):
+            if reader.started > started:
+                # What came before is not of this build: an environment, an attempt, another log.
+                started, stop = reader.started, None
+                progress = progress.begun_again()
+                matches.clear()
+            rule = progress.see(line, float(number), own=line.derivation == package)
+            if found := progress.latest:
+                several = matches.setdefault(found.rule.id, [])
+                several.append((number, shortened(found.text, _SHOWN)))
+                del several[:-_MOST_LINES]
+            if rule and not stop:
+                stop = LogFinding(rule, tuple(matches[rule.id]))
+    cause = None if stop else progress.cause()
+    failure = LogFinding(cause.rule, tuple(matches[cause.rule.id])) if cause else stop
+    return LogDiagnosis(
+        variant=variant,
+        lines=number,
+        phase=progress.phase,
+        progress=(progress.done, progress.total) if progress.total else None,
+        stop=stop,
+        failure=failure,
+        tail=tuple(shortened(line, _SHOWN) for line in progress.tail),
+    )
 
 
-def remaining(
-    elapsed: float, done: int, total: int, building: float, before: float | None
-) -> float | None:
-    """Estimate the seconds that a build still takes; None without data.
+def named_variant(variants: Iterable[Variant], head: Iterable[bytes]) -> Variant | None:
+    """Return the variant that the first lines of a log name, if they name exactly one.
 
-    From ninja's pace, `done` of `total` steps in `building` seconds, and from the seconds of an
-    earlier build (`before`). The more steps are done, the more their pace counts.
+    Variants of several releases may have one name; then another name has to tell them apart.
     """
-    part = done / total if total else 0.0
-    by_pace = building / part - building if part >= _ENOUGH else None
-    by_history = None if before is None else max(0.0, before - elapsed)
-    if by_pace is None or by_history is None:
-        return by_history if by_pace is None else by_pace
-    return part * by_pace + (1 - part) * by_history
+    by_name: dict[str, dict[str, Variant]] = {}
+    for variant in variants:
+        for name in (variant.package, variant.pname):
+            by_name.setdefault(name, {})[variant.path] = variant
+    names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
+    signs = tuple({name.split("-")[0].encode() for name in by_name})
+    found = {
+        match[0].decode()
+        for line in head
+        if any(sign in line for sign in signs)
+        for match in pattern.finditer(line)
+    }
+    first, *others = [by_name[name] for name in found] or [{}]
+    common = [v for path, v in first.items() if all(path in other for other in others)]
+    return common[0] if len(common) == 1 else None

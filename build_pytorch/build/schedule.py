@@ -18,7 +18,7 @@ from typing import Final
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.log_rules import LogRule
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.seeds import diagonal
+from build_pytorch.matrix.selection import diagonal
 
 _RETRIES: Final = {"fewer-cores": 1, "later": 3}
 

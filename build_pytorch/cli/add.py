@@ -12,7 +12,7 @@ from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.hardware import possible, saved_machines
 from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.selection import require_release
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions

@@ -13,8 +13,8 @@ from typing import Final
 from build_pytorch.base import files, outputs, paths
 from build_pytorch.base.console import Screen, counted, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
-from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of, remaining
-from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose
+from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
+from build_pytorch.build.build_progress import LogDiagnosis, diagnose
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
 from build_pytorch.cli.status import compared_states, recipe_errors

@@ -26,18 +26,16 @@ from build_pytorch.base.errors import (
 from build_pytorch.build import backends
 from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
-from build_pytorch.build.build_display import BuildDisplay
+from build_pytorch.build.build_display import BuildDisplay, TimedBuild, earlier_seconds, kind_of
 from build_pytorch.build.build_obstacles import check_cache
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState, clock
 from build_pytorch.build.build_plan import BuildPlan, make_plan
-from build_pytorch.build.build_progress import TimedBuild, earlier_seconds, kind_of
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch
 from build_pytorch.cli.commands import BuildOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
-from build_pytorch.matrix.seeds import SharedWork, seeds_of, shared_work
-from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.selection import SharedWork, seeds_of, select_packages, shared_work
 from build_pytorch.matrix.tables import Work
 from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ledger, only_run

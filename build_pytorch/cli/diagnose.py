@@ -22,7 +22,7 @@ from msgspec import Struct
 from build_pytorch.base import files
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build.log_diagnosis import LogDiagnosis, diagnose, named_variant
+from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.commands import DiagnoseOptions
 from build_pytorch.matrix import matrix_reader

@@ -16,7 +16,7 @@ from build_pytorch.cli.commands import ShowOptions
 from build_pytorch.generate import rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
-from build_pytorch.matrix.matrix_errors import listed
+from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.matrix.source_tables import Pin

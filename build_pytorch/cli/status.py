@@ -17,8 +17,7 @@ from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
-from build_pytorch.matrix.seeds import seeds_of
-from build_pytorch.matrix.selection import select_packages
+from build_pytorch.matrix.selection import seeds_of, select_packages
 from build_pytorch.results.package_state import (
     BuiltState,
     Events,

@@ -9,8 +9,8 @@ from build_pytorch.base.file_plan import Action, Change, Tree
 from build_pytorch.cli.commands import VendorOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files, verify_planned
 from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE
-from build_pytorch.matrix.tables import Trail
 from build_pytorch.sources import cuda_copies
 
 

@@ -29,9 +29,9 @@ from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
+from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.tables import Rule
-from build_pytorch.matrix.toml_lines import TomlLines
 
 _REGION: Final = re.compile(
     r"<!-- begin generated: (?P<name>[a-z]+)[^\n]*-->\n(?P<body>.*?)"

@@ -18,8 +18,8 @@ import msgspec
 
 from build_pytorch.base import digest
 from build_pytorch.generate.recipes import render_file
-from build_pytorch.matrix import inheritance, source_tables, tables
-from build_pytorch.matrix.matrix_errors import allowed
+from build_pytorch.matrix import release_consistency, source_tables, tables
+from build_pytorch.matrix.field_types import allowed
 
 StructComments = dict[str, tuple[str, dict[str, str]]]
 """The docstring of each struct, and the comment of each of its fields."""
@@ -56,7 +56,7 @@ def _allow_inheritance(definitions: dict[str, Any]) -> None:
     _allow_parts(definitions, release)
     required = release.pop("required")
     release["anyOf"] = [{"required": ["like"]}, {"required": required}]
-    placeholder = {"type": "string", "pattern": inheritance.PLACEHOLDER}
+    placeholder = {"type": "string", "pattern": release_consistency.PLACEHOLDER}
     names = [definitions["Names"]["properties"][key] for key in definitions["Names"]["properties"]]
     for value in (*names, release["properties"]["folder"], release["properties"]["catalog"]):
         own = {"type": value.pop("type"), "pattern": value.pop("pattern")}

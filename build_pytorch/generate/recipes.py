@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import TemplateError
 from build_pytorch.matrix.field_types import CONTROL
-from build_pytorch.matrix.seeds import seeds_of
+from build_pytorch.matrix.selection import seeds_of
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.nix import quoting
 

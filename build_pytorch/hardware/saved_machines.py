@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from build_pytorch.base import files, foreign_json, outputs
 from build_pytorch.base.errors import BuildPytorchError, DocumentError
-from build_pytorch.matrix import matrix_errors
+from build_pytorch.matrix import field_types
 from build_pytorch.matrix.field_types import Capability, CudaVersion, Text, like
 
 System = Annotated[
@@ -123,9 +123,9 @@ def parse(data: bytes, name: str) -> Machine:
     except ValueError as error:
         fix = "write one with `invoke describe-machine --output FILE`"
         raise BuildPytorchError(f"{name}: not JSON ({error}); {fix}") from None
-    if wrong := matrix_errors.misfits(raw, Machine, matrix_errors.JSON):
-        errors = [f"{name}: {matrix_errors.dotted(trail)}: {what}" for trail, what in wrong]
-        raise DocumentError(matrix_errors.message(errors))
+    if wrong := field_types.misfits(raw, Machine, field_types.JSON):
+        errors = [f"{name}: {field_types.dotted(trail)}: {what}" for trail, what in wrong]
+        raise DocumentError(field_types.message(errors))
     machine = msgspec.convert(raw, Machine)
     indices = [gpu.index for gpu in machine.gpus]
     for place, index in enumerate(indices):

@@ -27,7 +27,7 @@ from build_pytorch.inspect.code_owners import COMMON, FOREIGN, NO_NAME, UNKNOWN,
 from build_pytorch.inspect.cpu_features import Features, isa_features
 from build_pytorch.inspect.elf_file import ElfFile, read_elf
 from build_pytorch.inspect.part import TORCH, PartResult, Progress, Target
-from build_pytorch.matrix.companion_versions import KnownCompanion
+from build_pytorch.matrix.source_tables import KnownCompanion
 from build_pytorch.matrix.tables import CpuIsa
 
 _ONE_IN: Final = 10_000

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.companion_versions import KnownCompanion, known_companions
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
+from build_pytorch.matrix.source_tables import KnownCompanion, known_companions
 from build_pytorch.results.artefacts import Artefact
 
 Progress = Callable[[str, int, int], None]

@@ -11,8 +11,8 @@ from typing import Final
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import release_consistency, rules
+from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
-from build_pytorch.matrix.matrix_errors import Fault, listed, quoted, wrong
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.release_consistency import is_for_recipes
 from build_pytorch.matrix.tables import (
@@ -20,7 +20,6 @@ from build_pytorch.matrix.tables import (
     GpuArchitecture,
     MatrixFile,
     Release,
-    Trail,
     Work,
 )
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES_SOURCE, HashedTable, Patch, Pin
-from build_pytorch.matrix.tables import Release, Trail
+from build_pytorch.matrix.tables import Release
 
 FAKE: Final = "sha256-" + "A" * 43 + "="
 """The hash that Nix assumes for an empty one."""

@@ -12,8 +12,8 @@ import tomlkit
 from build_pytorch.base import file_plan
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.tables import Trail
-from build_pytorch.matrix.toml_lines import TomlLines
+from build_pytorch.matrix.field_types import Trail
+from build_pytorch.matrix.matrix_reader import TomlLines
 
 Value = str | bool | list[str]
 _WIDTH: Final = 100

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.companion_versions import known_companions
 from build_pytorch.matrix.hashed_sources import Source, sources
 from build_pytorch.matrix.source_tables import (
     Companion,
@@ -21,6 +20,7 @@ from build_pytorch.matrix.source_tables import (
     PackageSource,
     Patch,
     Pin,
+    known_companions,
 )
 from build_pytorch.matrix.tables import (
     Builder,

@@ -1,15 +1,21 @@
-"""The tables of matrix.toml that name what is fetched: pins, sources, patches, CUDA packages."""
+"""What is fetched: the tables of matrix.toml that name it, and companion_versions.toml.
+
+That file has the packages that may be companions, and their versions by PyTorch.
+"""
 
 from __future__ import annotations
 
+import functools
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
 
+from build_pytorch.base import files
 from build_pytorch.base.versions import digits, underscored
 from build_pytorch.matrix import field_types as ft
-from build_pytorch.matrix.companion_versions import known_companions
 
 CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
 """The CUDA packages that `packages_from` of a release replaces."""
@@ -28,6 +34,74 @@ CUDA_PACKAGES_VARIABLE = "CUDA_TOOLKIT_REPO"
 class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table; an unknown key is an error."""
 
+
+# --- what may be a companion ---
+
+_COMPANIONS = Path(__file__).with_name("companion_versions.toml")
+_REPOSITORIES = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
+
+
+class KnownCompanion(TomlTable, frozen=True, kw_only=True):
+    """A package that may be a companion; the file explains the fields."""
+
+    title: ft.Text
+    repository: ft.Text
+    folder: ft.Text
+    libraries: str
+    main: tuple[str, ...]
+    device_code: tuple[str, ...]
+
+
+class VersionSet(TomlTable, frozen=True, kw_only=True):
+    """The versions that belong to one PyTorch, by package; one that is missing is not known."""
+
+    torch: ft.Version
+    versions: dict[str, ft.Version]
+    source: ft.Origin
+    checked: ft.Date
+    unconfirmed: ft.Text | None = None
+
+
+class _Tables(TomlTable, frozen=True, kw_only=True):
+    companion: dict[str, KnownCompanion]
+    set: tuple[VersionSet, ...]
+
+
+@functools.cache
+def _tables() -> _Tables:
+    return msgspec.convert(tomllib.loads(files.read_named(_COMPANIONS).decode()), _Tables)
+
+
+def known_companions() -> dict[str, KnownCompanion]:
+    """Return the packages that may be companions, by their name in nixpkgs."""
+    return _tables().companion
+
+
+def repository_of(package: str) -> tuple[str, str]:
+    """Return owner and repository on GitHub of torch, triton or a companion."""
+    known = known_companions().get(package)
+    owner, _, repo = (known.repository if known else _REPOSITORIES[package]).partition("/")
+    return owner, repo
+
+
+def version_sets() -> dict[str, VersionSet]:
+    """Return the known sets by the version of PyTorch."""
+    return {versions.torch: versions for versions in _tables().set}
+
+
+def version_for(torch: str, package: str) -> str | None:
+    """Return the version of a companion or of triton for a PyTorch; None if unknown."""
+    known = version_sets().get(torch)
+    return known.versions.get(package) if known else None
+
+
+def torch_of(package: str, version: str) -> str | None:
+    """Return the PyTorch that a version of a companion belongs to; None if unknown."""
+    sets = version_sets().values()
+    return next((known.torch for known in sets if known.versions.get(package) == version), None)
+
+
+# --- tables ---
 
 Arguments = dict[str, str | bool]
 """Arguments of a Nix function, by name."""

@@ -25,10 +25,6 @@ from build_pytorch.matrix.source_tables import (
 _FLOX_FOLDER = ".flox/pkgs"
 
 
-Trail = tuple[str | int, ...]
-"""The path of a value in matrix.toml: keys of tables and indices of arrays."""
-
-
 class Condition(TomlTable, frozen=True, kw_only=True):
     """Properties of a variant. All keys that are present must hold; one of each list must."""
 

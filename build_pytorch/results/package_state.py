@@ -17,7 +17,7 @@ from msgspec import Struct
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import Package, Variant
-from build_pytorch.matrix.seeds import Seed
+from build_pytorch.matrix.selection import Seed
 from build_pytorch.nix.store import valid_paths
 from build_pytorch.results import artefacts
 from build_pytorch.results.evidence import builds_of, origin_of, recipe_digest, subject_of

@@ -10,9 +10,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
-from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.source_tables import version_for
 from build_pytorch.smoke.smoke_report import DeclaredTest, SmokeReport
 
 Outcome = Literal["passed", "failed", "skipped", "compatible", "not run"]

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.matrix_errors import dotted
+from build_pytorch.matrix.field_types import Trail, dotted
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.tables import Trail
 
 _OLDEST: Final = dt.timedelta(days=365)
 

@@ -22,8 +22,8 @@ from urllib3.util.retry import Retry
 from build_pytorch.base import foreign_json
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.versions import is_revision
-from build_pytorch.matrix.companion_versions import version_for
 from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.source_tables import version_for
 
 API: Final = "https://api.github.com"
 API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"

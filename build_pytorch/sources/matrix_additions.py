@@ -15,9 +15,10 @@ from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.compatibility import combined, compiles, cuda_window
+from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.matrix.tables import GpuArchitecture, Group, Trail
+from build_pytorch.matrix.tables import GpuArchitecture, Group
 from build_pytorch.sources.release_move import ReleaseMove
 
 _SEVERAL: Final = re.compile(r"sm\d{2,3}(_\d{2,3})+")

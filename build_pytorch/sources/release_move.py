@@ -15,12 +15,16 @@ from msgspec import Struct
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
-from build_pytorch.matrix.companion_versions import repository_of, version_for
+from build_pytorch.matrix.field_types import Trail, misfits
 from build_pytorch.matrix.matrix_editor import Value
-from build_pytorch.matrix.matrix_errors import misfits
 from build_pytorch.matrix.model import Matrix
-from build_pytorch.matrix.source_tables import Companion, PackageSource, Pin
-from build_pytorch.matrix.tables import Trail
+from build_pytorch.matrix.source_tables import (
+    Companion,
+    PackageSource,
+    Pin,
+    repository_of,
+    version_for,
+)
 from build_pytorch.sources.nightly import NightlyCommit
 
 

@@ -18,8 +18,8 @@ import msgspec
 
 from build_pytorch.base import files, paths, process
 from build_pytorch.base.errors import ToolError
-from build_pytorch.matrix.companion_versions import known_companions, version_for
 from build_pytorch.matrix.model import CompanionPackage, Package
+from build_pytorch.matrix.source_tables import known_companions, version_for
 from build_pytorch.nix import nix_evaluation, quoting
 from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
 from build_pytorch.verify.check import Context

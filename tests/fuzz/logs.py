@@ -17,8 +17,7 @@ from pathlib import Path
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_outcome import BuildOutcome, BuildState, sentence
-from build_pytorch.build.build_progress import BuildProgress
-from build_pytorch.build.log_diagnosis import diagnose
+from build_pytorch.build.build_progress import BuildProgress, diagnose
 from build_pytorch.build.log_reader import LogFileReader, TextLogReader, named
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.diagnose import document, show

@@ -23,7 +23,7 @@ from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.generate import docs, recipes
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.matrix_errors import dotted
+from build_pytorch.matrix.field_types import dotted
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix.syntax_tree import without_comments
 from build_pytorch.verify import recipe_evaluation, verification

@@ -10,7 +10,7 @@ from typing import Final
 from build_pytorch.base import paths
 from build_pytorch.base.console import counted
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
-from build_pytorch.matrix.seeds import configuration, seeds_of
+from build_pytorch.matrix.selection import configuration, seeds_of
 from build_pytorch.verify.check import CheckList, CheckSkipped, Context, Finding, Subjects
 from build_pytorch.verify.recipe_evaluation import EvaluatedRecipe, evaluated
 from build_pytorch.verify.recipe_facts import (

@@ -10,10 +10,10 @@ from msgspec import structs
 from build_pytorch.base import paths
 from build_pytorch.base.console import some
 from build_pytorch.matrix import known_hardware, rules
-from build_pytorch.matrix.companion_versions import torch_of, version_for
+from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Effects
+from build_pytorch.matrix.source_tables import torch_of, version_for
 from build_pytorch.matrix.tables import Rule
-from build_pytorch.matrix.toml_lines import TomlLines
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
 CHECKS: Final = CheckList(TREE)
