@@ -29,7 +29,7 @@ from build_pytorch.matrix.model import Matrix
 
 TEXT = ONE
 TORCH = "sha256-RKiZLHBCneMtZKRgTEuW1K7+Jpi+tx11BMXuS1jC1xQ="
-SCHEMA = PROJECT / "docs/reference/matrix.schema.json"
+SCHEMA = PROJECT / "build_pytorch/matrix/matrix.schema.json"
 
 
 def errors_of(*edits: tuple[str, str]) -> list[str]:
@@ -528,7 +528,7 @@ def test_the_schema_takes_inherited_releases_and_placeholders(path: str) -> None
 
 def test_the_first_line_points_editors_at_the_schema() -> None:
     first = TEXT.partition("\n")[0]
-    assert first == "#:schema docs/reference/matrix.schema.json"
+    assert first == "#:schema build_pytorch/matrix/matrix.schema.json"
     assert (PROJECT / first.removeprefix("#:schema ")).is_file()
 
 
@@ -582,11 +582,19 @@ def test_a_builder_states_its_cpu_by_names_of_isas(feature: str, platform: str, 
 def test_every_key_is_in_the_reference_with_its_meaning() -> None:
     page = (PROJECT / "docs/reference/matrix.md").read_text()
     assert page == matrix_reference.page(PROJECT)
-    described = {
-        header: dict(re.findall(r"(?m)^\| (\w+) \| .+ \| .+ \| (.*) \|$", section)[1:])
-        for header, section in re.findall(r"(?ms)^## `(.*?)`\n(.*?)(?=^## |\Z)", page)
-    }
-    assert all(meaning for keys in described.values() for meaning in keys.values())
+    sections = re.findall(r"(?ms)^## (.*?)\n(.*?)(?=^## |\Z)", page)
+    headers = [header for line, _ in sections for header in re.findall("`(.*?)`", line)]
+    tables = {header.strip("[]").removesuffix(".NAME") for header in headers}
+    described: dict[str, set[str]] = {}
+    for line, section in sections:
+        rows = re.findall(r"(?m)^- \**(`.*?`)\**(: .+)?(?: \(.*)?$", section)
+        shown = {key for names, _ in rows for key in re.findall(r"`(\w+)`", names)}
+        for header in re.findall("`(.*?)`", line):
+            start = "" if header == "matrix.toml" else header.strip("[]") + "."
+            below = {name.removeprefix(start) for name in tables if name.startswith(start)}
+            described[header] = shown | {name for name in below if "." not in name}
+            unexplained = {names.strip("`") for names, meaning in rows if not meaning}
+            assert unexplained <= below, "each key has a meaning here or a table of its own"
     for header, keys in {
         "matrix.toml": "pin patch rule release work builder gpu cpu",
         "[release.NAME.nixpkgs]": "pin retired config",
@@ -597,7 +605,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[gpu.NAME]": "capability also ptx family hosts first_cuda last_cuda codegen_base driver"
         " source checked",
     }.items():
-        assert list(described[header]) == keys.split()
+        assert described[header] == set(keys.split())
     documented = {key for keys in described.values() for key in keys}
     document = tomllib.loads(TEXT)
     written = {step for trail in values(document) for step in trail if isinstance(step, str)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
 
 from build_pytorch.base import digest, paths
 from build_pytorch.base.errors import EXIT_CODES
 from build_pytorch.build import log_rules
 from build_pytorch.cli.commands import COMMANDS
-from build_pytorch.cli.declaration import Command, CommandOptions, option_specs
+from build_pytorch.cli.declaration import option_specs
 from build_pytorch.verify import registry
 
 
@@ -30,24 +29,19 @@ def commands_page() -> str:
         "<!-- Generated from build_pytorch/cli/commands.py by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` shows its options.",
+        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` explains its options.",
         "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
+        "| command | purpose | options |",
+        "|---|---|---|",
     ]
-    for options, commands in itertools.groupby(COMMANDS.values(), lambda each: each.options):
-        lines += _section(options, list(commands))
-    lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    for options, group in itertools.groupby(COMMANDS.values(), lambda command: command.options):
+        usages = ", ".join(f"`{spec.usage}`" for spec in option_specs(options))
+        escaped = usages.replace("|", r"\|")
+        for command in group:
+            lines.append(f"| `{command.name}` | {command.summary} | {escaped} |")
+            escaped = "the same"
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return digest.seal("\n".join(lines) + "\n")
-
-
-def _section(options: type[CommandOptions], commands: Sequence[Command]) -> Iterator[str]:
-    yield f"## {', '.join(command.name for command in commands)}"
-    yield ""
-    for command in commands:
-        yield f"- `invoke {command.name}`: {command.summary}"
-    yield from ("", "| option | meaning |", "|---|---|")
-    for spec in option_specs(options):
-        yield f"| `{spec.usage}` | {spec.help.replace('|', chr(92) + '|')} |"
-    yield ""

@@ -1,6 +1,6 @@
 """The board: the state of every package as one HTML page, and the same data as JSON.
 
-docs/reference/board.md is generated from the structs: the meaning of a key is its `#:` comment.
+docs/how-to/pages.md lists the keys: the meaning of a key is its `#:` comment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from build_pytorch.base.console import changed_texts, safe
 from build_pytorch.generate import matrix_reference, pages
-from build_pytorch.generate.recipes import render_file
+from build_pytorch.generate.recipes import render_template
 from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.results.ledger import Ended, Event, Tested
 from build_pytorch.results.package_state import OverallState, PackageState, StepState
@@ -217,9 +217,9 @@ def _time(text: str) -> str:
         return text[:40]
 
 
-def reference_page(root: Path) -> str:
-    """Return docs/reference/board.md: every key of the JSON."""
+def reference(root: Path) -> str:
+    """Return the list of every key of the JSON, for docs/how-to/pages.md."""
     comments = matrix_reference.comments_of(sys.modules[__name__])
     kinds = (BoardDocument, BoardPackage, BoardStep, RunningBuild, BoardFailure)
     tables = [(kind.__name__, *comments[kind.__name__]) for kind in kinds]
-    return render_file(root, "docs/board.md.j2", tables=tables, states=STATES)
+    return render_template(root, "docs/board.md.j2", tables=tables, states=STATES)

@@ -10,6 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from posixpath import dirname, relpath
 from typing import Any, Final, get_args
 
 import msgspec
@@ -39,9 +40,7 @@ _REGION: Final = re.compile(
     re.DOTALL,
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_OF_CHECKOUT: Final = frozenset(
-    {paths.BOARD_DOC, paths.MATRIX_DOC, paths.PICKER, paths.SCHEMA_DOC, paths.RELEASE}
-)
+_OF_CHECKOUT: Final = frozenset({paths.MATRIX_DOC, paths.PICKER, paths.SCHEMA, paths.RELEASE})
 """Files that are generated only beside a matrix.toml."""
 
 
@@ -54,26 +53,25 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
 
     releases = [_release(matrix, name) for name in matrix.releases]
     texts = {
-        paths.BOARD_DOC: board.reference_page(matrix.root),
         paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
         paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", **_choosing(matrix)),
         paths.MATRIX_DOC: matrix_reference.page(matrix.root),
-        paths.SCHEMA_DOC: matrix_reference.schema(),
+        paths.SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
         paths.PICKER: picker.page(matrix),
         f"{paths.README}#counts": render_template(
             matrix.root, "docs/counts.md.j2", releases=releases
         ),
+        f"{paths.BOARD_DOC}#board": board.reference(matrix.root),
         f"{paths.ARCHITECTURE_DOC}#example": _example(matrix, rendered),
     }
     for release in releases:
         page = f"{paths.RELEASE_PAGES}/{release['name']}.md"
         texts[page] = render_file(matrix.root, "docs/release.md.j2", release=release)
-        if not release["notes"]:
-            continue
-        texts[f"{release['notes']}#variants"] = render_template(
-            matrix.root, "docs/notes.md.j2", release=release
-        )
+        if notes := release["notes"]:
+            texts[f"{notes}#variants"] = render_template(
+                matrix.root, "docs/notes.md.j2", release=release, page=relpath(page, dirname(notes))
+            )
     return texts
 
 
@@ -83,6 +81,8 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     Whole files are created if missing; regions are filled only in pages that have them.
     """
     has_matrix = (tree.root / paths.MATRIX).exists()
+    package = tree.root / paths.SCHEMA.partition("/")[0]
+    is_ours = package.is_dir() and not package.is_symlink()
     recipe_paths = {package.path for package in matrix.packages}
     recipe_paths |= nixpkgs_imports(matrix, texts).keys()
     changes = [
@@ -90,6 +90,7 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
         for path, text in texts.items()
         if "#" not in path and path not in recipe_paths
         if has_matrix or path not in _OF_CHECKOUT
+        if is_ours or path != paths.SCHEMA
     ]
     if has_matrix:
         changes += flox_environments.plan(matrix, tree)
@@ -122,7 +123,7 @@ def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[C
 def pages(matrix: Matrix) -> list[str]:
     """Return the hand-written pages that contain generated regions."""
     notes = [release.notes for release in matrix.releases.values() if release.notes]
-    return [paths.README, paths.ARCHITECTURE_DOC, *notes]
+    return [paths.README, paths.ARCHITECTURE_DOC, paths.BOARD_DOC, *notes]
 
 
 def outside_regions(text: str) -> str:

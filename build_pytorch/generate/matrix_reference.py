@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -23,6 +22,12 @@ from build_pytorch.matrix.field_types import allowed
 
 StructComments = dict[str, tuple[str, dict[str, str]]]
 """The docstring of each struct, and the comment of each of its fields."""
+
+Row = dict[str, Any]
+"""A key of a table: its name, meaning, JSON schema, and whether it is required."""
+
+_MANY: Final = 5
+"""As many keys that are alike in two tables are explained in the first one only."""
 
 _HEAD: Final = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -73,10 +78,27 @@ def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:
 
 
 def page(root: Path) -> str:
-    """Return docs/reference/matrix.md: every table and key of matrix.toml."""
+    """Return docs/reference/matrix.md: every table and key of matrix.toml, each once."""
     definitions = msgspec.json.schema(tables.MatrixFile)["$defs"]
-    found = list(_tables("MatrixFile", "", definitions, _comments()))
-    return render_file(root, "docs/matrix.md.j2", tables=found)
+    headers: dict[str, list[str]] = {}
+    _collect("MatrixFile", "", "matrix.toml", definitions, headers)
+    comments = _comments()
+    known = {"one line of text", "a table"}
+    found: list[dict[str, Any]] = []
+    nothing: dict[str, Any] = {"rows": []}
+    for name in headers:
+        rows = _rows(definitions[name], comments[name][1])
+        like = max(found, key=lambda other: len(_same(rows, other["rows"])), default=nothing)
+        same = _same(rows, like["rows"])
+        same = same if len(same) >= _MANY else []
+        own = [row | {"form": _form(row["value"], known)} for row in rows if row not in same]
+        table = {"name": name, "purpose": comments[name][0], "rows": rows, "own": own}
+        found.append(table | {"same": [row["key"] for row in same], "like": like.get("name")})
+    return render_file(root, "docs/matrix.md.j2", tables=found, headers=headers)
+
+
+def _same(rows: list[Row], others: list[Row]) -> list[Row]:
+    return [row for row in rows if row in others]
 
 
 def _comments() -> StructComments:
@@ -110,29 +132,27 @@ def comments_of(module: ModuleType) -> StructComments:
     return found
 
 
-def _tables(
-    name: str, path: str, definitions: dict[str, Any], comments: StructComments, header: str = ""
-) -> Iterator[dict[str, Any]]:
-    """Yield the header, purpose and keys of a table, then the tables in it."""
-    purpose, meanings = comments[name]
-    definition = definitions[name]
-    rows, inner = [], []
-    for key, value in definition["properties"].items():
-        child = f"{path}.{key}" if path else key
-        if found := _table_in(value):
-            form, target = found
-            child = f"{child}.NAME" if form == "map" else child
-            inner.append((target, child, f"[[{child}]]" if form == "array" else f"[{child}]"))
-            meanings[key] = comments[target][0].partition("\n")[0]
-        is_shown = value.get("default") and not isinstance(value["default"], dict)
-        default = json.dumps(value["default"]) if is_shown else "optional"
-        need = "required" if key in definition["required"] else default
-        rows.append(
-            {"key": key, "form": _form(value), "need": need, "meaning": meanings.get(key, "")}
-        )
-    yield {"header": header or "matrix.toml", "purpose": purpose, "rows": rows}
-    for target, child, below in inner:
-        yield from _tables(target, child, definitions, comments, below)
+def _collect(
+    name: str, path: str, header: str, definitions: dict[str, Any], found: dict[str, list[str]]
+) -> None:
+    """Add the headers of a table and of those in it to the headers of each definition."""
+    found.setdefault(name, []).append(header)
+    for key, value in definitions[name]["properties"].items():
+        if inner := _table_in(value):
+            form, target = inner
+            child = f"{path}.{key}".lstrip(".") + (".NAME" if form == "map" else "")
+            below = f"[[{child}]]" if form == "array" else f"[{child}]"
+            _collect(target, child, below, definitions, found)
+
+
+def _rows(definition: dict[str, Any], meanings: dict[str, str]) -> list[Row]:
+    """Return the keys of a table; of those that hold tables, the required and the explained."""
+    required = definition["required"]
+    return [
+        {"key": key, "meaning": meanings.get(key), "value": value, "is_required": key in required}
+        for key, value in definition["properties"].items()
+        if key in required or key in meanings
+    ]
 
 
 def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
@@ -145,7 +165,14 @@ def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _form(value: dict[str, Any]) -> str:
-    """Return what a value may be; for a list of values also what each may be."""
-    elements = value.get("items", {"$ref": ""})
-    return allowed(value) + ("" if "$ref" in elements else f"; each {allowed(elements)}")
+def _form(value: dict[str, Any], known: set[str]) -> str:
+    """Return what a value may be, unless that is known; it is known then. Add the default."""
+    element = value.get("items", value)
+    parts = [allowed(value)] if element is not value else []
+    if (form := allowed(element)) not in known and "$ref" not in element:
+        parts.append(f"each {form}" if parts else form)
+    known.add(form)
+    default = value.get("default")
+    if default and not isinstance(default, dict):
+        parts.append(f"default {json.dumps(default)}")
+    return "; ".join(parts)

@@ -1,6 +1,6 @@
 """The tables of matrix.toml as types.
 
-docs/reference/matrix.schema.json and docs/reference/matrix.md are generated from the structs: the
+matrix.schema.json beside this file and docs/reference/matrix.md are generated from the structs: the
 meaning of a table is its docstring, the meaning of a key is the `#:` comment beside it.
 """
 

@@ -104,13 +104,11 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/verify/checks/ by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category,",
-        "`invoke verify --explain NAME` prints the text of a check. Only the listed",
-        "requirements are checked: no check shows that a recipe builds.",
+        "`invoke verify` runs all of them, `invoke verify --only NAME` a check or a category.",
+        "`invoke verify --explain NAME` says why a check exists and how to fix a finding.",
+        "Only these requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():
-        lines += ["", f"## {name}", "", category.about]
-        for check in checks_of(name):
-            lines += ["", f"### {check.id}", "", f"{check.title}.", ""]
-            lines += [f"- Why: {check.why}", f"- Fix: {check.fix}."]
+        lines += ["", f"## {name}", "", category.about, "", "| check | requirement |", "|---|---|"]
+        lines += [f"| `{check.id}` | {check.title} |" for check in checks_of(name)]
     return digest.seal("\n".join(lines) + "\n")
