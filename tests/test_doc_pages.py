@@ -70,8 +70,6 @@ def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PROSE, ids=name)
 def test_prose_has_the_words_of_the_glossary(page: Path) -> None:
     text = prose(page)
-    if page.name == "CHANGELOG.md":  # it names old commands and words
-        text = re.sub(r"`[^`\n]+`|formerly \w+", "", text)
     text = re.sub(r"\]\([^)]*\)", "", text)
     assert [match[0] for match in re.finditer(rf"(?i)\b({BANNED})\b", text)] == []
 
@@ -99,8 +97,6 @@ def test_commands_and_options_of_pages_exist(menus: dict[str, str], matrix: Matr
     wrong = []
     ids = Counter(package.short_id for package in matrix.packages)
     for page in PROSE:
-        if page.name == "CHANGELOG.md":
-            continue
         for words in commands(REGION.sub("", page.read_text())):
             command = words[0].partition("(")[0] if words else ""
             if not re.fullmatch(r"[a-z][a-z0-9-]*", command):
@@ -179,7 +175,5 @@ def test_every_command_is_used_in_a_tutorial_or_a_guide(menus: dict[str, str]) -
 @pytest.mark.parametrize("page", PROSE, ids=name)
 def test_files_that_pages_name_exist(page: Path) -> None:
     text = page.read_text()
-    if page.name == "CHANGELOG.md":  # it names files of earlier versions
-        return
     named = re.findall(r"`((?:build_pytorch|templates|tests|examples|\.ci)/[\w./-]+)`", text)
     assert [file for file in named if not (PROJECT / file).exists()] == []
