@@ -84,20 +84,20 @@ def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
         return {"command": "invoke recommend"}
     choice = choose.choose(matrix, machine)
     (answer,) = choice.answers
-    waits = answer.waits_for_driver
+    update, unused = choice.update, None if choice.better else choice.ideal
     joined = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     return {
+        "first": _build(choice.first),
         "best": _build(choice.best),
-        "ideal": _build(choice.ideal),
+        "better": _build(choice.better),
+        "update": update and {"says": update.says, "id": update.build.variant.id},
+        "whyUnused": unused.reason if unused and unused.unused else "",
         "doubts": list(answer.best.doubts) if answer.best else [],
         "next": [
             {"id": it.variant.id, "why": explain.why_fallback(it, answer.best)}
             for it in answer.accepted[1:]
             if answer.best
         ],
-        "waits": f"{waits.variant.id} needs a newer driver: {waits.obstacles[0].text}"
-        if waits
-        else "",
         "remarks": sorted(choice.remarks),
         # Which flags a CPU lacks is said of its class, and here of the machine.
         "rejected": sorted(list(row) for row in joined if not row[1].startswith("the CPU lacks")),
@@ -124,7 +124,6 @@ def _build(build: ChosenBuild | None) -> dict[str, Any] | None:
         "id": build.variant.id,
         "package": build.variant.package if build.is_in_matrix else None,
         "reason": build.reason,
-        "later": build.after_driver_update,
         "command": build.command,
     }
 
@@ -134,15 +133,15 @@ LOOK_UP: Final = """
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
   const build = (it) => it && { id: it.id, package: it.names && it.names[1], reason: it.reason,
-    later: it.later, command: it.command };
+    command: it.command };
   return texts.map((text) => {
     const { machine, problems } = reader.machineOf(reader.paste(text));
     if (problems.gpu.length) return { problem: problems.gpu.join(" ") };
     const found = machine.kinds.length > 1 || machine.isOdd ? null : answers.lookUp(machine);
     if (!found) return { command: reader.commandFor(machine) };
     return {
-      best: build(found.best), ideal: build(found.ideal), doubts: found.doubts, next: found.next,
-      waits: found.waits,
+      first: build(found.first), best: build(found.best), better: build(found.better),
+      update: found.update, whyUnused: found.whyUnused, doubts: found.doubts, next: found.next,
       remarks: [...reader.remarksOn(machine), ...found.remarks].sort(),
       rejected: found.rejected.filter(({ why }) => !why.startsWith("the CPU lacks"))
         .map(({ subjects, why }) => [subjects, why]).sort(),

@@ -155,10 +155,12 @@ def test_three_gpus_get_the_fewest_architectures_that_serve_all() -> None:
 
 def test_a_driver_that_is_too_old_for_any_cuda_means_no_gpu_and_what_an_update_gives() -> None:
     here = msgspec.structs.replace(machine("a100-zen3"), driver="470.256.02", cuda="11.4")
-    found = wanted(here)
-    assert found is not None
-    assert found.variant.id == "cuda13_0/cpu-avx2"
-    assert found.after_driver_update == "cuda13_0/sm80-avx2"
+    choice = choose(MATRIX, here)
+    assert choice.ideal is not None
+    assert choice.ideal.variant.id == "cuda13_0/cpu-avx2"
+    assert choice.update is not None
+    assert choice.update.build.variant.id == "cuda13_0/sm80-avx2"
+    assert choice.update.is_first
 
 
 def test_without_a_release_for_the_driver_a_release_is_proposed(matrix: Matrix) -> None:
@@ -323,7 +325,7 @@ def test_a_machine_may_be_described_by_options(whole: Project) -> None:
     given = ("--gpu", "RTX 4090", "--cpu", "avx2", "--driver", "550")
     document = asked(whole, *given)
     assert document["best"]["variant"] == "cuda12_8/sm89-avx2"
-    assert document["ideal"]["after_driver_update"] == "cuda13_0/sm89-avx2"
+    assert document["update"]["build"]["variant"] == "cuda13_0/sm89-avx2"
     several = asked(whole, "--gpu", "8.6", "--gpu", "RTX 5090", "--cpu", "avx512")
     assert several["ideal"]["arch"] == "8.6;12.0"
     arm = asked(whole, "--gpu", "GB10", "--cpu", "armv9")

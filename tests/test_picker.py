@@ -178,7 +178,7 @@ def test_recommend_takes_a_generation_for_an_isa(still: Project) -> None:
     assert answers[0]["best"] == answers[1]["best"]
     none = still.invoke("recommend", "--gpu", "none", "--cpu", "a64fx")
     assert none.returncode == 2  # "none" is no GPU of recommend
-    old = still.invoke("recommend", "--cpu", "nehalem")
+    old = still.invoke("recommend", "--cpu", "nehalem", "--all")
     assert (old.returncode, "the CPU lacks avx2" in old.stdout) == (1, True)
 
 

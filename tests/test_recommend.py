@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from typing import Any, NamedTuple
 
 import archspec.cpu
 import msgspec
+import picker_machines
 import pytest
 from conftest import ONE, PROJECT, Project, error_line
 from drawn_machines import machines
 from hypothesis import given, settings
 from sample_fleet import LAST, SampleFleet
 
+from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli import describe_machine, recommend
 from build_pytorch.hardware import explain, saved_machines
@@ -28,6 +31,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.results import ledger
+from build_pytorch.results.package_state import PackageState
 
 MACHINES = PROJECT / "tests/machines"
 ALL_MACHINES = {path.stem for path in MACHINES.glob("*.json")}
@@ -75,8 +79,7 @@ REAL = {
         ["sm121-armv8_2"],
         [
             "built for exactly this GPU's capability 12.1",
-            "flox install ORG/pytorch-python313-cuda13_0-sm121-armv9",
-            'nox -s "build(sm121-armv9)"',
+            "a recipe; no build of it is recorded here build invoke build sm121-armv9",
         ],
     ),
     "rtx5090-zen4": Expected(
@@ -99,9 +102,9 @@ REAL = {
         "cpu-avx2",
         [],
         [
-            "sm80-avx2 needs a newer driver: "
-            "CUDA 13.0 needs driver 580.65.06 or newer; found driver 570.172.08",
-            "leaves the GPU unused",
+            "First update the NVIDIA driver to 580.65.06 or newer. Then: Best: sm80-avx2",
+            "Until then: cpu-avx2; leaves the GPU unused",
+            "cuda13_0 CUDA 13.0 needs driver 580.65.06 or newer; found driver 570.172.08",
         ],
     ),
     "gh200": Expected(
@@ -166,12 +169,12 @@ def test_a_machine_gets_its_variant_with_the_reasons(
     expected, found = REAL[name], answer(matrix, name)
     assert best_of(found) == expected.best
     assert [fit.variant.id for fit in found.accepted[1:]] == expected.fallbacks
-    done = still.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"))
+    done = still.invoke("recommend", "--machine", str(MACHINES / f"{name}.json"), "--all")
     shown = done.stdout
     assert done.returncode == (0 if expected.best else 1)
     assert ("No variant runs here." in shown) is (expected.best is None)
     if expected.best:
-        assert f"Best: {expected.best}\n" in shown
+        assert re.search(f"(Best|Until then): {expected.best}[;\n]", shown)
     text_shown = " ".join(shown.split())  # columns are as wide as their rows need
     for text in expected.shows:
         assert " ".join(text.split()) in text_shown
@@ -197,19 +200,18 @@ def test_a_saved_machine_is_as_describe_machine_writes_it() -> None:
 # --- the CPU ---
 
 
-def test_the_cpu_is_shown_by_its_name_and_the_flags_that_decide(matrix: Matrix) -> None:
+def test_the_cpu_is_shown_by_its_name_and_its_highest_isa(matrix: Matrix) -> None:
     """A virtual machine on Sapphire Rapids that lacks some flags looks like an Ice Lake."""
     here = machine("h200-recorded")
     guessed = msgspec.structs.replace(here.cpu, microarchitecture="icelake")
     lines = describe_machine.machine_lines(
         msgspec.structs.replace(here, cpu=guessed), matrix.cpus.values()
     )
-    assert lines[0] == f"machine  x86_64-linux, {here.cpu.model}"
-    assert lines[1].startswith("flags    avx2 fma f16c avx512f ")
+    assert lines[0] == f"machine  x86_64-linux, {here.cpu.model}, AVX-512 with BF16"
     assert "icelake" not in "".join(lines)
     few = msgspec.structs.replace(here, cpu=Processor(flags="avx2 fma f16c sse4_2"))
-    assert describe_machine.machine_lines(few, matrix.cpus.values())[1] == (
-        "flags    avx2 fma f16c; lacks avx512f avx512dq avx512vl avx512bw avx512_bf16 avx512_vnni"
+    assert describe_machine.machine_lines(few, matrix.cpus.values())[0] == (
+        "machine  x86_64-linux, an unknown CPU, AVX2"
     )
 
 
@@ -393,9 +395,11 @@ def test_a_release_may_be_named(matrix: Matrix) -> None:
 def test_commands_name_the_release_where_there_is_more_than_one(matrix: Matrix) -> None:
     two = matrix_reader.parse(matrix.text + SECOND)
     variant = next(v for v in two.variants if v.short_id == "sm120-avx2")
-    assert recommend.commands(variant, "")["publish"] == ["invoke publish cuda13_0/sm120-avx2"]
     alone = next(v for v in matrix.variants if v.id == "sm120-avx2")
-    assert recommend.commands(alone, "")["publish"] == ["invoke publish sm120-avx2"]
+    for package in (variant, alone):
+        commands = recommend.commands(package, PackageState(package=package, digest=""))
+        assert commands["publish"] == [f"invoke publish {package.id}"]
+        assert "install" not in commands  # nobody has published it
 
 
 def test_a_result_is_installed_from_where_it_was_published(
@@ -413,15 +417,15 @@ def test_a_result_is_installed_from_where_it_was_published(
         return project.invoke(*argv).stdout
 
     output = Path(sample.built(variant, tmp_path / "store"))
-    assert "It is built in this checkout." in said()
+    assert "  built here\n  publish  invoke publish sm121-armv9\n" in said()
     output.rmdir()
-    assert "It is neither built nor published" in said()
+    nothing = "  a recipe; no build of it is recorded here\n  build    invoke build sm121-armv9\n"
+    assert nothing in said()
     sample.append(ledger.Published(**sample.common(variant, LAST), organization="acme"))
-    assert f"flox install acme/{recipe.stem}" in said()
-    assert "It is published from this checkout." in said()
+    assert f"  built here and published\n  install  flox install acme/{recipe.stem}\n" in said()
     recipe.write_text(recipe.read_text() + "# changed\n")
-    assert f"flox install ORG/{recipe.stem}" in said()
-    assert "It is neither built nor published from this checkout." in said()
+    assert nothing in said()
+    assert "flox install" not in said()
 
 
 # --- hosts ---
@@ -569,6 +573,65 @@ def test_a_description_is_read_as_it_was_written(here: Machine) -> None:
 
 
 # --- the command ---
+
+
+def shown_for(here: Machine, tmp_path: Path, whole: Project, *options: str) -> list[str]:
+    path = tmp_path / "machine.json"
+    path.write_text(saved_machines.text_of(here))
+    return whole.invoke("recommend", "--machine", str(path), *options).stdout.splitlines()
+
+
+def test_the_first_screen_is_short_on_every_machine(whole: Project, tmp_path: Path) -> None:
+    """At most 20 lines of 80 columns, and every command can be copied as it stands."""
+    machines = picker_machines.saved() | picker_machines.drawn(20)
+    for name, here in machines.items():
+        lines = shown_for(here, tmp_path, whole)
+        assert len(lines) <= 20, (name, lines)
+        assert all(len(line) <= 80 for line in lines), (name, lines)
+        shown = "\n".join(lines).replace("\\\n", "")
+        commands = re.findall(r"(?m)^  (?:build|add it) +(.*)$", shown)
+        assert all(shlex.split(command)[0] == "invoke" for command in commands), (name, lines)
+        assert commands or "No variant runs here." in lines, (name, lines)
+
+
+def test_a_long_command_continues_after_a_backslash(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "flox install " + " ".join(f"ORG/pytorch-python313-cuda13_0-sm{n}" for n in range(5))
+    Screen(sys.stdout).command("  install  ", f"{text} 'two words'")
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 80 for line in lines)
+    assert shlex.split(shown.replace("\\\n", ""))[1:] == shlex.split(f"{text} 'two words'")
+
+
+def test_a_driver_that_is_too_old_comes_first_and_the_cpu_build_last(
+    whole: Project, tmp_path: Path
+) -> None:
+    here = with_driver("rtx5090-zen4", "550.54", None)
+    blackwell = msgspec.structs.replace(here.gpus[0], name="NVIDIA B300", capability="10.3")
+    here = msgspec.structs.replace(here, gpus=(blackwell,))
+    lines = [line for line in shown_for(here, tmp_path, whole) if not line.startswith(" ")][3:-2]
+    assert lines == [
+        "First update the NVIDIA driver to 580.65.06 or newer (570.26 for CUDA 12.8).",
+        "Best: cuda13_0/sm103-avx512bf16",
+        "Until then: cuda13_0/cpu-avx512bf16; leaves the GPU unused; AVX-512 with BF16",
+    ]
+
+
+def test_a_driver_that_runs_an_older_release_is_told_what_an_update_gives(
+    whole: Project, tmp_path: Path
+) -> None:
+    lines = shown_for(machine("a100-zen3-old-driver"), tmp_path, whole)
+    assert "Best: cuda12_8/sm80-avx2" in lines
+    assert (
+        "Better: update the NVIDIA driver to 580.65.06 or newer, then cuda13_0/sm80-avx2" in lines
+    )
+
+
+def test_jetpack_and_not_a_driver_is_updated_on_a_jetson(matrix: Matrix) -> None:
+    update = choose(matrix, with_driver("jetson-thor", "540.4.0", "12.6")).update
+    assert update is not None
+    assert (update.says, update.is_first) == ("update JetPack to one for CUDA 13.0", True)
 
 
 def test_json_has_every_variant_with_its_verdict(still: Project, matrix: Matrix) -> None:

@@ -34,6 +34,8 @@ _OUR_ESCAPE: Final = f"\x1b{os.urandom(8).hex()}["
 
 _COMMAND: Final = re.compile(r"[^\s`]*`[^`\n]+`[^\s`]*")
 """A command in backticks, with the punctuation beside it."""
+_WORD: Final = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+"""A word of a command for a shell."""
 _HARD_SPACE: Final = "\0"
 """Stands for a space in a command while lines are broken; visible text does not contain it."""
 
@@ -71,6 +73,17 @@ class Screen:
         self.line(f"{self.paint(head[:start], colour)}{first[start:]}".rstrip())
         for line in rest:
             self.line(line)
+
+    def command(self, head: str, text: str) -> None:
+        """Print a command to copy after a head; a backslash continues one that is too long."""
+        line = head + (words := _WORD.findall(visible(text)))[0]
+        for word in words[1:]:
+            if len(line) + len(word) + len("  \\") > WIDTH and len(line) > len(head) + len("  "):
+                self.line(f"{line} \\")
+                line = f"{' ' * len(head)}  {word}"
+            else:
+                line += f" {word}"
+        self.line(line)
 
     def diff(self, text: str) -> None:
         """Print a unified diff."""

@@ -252,6 +252,7 @@ class RecommendOptions(CommandOptions, frozen=True):
         "a machine with this NVIDIA driver (550, 570.26), or with one for this CUDA (12.8)",
     ] = ""
     release: _Release = ""
+    all: Annotated[bool, "also print fallbacks, why the others do not run, and remarks"] = False
     json: _Json = False
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from build_pytorch.base.console import Screen, visible, write
+from build_pytorch.base.console import WIDTH, Screen, shortened, visible, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
 from build_pytorch.cli.commands import DescribeMachineOptions, RecommendOptions
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa
 
@@ -24,6 +25,7 @@ _WIDTH: Final = 36
 _LONGEST: Final = 200
 """Maximum length of a GPU's name."""
 _LAST_GPU: Final = 1023
+_INDENT: Final = len("machine  ")
 
 
 def run(options: DescribeMachineOptions) -> int:
@@ -154,34 +156,44 @@ def _driver(text: str) -> dict[str, Any]:
 
 
 def print_machine(screen: Screen, machine: Machine, isas: Iterable[CpuIsa] = ()) -> None:
-    """Print what is known of a machine, the flags that decide, and what could not be detected."""
+    """Print what is known of a machine, and what could not be detected."""
     for line in machine_lines(machine, isas):
-        screen.fold("", line, indent=9)
+        screen.fold("", shortened(line, 2 * WIDTH - _INDENT), indent=_INDENT)
     for note in machine.notes:
-        screen.fold("note     ", note, "yellow", indent=9)
+        screen.fold("note     ", note, "yellow", indent=_INDENT)
 
 
 def machine_lines(machine: Machine, isas: Iterable[CpuIsa] = ()) -> list[str]:
     """Return what is known of a machine, without its notes. May hold control characters.
 
-    Of the CPU's flags, those that decide between `isas`.
+    Of the CPU, the highest of `isas` that it has, of the known ones without any.
     """
-    cpu = machine.cpu
-    lines = [f"machine  {machine.platform}, {cpu.model or cpu.vendor or 'an unknown CPU'}"]
-    here = [isa.cpuinfo for isa in isas if isa.platform == machine.platform]
-    deciding = dict.fromkeys(flag for flags in here for flag in flags)
-    flags = cpu.flags.split()
-    if flags and deciding:
-        there = " ".join(flag for flag in deciding if flag in flags) or "none"
-        absent = " ".join(flag for flag in deciding if flag not in flags)
-        lines.append(f"flags    {there}" + (f"; lacks {absent}" if absent else ""))
-    gpus = []
-    for gpu in machine.gpus:
-        memory = f", {gpu.memory / 2**30:.0f} GiB" if gpu.memory else ""
-        text = f"{gpu.name}, capability {gpu.capability or 'unknown'}{memory}"
-        gpus.append((str(gpu.index), text))
-    lines += [f"gpu {indices:<4} {text}" for indices, text in explain.joined(gpus)]
-    if machine.driver or machine.cuda:
-        cuda = f", supports CUDA {machine.cuda}" if machine.cuda else ""
-        lines.append(f"driver   {machine.driver or 'of unknown version'}{cuda}")
-    return lines if machine.gpus else [*lines, "gpu      none with a working driver"]
+    cpu, flags = machine.cpu, machine.cpu.flags.split()
+    here = [
+        isa
+        for isa in isas or known_hardware.load().cpu.values()
+        if isa.platform == machine.platform and not missing_cpu_flags(isa, flags)
+    ]
+    highest = max(here, key=lambda isa: isa.level, default=None)
+    name = cpu.model or cpu.vendor or "an unknown CPU"
+    has = f", {highest.title}" if highest and flags and highest.title not in name else ""
+    kinds = explain.joined(
+        (str(gpu.index), f"{gpu.name} ({', '.join(_facts(gpu))})") for gpu in machine.gpus
+    )
+    gpus = [f"{indices}: {text}" for indices, text in kinds]
+    if len(kinds) == 1:
+        count = len(machine.gpus)
+        gpus = [f"{count} x {kinds[0][1]}" if count > 1 else kinds[0][1]]
+    versions = (("driver", machine.driver), ("CUDA", machine.cuda))
+    driver = ", ".join(f"{name} {version}" for name, version in versions if version)
+    found = ", ".join([*gpus, *machine.other_gpus]) or "none with a working driver"
+    return [
+        f"machine  {machine.platform}, {name}{has}",
+        f"gpu      {found}{driver and f'; {driver}'}",
+    ]
+
+
+def _facts(gpu: MachineGpu) -> Iterator[str]:
+    yield gpu.capability or "capability unknown"
+    if gpu.memory:
+        yield f"{gpu.memory / 2**30:.0f} GiB"

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.console import WIDTH, Screen, print_json
+from build_pytorch.base.console import Screen, counted, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
@@ -22,6 +22,8 @@ from build_pytorch.results.package_state import PackageState
 
 _COLUMN: Final = 28
 """Maximum width of a table's first column, in characters."""
+_MOST: Final = 150
+"""Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
 
 
 class BuildRow(Struct, frozen=True, kw_only=True):
@@ -41,7 +43,6 @@ class BuildRow(Struct, frozen=True, kw_only=True):
     unused_gpus: list[int]
     in_matrix: bool
     reason: str
-    after_driver_update: str | None
     command: str | None
 
 
@@ -82,13 +83,18 @@ def run(options: RecommendOptions) -> int:
     choice = choose.choose(matrix, machine, gpu=number, release=options.release or None)
     best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
-    known = package_state.package_states(options.root, best)
+    update = choice.update
+    builds = [it for it in (choice.best, choice.ideal, update and update.build) if it]
+    known = package_state.package_states(
+        options.root, [*best, *(it.variant for it in builds if it.is_in_matrix)]
+    )
     rows = [_answer_row(matrix, known, answer) for answer in choice.answers]
     if options.json:
         document = {
             "machine": saved_machines.document(machine),
             "best": choice.best and _build_row(choice.best),
             "ideal": choice.ideal and _build_row(choice.ideal),
+            "update": update and {"says": update.says, "build": _build_row(update.build)},
             "remarks": choice.remarks,
             "answers": rows,
             "for_all": choice.for_all and choice.for_all.id,
@@ -98,41 +104,48 @@ def run(options: RecommendOptions) -> int:
         return code
     screen = Screen(sys.stdout)
     print_machine(screen, machine, matrix.cpus.values())
+    longest = sys.maxsize if options.all else _MOST
+    for remark in choice.remarks[: len(machine.other_gpus)]:
+        screen.fold("note     ", remark, "yellow", indent=9)
+    screen.line()
+    _print_first(screen, choice, known, longest)
+    screen.line()
+    if not options.all:
+        others = sum(len(answer.accepted[1:]) for answer in choice.answers)
+        counts = f"{counted(others, 'fallback')}, {counted(len(choice.remarks), 'remark')}"
+        screen.line(f"`--all` adds {counts}, and why the others do not run")
+        return code
     for answer, row in zip(choice.answers, rows, strict=True):
-        which = ""
         if len(rows) > 1:
-            which = f" for GPU {', '.join(map(str, row.gpus))} ({answer.gpus[0].name})"
-        screen.line()
-        _print_answer(screen, which, row, known)
+            of = f"GPU {', '.join(map(str, row.gpus))} ({answer.gpus[0].name})"
+            screen.line(f"{of}: {row.best.variant if row.best else 'no variant runs on it'}")
+        _print_rest(screen, answer, row)
     if len(rows) > 1:
-        screen.line()
-        text = choice.for_all.id if choice.for_all else "no variant runs on each of them."
-        screen.line(screen.paint(f"For all GPUs: {text}", "green" if choice.for_all else ""))
-    _print_ideal(screen, choice)
-    if choice.remarks:
-        screen.line()
+        text = choice.for_all.id if choice.for_all else "no variant runs on each of them"
+        screen.line(f"For all GPUs: {text}")
     for remark in choice.remarks:
         screen.fold("note     ", remark, "yellow", indent=9)
     return code
 
 
 def commands(
-    package: Package, organization: str, companions: Sequence[Package] = ()
+    package: Package, state: PackageState, companions: Sequence[Package] = ()
 ) -> dict[str, list[str]]:
-    """Return the commands that install, build and publish a package.
+    """Return the commands that build a package, publish it, and install it once it is published.
 
-    `organization` is where the current recipe's result is published, or "". A companion is
-    installed and published with its variant. `set` installs a variant with `companions`.
+    A companion is installed and published with its variant. `set` installs a variant with
+    `companions`.
     """
     variant, name = package.variant, package.id
     together = [variant] if package is variant else [variant, package]
     by_session = [f'nox -s "build({name})"'] if package is variant else []
-    return {
-        "install": [_install(together, organization)],
-        **({"set": [_install([*together, *companions], organization)]} if companions else {}),
-        "build": [f"invoke build {name}", *by_session],
-        "publish": [f"invoke publish {' '.join(each.id for each in together)}"],
-    }
+    found = {"build": [f"invoke build {name}", *by_session]}
+    found["publish"] = [f"invoke publish {' '.join(each.id for each in together)}"]
+    if published := state.publication:
+        found["install"] = [_install(together, published.organization)]
+        if companions:
+            found["set"] = [_install([*together, *companions], published.organization)]
+    return found
 
 
 def _install(packages: Sequence[Package], organization: str) -> str:
@@ -158,7 +171,6 @@ def _build_row(build: ChosenBuild) -> BuildRow:
         unused_gpus=[gpu.index for gpu in build.unused],
         in_matrix=build.is_in_matrix,
         reason=build.reason,
-        after_driver_update=build.after_driver_update or None,
         command=build.command or None,
     )
 
@@ -179,8 +191,6 @@ def _row(candidate: Candidate, reason: str = "") -> CandidateRow:
 def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answer) -> AnswerRow:
     best, waits = answer.best, answer.waits_for_driver
     companions = matrix.companions_of(best.variant) if best else ()
-    published = known[best.variant.id].publication if best else None
-    organization = published.organization if published else ""
     by_id = {each.variant.id: each for each in (*answer.accepted, *answer.rejected)}
     return AnswerRow(
         gpus=[gpu.index for gpu in answer.gpus],
@@ -189,7 +199,7 @@ def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answe
             {"name": it.name, "version": it.version, "variant": it.id, "package": it.package}
             for it in companions
         ],
-        commands=commands(best.variant, organization, companions) if best else {},
+        commands=commands(best.variant, known[best.variant.id], companions) if best else {},
         fallbacks=[_row(it, explain.why_fallback(it, best)) for it in answer.accepted[1:] if best],
         waits_for_driver=_row(waits) if waits else None,
         reasons=answer.reasons,
@@ -197,57 +207,68 @@ def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answe
     )
 
 
-def _print_answer(
-    screen: Screen, which: str, row: AnswerRow, known: Mapping[str, PackageState]
+def _print_first(
+    screen: Screen, choice: Choice, known: Mapping[str, PackageState], longest: int
 ) -> None:
-    """Print the answer for the GPUs of one kind; `which` names them if there are others."""
-
-    def line(text: str, colour: str = "") -> None:
-        if len(text) <= WIDTH:
-            screen.line(screen.paint(text, colour))
-        else:
-            screen.fold("", text)
-
-    if waits := row.waits_for_driver:
-        line(f"{waits.variant} needs a newer driver{which}: {waits.obstacles[0].text}", "yellow")
-    doubts: tuple[str, ...] = ()
-    if best := row.best:
-        doubts = best.doubts
-        line(f"Best{which}: {best.variant}", "green")
-        line(f"  {best.reason}")
-        for doubt in doubts:
-            line(f"  check: {doubt}", "yellow")
-        for what, lines in row.commands.items():
-            line(f"  {what:<8} {'   or   '.join(lines)}")
-        line(f"  It is {_state(known[best.variant])}.")
+    """Print the best build, what must be updated for it, and what would be better."""
+    best, first, update = choice.best, choice.first, choice.update
+    if update and first is not best:
+        screen.fold("", f"First {update.says}. Then:", "yellow")
+    if first:
+        _print_build(screen, "Best", first, known, longest)
     else:
-        line(f"No variant{which} runs here.", "red")
+        screen.line(screen.paint("No variant runs here.", "red"))
+    if best and first is not best:
+        screen.fold("", f"Until then: {best.variant.id}; {best.reason}")
+    elif update:
+        screen.fold("Better: ", f"{update.says}, then {update.build.variant.id}")
+    if choice.better:
+        _print_build(screen, "Ideal", choice.better, known, longest)
+    elif choice.ideal and choice.ideal.unused and first is best:
+        screen.fold("  ", shortened(choice.ideal.reason, longest))
+
+
+def _print_build(
+    screen: Screen,
+    title: str,
+    build: ChosenBuild,
+    known: Mapping[str, PackageState],
+    longest: int,
+) -> None:
+    """Print a build: why, whether it exists, and how to get it."""
+    variant, state = build.variant, known.get(build.variant.id)
+    where = "" if build.is_in_matrix else " (not in matrix.toml)"
+    screen.line(screen.paint(f"{title}: {variant.id}{where}", "green"))
+    on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
+    screen.fold("  ", shortened(f"PyTorch {variant.version} {on}; {build.reason}", longest))
+    for doubt in build.doubts:
+        screen.fold("  check: ", doubt, "yellow")
+    if build.gpus and build.unused:
+        screen.line(f"  GPU {', '.join(str(gpu.index) for gpu in build.unused)} stays unused")
+    if state is None:
+        screen.command("  add it   ", build.command)
+        return
+    what, exists = "build", "a recipe; no build of it is recorded here"
+    if state.publication:
+        what, exists = "install", "built here and published"
+    elif state.output:
+        what, exists = "publish", "built here"
+    screen.line(f"  {exists}")
+    screen.command(f"  {what:<8} ", commands(variant, state)[what][0])
+
+
+def _print_rest(screen: Screen, answer: Answer, row: AnswerRow) -> None:
+    """Print what else runs on the GPUs of one kind, what does not, and why."""
+    for what, (line, *_) in row.commands.items():
+        screen.command(f"  {what:<8} ", line)
+    doubts = row.best.doubts if row.best else ()
     fallbacks = [
         (it.variant, "; ".join([it.reason, *(d for d in it.doubts if d not in doubts)]))
         for it in row.fallbacks
     ]
     _print_table(screen, "Fallbacks, in this order:", fallbacks)
-    reasons = explain.joined((reason.subject, reason.text) for reason in row.reasons)
+    reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     _print_table(screen, "Why not the others:", reasons)
-
-
-def _print_ideal(screen: Screen, choice: Choice) -> None:
-    """Print the build that the machine should have.
-
-    If it is the best of the matrix, only why it leaves GPUs unused.
-    """
-    best, ideal = choice.best, choice.ideal
-    is_best = best and ideal and best.variant.id == ideal.variant.id
-    if ideal is None or (is_best and not ideal.unused):
-        return
-    screen.line()
-    where = "" if ideal.is_in_matrix else " (not in matrix.toml)"
-    screen.line(screen.paint(f"Ideal: {ideal.variant.id}{where}", "green"))
-    screen.fold("  ", ideal.reason)
-    if ideal.command:
-        screen.line(f"  add it   {ideal.command}")
-    if ideal.after_driver_update:
-        screen.line(f"  with a newer driver: {ideal.after_driver_update}")
 
 
 def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -256,9 +277,3 @@ def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) ->
         screen.line(title)
         for first, second in rows:
             screen.fold(f"  {first:<{width}}  ", second, indent=width + 4)
-
-
-def _state(known: PackageState) -> str:
-    if known.publication:
-        return "published from this checkout"
-    return f"{'built in' if known.output else 'neither built nor published from'} this checkout"

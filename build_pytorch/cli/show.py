@@ -114,7 +114,7 @@ def run(options: ShowOptions) -> int:
 
 
 def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocument:
-    package, variant, published = state.package, state.variant, state.publication
+    package, variant = state.package, state.variant
     ended = (rule for rule in matrix.rules if rules.is_ended(rule, variant))
     return ShowDocument(
         variant=package.id,
@@ -144,7 +144,7 @@ def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocume
         max_jobs=variant.effects.max_jobs,
         missing_hashes=package.untaken_hashes,
         state=convert(state, ShownState, from_attributes=True),
-        commands=_commands(matrix, package, published.organization if published else ""),
+        commands=_commands(matrix, package, state),
     )
 
 
@@ -157,10 +157,10 @@ def _set_keys(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _commands(matrix: Matrix, package: Package, organization: str) -> dict[str, list[str]]:
+def _commands(matrix: Matrix, package: Package, state: PackageState) -> dict[str, list[str]]:
     """Return the commands for a package, in the order in which they are needed."""
     companions = matrix.companions_of(package) if package is package.variant else ()
-    commands = recommend.commands(package, organization, companions)
+    commands = recommend.commands(package, state, companions)
     commands["test"] = [f"invoke smoke {package.id}", f"invoke inspect {package.id}"]
     order = ("build", "test", "publish", "install", "set")
     return {name: commands[name] for name in order if name in commands}
@@ -168,10 +168,15 @@ def _commands(matrix: Matrix, package: Package, organization: str) -> dict[str, 
 
 def _print(screen: Screen, document: ShowDocument, state: PackageState) -> None:
     screen.line(screen.paint(document.variant, "bold"))
-    commands = [(name, "   or   ".join(lines)) for name, lines in document.commands.items()]
-    facts = [*_facts(document, state.package), *_rules(document), *_results(document, state)]
-    for name, text in [*facts, *commands]:
+    for name, text in [
+        *_facts(document, state.package),
+        *_rules(document),
+        *_results(document, state),
+    ]:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
+    for name, lines in document.commands.items():
+        for line in lines:
+            screen.command(f"  {name:<{_COLUMN}}", line)
 
 
 def _facts(document: ShowDocument, package: Package) -> Iterator[tuple[str, str]]:

@@ -234,9 +234,13 @@ class PickerAnswers:
         )
         remarks = choice.remarks[1:] if kind == OTHER_GPU else choice.remarks
         chosen = [build.variant for build in (choice.best, choice.ideal) if build]
+        update, unused = choice.update, None if choice.better else choice.ideal
         return {
+            "first": self._chosen(choice.first, state),
             "best": self._chosen(choice.best, state),
-            "ideal": self._chosen(choice.ideal, state),
+            "better": self._chosen(choice.better, state),
+            "update": update and {"says": update.says, "id": update.build.variant.id},
+            "whyUnused": state.with_slots(unused.reason) if unused and unused.unused else "",
             **_verdicts(choice, state),
             "remarks": [state.with_slots(it) for it in remarks if it not in state.remarks.values()],
             "cudas": explain.cudas_to_check(gpus, chosen),
@@ -256,17 +260,14 @@ class PickerAnswers:
             "names": _names(variant) if build.is_in_matrix else None,
             "companions": [[it.name, it.version, *_names(it)] for it in companions],
             "reason": state.with_slots(build.reason),
-            "later": build.after_driver_update,
             "command": build.command,
-            "hasUnused": bool(build.unused),
         }
 
 
 def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
     """Return what else runs and what does not, for a machine with GPUs of one kind."""
     (answer,) = choice.answers
-    best, waits = answer.best, answer.waits_for_driver
-    late = f"{waits.variant.id} needs a newer driver: {waits.obstacles[0].text}" if waits else ""
+    best = answer.best
     reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     return {
         "doubts": [state.with_slots(doubt) for doubt in (best.doubts if best else ())],
@@ -278,7 +279,6 @@ def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
         "rejected": [
             {"subjects": subjects, "why": state.with_slots(why)} for subjects, why in reasons
         ],
-        "waits": state.with_slots(late),
     }
 
 

@@ -55,8 +55,8 @@ class ChosenBuild(Struct, frozen=True, kw_only=True):
     gpus: tuple[MachineGpu, ...]
     unused: tuple[MachineGpu, ...]
     reason: str
-    after_driver_update: str = ""
-    """The variant that would be ideal with the newest driver, if it is another one."""
+    doubts: tuple[str, ...] = ()
+    """What could not be verified."""
     command: str = ""
     """The command that adds the variant to matrix.toml; empty if it is there."""
 
@@ -64,6 +64,16 @@ class ChosenBuild(Struct, frozen=True, kw_only=True):
     def is_in_matrix(self) -> bool:
         """Whether matrix.toml has the variant."""
         return not self.command
+
+
+class DriverUpdate(Struct, frozen=True, kw_only=True):
+    """A build that is better than the best with a newer driver; of the matrix, if it has one."""
+
+    build: ChosenBuild
+    says: str
+    """What to update, and to which version."""
+    is_first: bool
+    """Whether the GPU has no build with the driver as it is, so that the update comes first."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -77,8 +87,22 @@ class Choice(Struct, frozen=True, kw_only=True):
     """The best of the matrix."""
     ideal: ChosenBuild | None
     """What the machine should have, also if matrix.toml lacks it; None if no ISA fits its CPU."""
+    update: DriverUpdate | None
     remarks: tuple[str, ...]
     """What a user should know, and what decides nothing."""
+
+    @property
+    def first(self) -> ChosenBuild | None:
+        """The build that is shown first: the best, or the one after an update that comes first."""
+        return self.update.build if self.update and self.update.is_first else self.best
+
+    @property
+    def better(self) -> ChosenBuild | None:
+        """The ideal build where it is worth showing beside the first."""
+        ideal, best = self.ideal, self.best
+        if ideal is None or (best and best.variant.id == ideal.variant.id):
+            return None
+        return ideal if ideal.gpus or self.first is best else None
 
 
 def preference(
@@ -139,12 +163,15 @@ class Chooser:
         running = [[it.variant for it in answer.accepted if it.variant.gpu] for answer in answers]
         for_all = _first_common(running) if len(answers) > 1 else None
         best, ideal = _best(answers, for_all), self._ideal(machine, gpus)
+        newest = msgspec.structs.replace(machine, driver="9999", cuda=None, is_wsl=False)
+        later = self._ideal(newest, gpus)
         chosen = [build.variant for build in (best, ideal) if build]
         return Choice(
             answers=answers,
             for_all=for_all,
             best=best,
             ideal=ideal,
+            update=_update(answers, best, ideal, later),
             remarks=tuple(explain.remarks(machine, gpus, chosen)),
         )
 
@@ -203,16 +230,12 @@ class Chooser:
         variant, used = self._pick(machine, gpus)
         if variant is None:
             return None
-        newer = msgspec.structs.replace(machine, driver="9999", cuda=None, is_wsl=False)
-        later, _ = self._pick(newer, gpus)
-        is_better = later is not None and preference(later) > preference(variant)
         unused = [gpu for gpu in gpus if gpu not in used]
         return ChosenBuild(
             variant=variant,
             gpus=tuple(used),
             unused=tuple(unused),
             reason=explain.why_ideal(self.possible, variant, machine, used, unused),
-            after_driver_update=later.id if later and is_better else "",
             command="" if self.possible.is_existing(variant) else self._command(variant),
         )
 
@@ -285,14 +308,50 @@ def _best(answers: Sequence[Answer], for_all: Variant | None) -> ChosenBuild | N
     if for_all and for_all.gpu:
         reason = f"code for {for_all.gpu.arch_list} runs on all GPUs; {for_all.cpu.title}"
         return ChosenBuild(variant=for_all, gpus=gpus, unused=(), reason=reason)
-    firsts = [(answer, answer.best) for answer in answers if answer.best]
-    if not firsts:
+    return _highest(answers, [answer.best for answer in answers])
+
+
+def _highest(
+    answers: Sequence[Answer], candidates: Sequence[Candidate | None]
+) -> ChosenBuild | None:
+    """Return the highest of the candidates of answers, each for the GPUs of its own."""
+    found = [(it, answer) for it, answer in zip(candidates, answers, strict=True) if it]
+    if not found:
         return None
-    answer, best = max(firsts, key=lambda row: preference(row[1].variant))
-    used = answer.gpus if best.variant.gpu else ()
-    unused = tuple(gpu for gpu in gpus if gpu not in used)
+    first, its = max(found, key=lambda row: preference(row[0].variant))
+    used = its.gpus if first.variant.gpu else ()
+    unused = tuple(gpu for answer in answers for gpu in answer.gpus if gpu not in used)
     return ChosenBuild(
-        variant=best.variant, gpus=used, unused=unused, reason=explain.why_best(best)
+        variant=first.variant,
+        gpus=used,
+        unused=unused,
+        reason=explain.why_best(first),
+        doubts=first.doubts,
+    )
+
+
+def _update(
+    answers: Sequence[Answer],
+    best: ChosenBuild | None,
+    ideal: ChosenBuild | None,
+    later: ChosenBuild | None,
+) -> DriverUpdate | None:
+    """Return what a newer driver makes possible; `later` is the ideal build with the newest one."""
+    build, without = _highest(answers, [answer.waits_for_driver for answer in answers]), best
+    if build is None:
+        build, without = later, ideal
+    if not build or (without and preference(build.variant) <= preference(without.variant)):
+        return None
+    waiting = [
+        candidate.variant
+        for answer in answers
+        for candidate in answer.rejected
+        if candidate.waits_for_driver and set(answer.gpus) & set(build.gpus)
+    ]
+    return DriverUpdate(
+        build=build,
+        says=explain.which_driver(build.variant, waiting, build.gpus),
+        is_first=best is None or best.variant.gpu is None,
     )
 
 

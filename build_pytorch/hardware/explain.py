@@ -90,7 +90,6 @@ def why_ideal(
     parts: list[str] = []
     if variant.gpu and variant.cuda:
         parts += [_why_gpu_code(variant.gpu, used)]
-        parts += [f"PyTorch {variant.version} on CUDA {variant.cuda.version}"]
         parts += _why_no_newer(possible, variant, variant.gpu, machine, used)
         if len({gpu.capability for gpu in used}) > 1:
             matrix = possible.matrix
@@ -160,6 +159,16 @@ def _gpu_code(candidate: Candidate) -> str:
     if candidate.grade == "exact":
         return f"built for exactly this GPU's capability {built}"
     return f"built for capability {built}, which runs on {gpu and gpu.capability}"
+
+
+def which_driver(variant: Variant, others: Iterable[Variant], gpus: Iterable[MachineGpu]) -> str:
+    """Return what to update for a variant, and with less for others that wait for a driver too."""
+    cudas = {it.driver: f"CUDA {it.cuda.version}" for it in (*others, variant) if it.cuda}
+    if any(gpu.capability in TEGRA for gpu in gpus):  # its drivers have other numbers
+        return f"update JetPack to one for {cudas[variant.driver]}"
+    lower = [driver for driver in cudas if numbers(driver) < numbers(variant.driver)]
+    also = f" ({', '.join(f'{it} for {cudas[it]}' for it in lower)})" if lower else ""
+    return f"update the NVIDIA driver to {variant.driver} or newer{also}"
 
 
 def remarks(

@@ -52,32 +52,31 @@
   const placeOf = (environment) => (environment === "." ? "" : ` --dir ${environment}`);
 
   /* Packages that are compiled against this PyTorch, such as torchvision. */
-  function companionsOf({ id, names: [, own], companions }) {
+  function companionsOf({ id, companions }) {
     if (!companions.length) return [];
     const title = companions.map(([name, version]) => `${name} ${version}`).join(" and ");
     const environments = [...new Set(companions.map(([, , environment]) => environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
       companions.filter((it) => it[2] === each).map((it) => it[3]).join(" ")}`);
-    const together = [own, ...companions.map(([, , , name]) => name)];
     return [folded(`With ${title}`, false, el("dl", { class: "commands" },
-      command("Install with Flox", `flox install ${together.map((name) => `ORG/${name}`).join(" ")}`),
       command("Build with Flox", build.join(" && ")),
       command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it[4]}`).join(" ")}`),
       command("Build and check", `invoke build ${companions.map(([name]) => `${id}+${name}`).join(" ")}`)))];
   }
 
   function commandsOf(build) {
+    if (build.command) return [el("dl", { class: "commands" }, command("Add it", build.command, "Writes matrix.toml and the recipe; then build it."))];
     const [environment, name, attribute] = build.names;
-    return [el("dl", { class: "commands" },
-      command("Install with Flox", `flox install ORG/${name}`, "ORG is the organization that published it."),
-      command("Build with Flox", `flox build${placeOf(environment)} ${name}`),
-      command("Build with Nix", `nix-build release.nix -A ${attribute}`),
-      command("Build and check", `invoke build ${build.id}`)), ...companionsOf(build)];
+    return [
+      el("p", { class: "facts" }, "A recipe of this repository. Building it takes hours."),
+      el("dl", { class: "commands" }, command("Build and check", `invoke build ${build.id}`)),
+      folded("With Nix or Flox alone", false, el("dl", { class: "commands" },
+        command("Build with Nix", `nix-build release.nix -A ${attribute}`),
+        command("Build with Flox", `flox build${placeOf(environment)} ${name}`))),
+      ...companionsOf(build)];
   }
 
   /* --- the answer --- */
-
-  const namesOf = (gpus) => [...new Set(gpus.map((gpu) => gpu.name))].join(", ");
 
   /* How the fields were understood, so that a wrong guess is seen. */
   function understood({ gpus, otherGpus, platform, driver, cuda, says }) {
@@ -87,36 +86,17 @@
       [kinds.join(", ") || "no GPU", says || platform, version].filter(Boolean).join("; "), ".");
   }
 
-  function bestCard({ best, doubts, ideal }, { gpus }, forWhat) {
-    const isIdeal = ideal && ideal.id === best.id;
-    return el("section", { class: "card", "aria-labelledby": "h-best" },
-      el("h2", { id: "h-best" }, "Best build for this machine"),
-      el("p", { class: "name", id: "best" }, best.id),
-      el("p", { class: "facts" }, best.about),
-      forWhat,
-      el("p", { id: "reason" }, `Why: ${best.reason}.`),
-      ...doubts.map((text) => el("p", { class: "doubt" }, text)),
-      ...(best.hasUnused ? [el("p", { class: "note" }, `unused by this build: ${namesOf(gpus)}.`)] : []),
-      ...(best.hasUnused && isIdeal ? [el("p", { class: "note" }, `${ideal.reason}.`)] : []),
-      ...commandsOf(best));
-  }
+  /* A build: what it is, why, and how to get it. */
+  const buildCard = (title, id, build, kind, ...notes) => el("section", { class: `card ${kind}`, "aria-labelledby": `h-${id}` },
+    el("h2", { id: `h-${id}` }, title),
+    el("p", { class: "name", id }, build.id),
+    el("p", { class: "facts" }, build.about),
+    el("p", { id: `${id}-reason` }, `Why: ${build.reason}.`),
+    ...notes, ...commandsOf(build));
 
-  function idealCard({ best, ideal }) {
-    if (!ideal || (best && best.id === ideal.id)) return [];
-    const where = ideal.names ? "in the matrix" : "not in the matrix yet";
-    return [el("section", { class: "card other", "aria-labelledby": "h-ideal" },
-      el("h2", { id: "h-ideal" }, best ? `An even better build, ${where}` : `The build that it needs, ${where}`),
-      el("p", { class: "name", id: "ideal" }, ideal.id),
-      el("p", { class: "facts" }, ideal.about),
-      el("p", { id: "ideal-reason" }, `Why: ${ideal.reason}.`),
-      ...(ideal.command ? [el("dl", { class: "commands" }, command("Add it", ideal.command,
-        "Writes matrix.toml and the recipe; then build it."))] : commandsOf(ideal)))];
-  }
-
-  const noneCard = (forWhat) => el("section", { class: "card none", "aria-labelledby": "h-best" },
-    el("h2", { id: "h-best" }, "No build runs on this machine"),
-    el("p", { class: "name", id: "best" }, "none"),
-    forWhat);
+  const noneCard = () => el("section", { class: "card none", "aria-labelledby": "h-first" },
+    el("h2", { id: "h-first" }, "No build runs on this machine"),
+    el("p", { class: "name", id: "first" }, "none"));
 
   /* What the table does not have. */
   function showCommand(machine, forWhat) {
@@ -126,8 +106,8 @@
       : ["A rare machine: ask the command", "The table of this page has the GPUs and CPUs that people have."];
     const text = reader.commandFor(machine);
     const help = text.includes(" --") ? "" : "On the machine itself.";
-    answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-best" },
-      el("h2", { id: "h-best" }, title), forWhat, el("p", { id: "why-command" }, why),
+    answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-first" },
+      el("h2", { id: "h-first" }, title), forWhat, el("p", { id: "why-command" }, why),
       el("dl", { class: "commands" }, command("Ask", text, help))));
     mark();
     say(title);
@@ -145,20 +125,23 @@
   }
 
   function showAnswer(found, machine, forWhat) {
-    const { best, ideal, waits, remarks } = found;
-    const notes = waits ? [`${waits}.`] : [];
-    if (ideal && ideal.later && !waits.startsWith(`${ideal.later} `)) {
-      notes.push(`With a newer driver the best would be ${ideal.later}.`);
-    }
-    notes.push(...[...reader.remarksOn(machine), ...remarks].map((text) => `${text}.`));
+    const { first, best, better, update, whyUnused, doubts, remarks } = found;
+    const isUpdate = best?.id !== first?.id;
+    const notes = [...reader.remarksOn(machine), ...remarks];
+    if (update && !isUpdate) notes.unshift(`Better: ${update.says}, then ${update.id}`);
+    const title = isUpdate ? `First ${update.says}; then this build` : "Best build for this machine";
+    const said = [...(isUpdate ? [] : doubts.map((text) => el("p", { class: "doubt" }, text))),
+      ...(whyUnused && !isUpdate ? [el("p", { class: "note" }, `${whyUnused}.`)] : [])];
     answer.replaceChildren(
-      best ? bestCard(found, machine, forWhat) : noneCard(forWhat),
-      ...idealCard(found),
-      ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, text)))] : []),
+      forWhat,
+      el("div", { class: "answers" }, first ? buildCard(title, "first", first, "", ...said) : noneCard(),
+        ...(best && isUpdate ? [buildCard("Until then", "until", best, "other")] : []),
+        ...(better ? [buildCard(`An even better build, ${better.names ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
+      ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, `${text}.`)))] : []),
       ...details(found),
     );
-    mark(best && best.id, ideal && ideal.id);
-    say(best ? `Best: ${best.id}` : "No build runs on this machine.");
+    mark(first?.id, better?.id);
+    say(first ? `Best: ${first.id}` : "No build runs on this machine.");
   }
 
   /* Without a CPU: the best for each ISA, and the CPUs that have it. */
@@ -168,12 +151,12 @@
       const found = answers.lookUp({ ...machine, cpu: key });
       const link = el("a", { href: hash({ ...fields(), cpu: key }) }, cpus.join(", "));
       return el("tr", {}, el("th", { scope: "row" }, link), el("td", {}, title),
-        el("td", {}, found && found.best ? found.best.id : "none"));
+        el("td", {}, found?.first?.id ?? "none"));
     });
     const head = ["CPU", "Instruction set", "Best build"].map((text) => el("th", { scope: "col" }, text));
-    answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-best" },
-      el("h2", { id: "h-best" }, "Which CPU? The build depends on it"),
-      el("div", { class: "scroll", role: "group", "aria-labelledby": "h-best", tabindex: "0" },
+    answer.replaceChildren(el("section", { class: "card ask", "aria-labelledby": "h-first" },
+      el("h2", { id: "h-first" }, "Which CPU? The build depends on it"),
+      el("div", { class: "scroll", role: "group", "aria-labelledby": "h-first", tabindex: "0" },
         el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)))));
     mark();
     say("Name the CPU: the build depends on it.");
@@ -247,7 +230,7 @@
       say("");
     } else if (found) {
       showAnswer(found, machine, understood(machine));
-      if (found.best) document.title = `${found.best.id}: which PyTorch build is mine?`;
+      if (found.first) document.title = `${found.first.id}: which PyTorch build is mine?`;
     } else if (isSeveral || machine.cpu || !Object.hasOwn(facts.table, machine.kind)) {
       showCommand(machine, understood(machine));
     } else {
