@@ -2,7 +2,7 @@
 
 `GPU`, `CPU` and `ARM` name the recipes that are edited, in the release of this project; a name such
 as `l1/sm61-avx` is a variant of examples/all-lines. `SMALL` is a checkout with one variant of each
-kind, a Triton of its own and copies of CUDA packages: there, matrix.toml and a copy can be edited
+kind, MKL, a Triton of its own and copies of CUDA packages: there, matrix.toml and a copy can be edited
 too. After an edit of matrix.toml, all recipes are generated from it. An edit replaces text that
 must be there; `gone` removes a whole line.
 """
@@ -26,6 +26,7 @@ FUNCTION = f"{VISION} by nix/companion.nix"
 SMALL = "small/"
 MATRIX = f"{SMALL}matrix.toml"
 COPY = f"{SMALL}cuda-packages/cudnn-13_0.nix"
+WITH_MKL = f"{SMALL}.flox/pkgs/pytorch-python313-cpu-avx2.nix"
 TRITON = f"{SMALL}.flox/pkgs/pytorch-python313-cuda13_0-sm120-avx2.nix"
 
 
@@ -304,6 +305,11 @@ MUTATIONS = (
     Mutation("capabilities of the config for packages built with torch", GPU, gone("cudaCapabilities = [ gpuArchSM ];")),
     Mutation("capabilities of another GPU for packages built with torch", GPU, swap("cudaCapabilities = [ gpuArchSM ]", 'cudaCapabilities = [ "9.0" ]')),
     Mutation("BLAS of a CPU-only build", GPU, swap('blasProvider = "cublas"', 'blasProvider = "openblas"')),
+    Mutation("MKL where the matrix has OpenBLAS", GPU, swap("  gpuTargets =", "  blas = nixpkgs_pinned.blas.override { blasProvider = nixpkgs_pinned.mkl; };\n  gpuTargets =")),
+    Mutation("OpenBLAS where the matrix has MKL", WITH_MKL, gone("  blas = nixpkgs_pinned.blas")),
+    Mutation("MKL by its name in passthru alone", WITH_MKL, swap("blasProvider = nixpkgs_pinned.mkl", "blasProvider = nixpkgs_pinned.openblas")),
+    Mutation("MKL with link folders that Nix does not have", WITH_MKL, cut(r"    substituteInPlace cmake/public/mkl.*?\"\"\n")),
+    Mutation("MKL without the consent to its licence", WITH_MKL, gone("allowUnfree = true;")),
     Mutation("driver of another CUDA", GPU, swap("Driver: NVIDIA 580.65.06", "Driver: NVIDIA 525.60.13")),
     Mutation("description of another version", CPU, swap('description = "PyTorch 2.10.0', 'description = "PyTorch 2.9.1')),
     Mutation("a text of the matrix that Nix reads as code", GPU, swap("CPUs: Skylake-X,", 'CPUs: ${builtins.concatStringsSep "" [ "Sky" "rapids" ]},')),

@@ -44,7 +44,7 @@ COPIES = {
 
 
 def small_matrix() -> str:
-    """A matrix with one GPU variant, its wrapper and one without a GPU, for `SMALL`."""
+    """A matrix with one GPU variant, its wrapper and one without a GPU but MKL, for `SMALL`."""
     digests = ", ".join(f'"{name}" = "{digest.of_bytes(t.encode())}"' for name, t in COPIES.items())
     packages = f"""[release.cuda13_0.cuda.packages_from]
 folder = "cuda-packages"
@@ -57,6 +57,7 @@ digests = {{ {digests} }}
     text = re.sub(r'(?m)^gpu = \["sm120", .*', 'gpu = ["sm120"]', text)
     text = re.sub(r'(?m)^cpu = \["avx2", .*', 'cpu = ["avx2"]', text)
     text = re.sub(r'\[\[release\.cuda13_0\.group\]\]\ntitle = "GPU ARM"\n(.+\n)+', "", text)
+    text = text.replace('title = "CPU-only"', 'title = "CPU-only"\nblas = "mkl"', 1)
     return first_release(re.sub(r"\[\[release\.cuda13_0\.cleanup\]\]\n(.+\n)+", "", text))
 
 

@@ -15,7 +15,7 @@ from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
-from build_pytorch.matrix.selection import select, session_ids
+from build_pytorch.matrix.selection import configuration, select, session_ids
 from build_pytorch.matrix.tables import Condition
 from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.fetchers import sources
@@ -582,3 +582,80 @@ def test_a_value_that_cannot_be_right_is_one_line(old: str, new: str, says: str)
     message = error_of(edited((old, new)))
     assert says in message
     assert "\n" not in message
+
+
+# --- the BLAS ---
+
+CPU_ONLY = 'title = "CPU-only"\n'
+WITH_MKL = rule(
+    "mkl", 'when.platform = ["x86_64-linux"]\nwhen.kind = ["cpu-only"]', 'effect.blas = "mkl"'
+)
+
+
+def test_group_before_release_before_rule_decides_on_the_blas() -> None:
+    release = ("[release.cuda13_0]\n", '[release.cuda13_0]\nblas = "openblas"\n')
+    group = (CPU_ONLY, f'{CPU_ONLY}blas = "mkl"\n')
+    found = []
+    for text in (WHOLE, WHOLE + WITH_MKL, edited(release) + WITH_MKL, edited(release, group)):
+        variant = by_id(matrix_reader.parse(text), "cuda13_0/cpu-avx2")
+        found.append(variant.passthru["blasProvider"])
+    assert found == ["openblas", "mkl", "openblas", "mkl"]
+
+
+def test_a_gpu_variant_with_mkl_says_so_and_shares_no_objects_with_others() -> None:
+    before = by_id(matrix_reader.parse(WHOLE), "cuda13_0/sm90-avx2")
+    edit = ('title = "GPU x86"\n', 'title = "GPU x86"\nblas = "mkl"\n')
+    after = by_id(matrix_reader.parse(edited(edit)), "cuda13_0/sm90-avx2")
+    assert (before.passthru["blasProvider"], after.passthru["blasProvider"]) == ("cublas", "mkl")
+    assert configuration(before) != configuration(after)
+
+
+@pytest.mark.parametrize(
+    ("edit", "place", "said"),
+    [
+        (
+            ('title = "GPU ARM"\n', 'title = "GPU ARM"\nblas = "mkl"\n'),
+            r"release\.cuda13_0\.group\[1\]\.blas",
+            r'"mkl" for cuda13_0/sm110-armv8_2; allowed: "openblas" on aarch64-linux: MKL is for',
+        ),
+        (
+            ("[release.cuda13_0]\n", '[release.cuda13_0]\nblas = "mkl"\n'),
+            r"release\.cuda13_0\.blas",
+            'allowed: "openblas" on aarch64-linux',
+        ),
+        (
+            ('config = ["allowUnfree"]', "config = []"),
+            r"rule\[\d+\]\.effect\.blas",
+            '"mkl" with allowUnfree in nixpkgs.config',
+        ),
+        (
+            ('title = "GPU ARM"\n', 'title = "GPU ARM"\nacl = true\n'),
+            r"release\.cuda13_0\.group\[1\]\.acl",
+            "found true; allowed: false: PyTorch needs ACL_ROOT_DIR with a built ACL",
+        ),
+        (
+            (CPU_ONLY, f"{CPU_ONLY}acl = true\n"),
+            r"release\.cuda13_0\.group\[2\]\.acl",
+            "found true on x86_64-linux; allowed: false: ACL is for ARM",
+        ),
+        (
+            (CPU_ONLY, f'{CPU_ONLY}blas = "blis"\n'),
+            r"release\.cuda13_0\.group\[2\]\.blas",
+            'found "blis"; allowed: mkl or openblas',
+        ),
+    ],
+)
+def test_a_blas_that_cannot_be_is_refused_in_one_line(
+    edit: tuple[str, str], place: str, said: str
+) -> None:
+    error = error_of(edited(edit) + WITH_MKL)
+    assert re.fullmatch(rf"matrix\.toml:\d+: {place}: found .*", error), error
+    assert re.search(said, error), error
+
+
+def test_two_rules_with_different_blas_contradict_each_other() -> None:
+    matrix = matrix_reader.parse(
+        WHOLE + WITH_MKL + rule("open", 'when.kind = ["cpu-only"]', 'effect.blas = "openblas"')
+    )
+    found = [problem.found for problem in rules.problems(matrix.rules, matrix.variants)]
+    assert "open and mkl set blas to different values" in found

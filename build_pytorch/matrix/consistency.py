@@ -80,6 +80,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     yield from _pins(spec)
     yield from _rules(spec)
     yield from _builder_features(spec)
+    yield from rules.wrong_acl(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
     if sum(sizes) > _MOST_VARIANTS:
         yield ("release",), wrong(f"{sum(sizes)} variants", f"{_MOST_VARIANTS} at most")
@@ -183,6 +184,7 @@ def collisions(
     """Yield names and files that two packages or two releases share, and wrong lists of them."""
     packages: list[Package] = [*variants, *companions]
     yield from _shared_names(packages)
+    yield from rules.wrong_blas(spec, variants)
     recipes = {package.path for package in packages}
     notes: dict[str, str] = {}
     for name, release in spec.release.items():

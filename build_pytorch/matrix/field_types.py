@@ -53,6 +53,9 @@ Fix = Literal[
 ]
 """Changes of a build that the templates know by name."""
 
+Blas = Literal["openblas", "mkl"]
+"""Libraries for linear algebra on the CPU, by the names of their packages in nixpkgs."""
+
 Basis = Literal["measured", "extrapolated", "assumed"]
 
 Key = Annotated[str, like("[a-z0-9][a-z0-9_]*", "a-z, 0-9 and _ (a dot breaks Flox)", _NAME)]

@@ -78,6 +78,7 @@ class Effects(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
     max_jobs: int = 1
+    blas: ft.Blas = "openblas"  #: of the group, the release or the last rule that names one
 
 
 class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
@@ -198,7 +199,7 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         if self.kind == "mps":
             return {"gpuArch": "mps", "cpuISA": None, "blasProvider": "veclib"}
         capability = self.gpu.arch_list if self.gpu else None
-        blas = "cublas" if self.gpu else "openblas"
+        blas = "cublas" if self.gpu and self.effects.blas == "openblas" else self.effects.blas
         return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
 
     @property
@@ -206,7 +207,10 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         """The fixes that change the source."""
         base = self.gpu and self.gpu.codegen_base
         fixes = (fix for fix in self.effects.fixes if fix in _OF_SOURCE)
-        return tuple(fix for fix in fixes if base or fix != "codegen-condition")
+        own = tuple(fix for fix in fixes if base or fix != "codegen-condition")
+        # A patch of nixpkgs does the same to its own torch.
+        needs_links = self.effects.blas == "mkl" and not self.source.is_of_pin
+        return (*own, "mkl-link-folders") if needs_links else own
 
     @property
     def version(self) -> str:

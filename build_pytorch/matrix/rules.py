@@ -11,9 +11,18 @@ from typing import Final
 from msgspec import Struct
 
 from build_pytorch.base.versions import order
+from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.model import Effects, Variant
 from build_pytorch.matrix.source_tables import Patch, Pin
-from build_pytorch.matrix.tables import Condition, Effect, Release, Rule, VariantSetting
+from build_pytorch.matrix.tables import (
+    Condition,
+    Effect,
+    Group,
+    MatrixFile,
+    Release,
+    Rule,
+    VariantSetting,
+)
 
 _Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 _COMPARISONS: Final[dict[str, _Comparison]] = {
@@ -86,6 +95,7 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
     changes = [rule.effect for rule in applied]
     environment = {name: value for each in changes for name, value in each.environment.items()}
     own = {name: value for each in settings for name, value in each.environment.items()}
+    blas = (variant.group.blas, variant.release.blas, *(each.blas for each in reversed(changes)))
     jobs = [setting.max_jobs for setting in settings if setting.max_jobs]
     flags: list[Effect | VariantSetting] = [*changes, *settings]
     return Effects(
@@ -97,6 +107,7 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
         patches=tuple(patches[key] for each in changes for key in each.patches),
         fixes=tuple(dict.fromkeys(fix for each in changes for fix in each.fixes)),
         config=tuple(dict.fromkeys(option for each in changes for option in each.config)),
+        blas=next(filter(None, blas), "openblas"),
         max_jobs=(jobs or [variant.release.build.max_jobs])[-1],
     )
 
@@ -130,12 +141,51 @@ def problems(rules: Sequence[Rule], variants: Sequence[Variant]) -> Iterator[Rul
         values: dict[str, tuple[str, Rule]] = {}
         for rule in variant.effects.rules:
             switches = dict(flag.split("=", 1) for flag in rule.effect.cmake_flags)
+            switches |= {"blas": rule.effect.blas} if rule.effect.blas else {}
             for name, value in (rule.effect.environment | switches).items():
                 other, first = values.setdefault(name, (value, rule))
                 if other != value and (first.id, rule.id) not in seen:
                     seen.add((first.id, rule.id))
                     found = f"{rule.id} and {first.id} set {name} to different values"
                     yield RuleProblem(rule, found, f"one value for {variant.id}", is_error=True)
+
+
+def wrong_blas(spec: MatrixFile, variants: Sequence[Variant]) -> Iterator[Fault]:
+    """Yield each BLAS of a group, a release or a rule that the platform of a variant lacks."""
+    for variant in variants:
+        release, group = variant.release, variant.group
+        at: Trail = ("release", variant.release_name)
+        named: list[tuple[Trail, str | None]] = [
+            ((*at, "group", release.group.index(group), "blas"), group.blas),
+            ((*at, "blas"), release.blas),
+        ]
+        named += [
+            (("rule", spec.rule.index(rule), "effect", "blas"), rule.effect.blas)
+            for rule in reversed(variant.effects.rules)
+        ]
+        place, name = next((pair for pair in named if pair[1]), ((), ""))
+        found = f"{quoted(name or '')} for {variant.id}"
+        if name and variant.kind == "mps":
+            yield place, wrong(found, "none, as PyTorch takes the BLAS of macOS there")
+        elif name == "mkl" and variant.platform != "x86_64-linux":
+            yield place, wrong(found, f'"openblas" on {variant.platform}: MKL is for x86-64')
+        elif name == "mkl" and "allowUnfree" not in variant.config:
+            yield place, wrong(found, '"mkl" with allowUnfree in nixpkgs.config: MKL is not free')
+
+
+def wrong_acl(spec: MatrixFile) -> Iterator[Fault]:
+    """Yield each request for the Arm Compute Library: it would have no effect."""
+    tables: list[tuple[Trail, Effect | Release | Group]] = []
+    tables += [(("rule", number, "effect"), rule.effect) for number, rule in enumerate(spec.rule)]
+    for name, release in spec.release.items():
+        tables.append((("release", name), release))
+        tables += [(("release", name, "group", n), group) for n, group in enumerate(release.group)]
+    for at, table in tables:
+        if isinstance(table, Group) and table.acl and table.platform != "aarch64-linux":
+            yield (*at, "acl"), wrong(f"true on {table.platform}", "false: ACL is for ARM")
+        elif table.acl:
+            allowed = "false: PyTorch needs ACL_ROOT_DIR with a built ACL, which nixpkgs lacks"
+            yield (*at, "acl"), wrong("true", allowed)
 
 
 @functools.cache

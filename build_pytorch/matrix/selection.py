@@ -182,7 +182,8 @@ def seeds_of(variants: Iterable[Variant]) -> dict[str, tuple[Seed, ...]]:
 
 def configuration(variant: Variant) -> tuple[object, ...]:
     """Return what decides which code objects contain, apart from the ISA and the architecture."""
-    return tuple(sorted(variant.effects.environment.items())), variant.effects.cmake_flags
+    effects = variant.effects
+    return tuple(sorted(effects.environment.items())), effects.cmake_flags, effects.blas
 
 
 def _typical(variants: Sequence[Variant], key: Callable[[Variant], str | None]) -> list[Variant]:

@@ -48,6 +48,8 @@ class Effect(TomlTable, frozen=True, kw_only=True):
     patches: tuple[ft.Key, ...] = ()  #: keys of patches
     fixes: tuple[ft.Fix, ...] = ()  #: changes that the templates know by name
     config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
+    blas: ft.Blas | None = None  #: BLAS and LAPACK; mkl on x86_64-linux only, with allowUnfree
+    acl: bool = False  #: Arm Compute Library; true is refused, as nixpkgs has none
 
 
 class Rule(TomlTable, frozen=True, kw_only=True):
@@ -141,6 +143,8 @@ class Group(TomlTable, frozen=True, kw_only=True):
     platform: ft.Platform  #: platform of the variants
     gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
+    blas: ft.Blas | None = None  #: as of a rule; counts before that of the release
+    acl: bool = False  #: as of a rule
 
 
 class WithoutRule(TomlTable, frozen=True, kw_only=True):
@@ -199,6 +203,8 @@ class Release(TomlTable, frozen=True, kw_only=True):
     cuda: CudaToolkit | None = None
     python: PythonVersion
     names: Names
+    blas: ft.Blas | None = None  #: as of a rule; counts before that of rules; none: openblas
+    acl: bool = False  #: as of a rule
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
     setting: tuple[VariantSetting, ...] = ()

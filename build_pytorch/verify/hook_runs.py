@@ -33,6 +33,7 @@ FLAG: Final = "-O1"
 STUB: Final = "cmake/Modules/FindCUDAToolkit.cmake"
 CODEGEN: Final = "cmake/Codegen.cmake"
 DEPENDENCIES: Final = "cmake/Dependencies.cmake"
+MKL: Final = "cmake/public/mkl.cmake"
 
 _CONDITION: Final = """\
 if("${{_arch}}" STREQUAL "{code}a")
@@ -52,6 +53,11 @@ find_library(CUPTI_LIBRARY_PATH ${CUPTI_LIB_NAME} PATHS
 find_path(CUPTI_INCLUDE_DIR cupti.h PATHS
     ${CUDA_SOURCE_DIR}/extras/CUPTI/include
     NO_DEFAULT_PATH)
+""",
+    MKL: """target_link_libraries(caffe2::mkl INTERFACE ${MKL_LIBRARIES})
+set_property(
+  TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES
+  ${MKL_ROOT}/lib ${MKL_ROOT}/lib/intel64 ${MKL_ROOT}/lib/intel64_win ${MKL_ROOT}/lib/win-x64)
 """,
 }
 """The parts of PyTorch's files that hooks look for. Other files of the source are empty."""

@@ -208,11 +208,14 @@ def _pinned_package(package: Package) -> str:
     overlay = f"(final: prev: {{ cudaPackages = final.{cuda.package_set}; }})" if cuda else ""
     support = quoting.literal(cuda is not None)
     name = package.name if isinstance(package, CompanionPackage) else "torch"
-    return f"""(import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
+    arguments = f"cudaSupport = {support};"
+    if name == "torch" and variant.effects.blas != "openblas":
+        arguments += f" blas = p.blas.override {{ blasProvider = p.{variant.effects.blas}; }};"
+    return f"""let p = import (fetchTarball {{ url = {quoting.literal(url)}; {sha256} }}) {{
     system = {quoting.literal(variant.cpu.platform)};
     config = {{ allowUnfree = true; allowBroken = true; cudaSupport = {support}; }};
     overlays = [ {overlay} ];
-  }}).{variant.python_set}.{name}.override {{ cudaSupport = {support}; }}"""
+  }}; in p.{variant.python_set}.{name}.override {{ {arguments} }}"""
 
 
 def _run_one(

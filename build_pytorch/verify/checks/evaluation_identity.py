@@ -145,6 +145,18 @@ def eval_passthru(package: Package, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
+    "The BLAS among the inputs of torch is that of the matrix",
+    FACTS,
+    why="PyTorch compiles other code for MKL, which has a licence of its own.",
+    fix="pass blas to override as the recipe of the matrix does, or nothing for OpenBLAS",
+    word="blas =",
+)
+def eval_blas(variant: Variant, facts: Facts) -> Iterator[Finding]:
+    if variant.kind != "mps":  # PyTorch takes the BLAS of macOS, whatever nixpkgs passes
+        yield from facts.expect({"blas": [variant.effects.blas]})
+
+
+@CHECKS.add(
     "Platform and descriptions are those of the variant, and it is not marked as broken",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
     "Flox refuses to install packages that are marked as broken.",

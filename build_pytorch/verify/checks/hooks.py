@@ -227,10 +227,13 @@ def _fixes(variant: Variant, report: HookReport, files: dict[str, str]) -> Itera
         if (found := files.pop("version.txt", "(not written)").strip()) != version:
             yield Finding(f"version.txt: {found}", f"version.txt: {version}")
     fixes = variant.source_fixes
-    if "find-cuda-toolkit-stub" in fixes:
-        yield from _stub(files.pop(hook_runs.STUB, "(not written)"))
-    if "cupti-paths" in fixes:
-        yield from _cupti(files.pop(hook_runs.DEPENDENCIES, _UNCHANGED))
+    for fix, file, judge in (
+        ("find-cuda-toolkit-stub", hook_runs.STUB, _stub),
+        ("cupti-paths", hook_runs.DEPENDENCIES, _cupti),
+        ("mkl-link-folders", hook_runs.MKL, _mkl),
+    ):
+        if fix in fixes:
+            yield from judge(files.pop(file, _UNCHANGED))
     if variant.gpu and "codegen-condition" in fixes:
         yield from _codegen(files.pop(hook_runs.CODEGEN, _UNCHANGED), variant.gpu)
         message = f"build-pytorch: {hook_runs.CODEGEN} has no condition for {variant.gpu.code}a"
@@ -265,6 +268,11 @@ def _cupti(text: str) -> Iterator[Finding]:
         if not re.search(rf"{command}\([^)]*\$ENV\{{CUPTI_{folder}_DIR\}}[^)]*\)", text):
             found = f"{hook_runs.DEPENDENCIES}: {command} without CUPTI_{folder}_DIR"
             yield Finding(found, f"$ENV{{CUPTI_{folder}_DIR}} among its paths")
+
+
+def _mkl(text: str) -> Iterator[Finding]:
+    if text.strip() != hook_runs.SOURCE[hook_runs.MKL].partition("\nset_property(")[0]:
+        yield Finding(f"{hook_runs.MKL}: {text}", "no folders outside of the Nix store")
 
 
 def _codegen(text: str, gpu: GpuArchitecture) -> Iterator[Finding]:

@@ -111,7 +111,7 @@ def gpu_arch(variant: Variant, recipe: RecipeFile) -> Iterator[Finding]:
 
 
 _OVERRIDE: Final = re.compile(
-    r"\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$\{\w+\})*)\}\s*\)\s*\.overrideAttrs\b"
+    r"\.torch\.override\s*\{(?P<arguments>(?:[^{}]|\$?\{[^{}]*\})*)\}\s*\)\s*\.overrideAttrs\b"
 )
 
 

@@ -5,10 +5,7 @@
 # builder that prints the log of a PyTorch build.
 {
   builder = "/bin/sh";
-  args = [
-    "-c"
-    ''for output in $outputs; do eval "echo \"\$name\" > \"\$$output\""; done''
-  ];
+  args = [ "-c" ''for output in $outputs; do eval "echo \"\$name\" > \"\$$output\""; done'' ];
   # Returns whether a fetched source must have its hash, from the arguments of the fetcher. The
   # output of this builder never has the hash.
   checksHashes = _: true;

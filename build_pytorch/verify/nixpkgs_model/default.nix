@@ -29,9 +29,7 @@ let
   ] (_: false);
   checked =
     name: default:
-    let
-      value = given.${name} or default;
-    in
+    let value = given.${name} or default; in
     lib.throwIfNot (builtins.isBool value) "nixpkgs.config.${name} is not of type `boolean'" value;
   checkedConfig =
     { allowUnfreePredicate = _: false; } // given // builtins.mapAttrs checked defaults;

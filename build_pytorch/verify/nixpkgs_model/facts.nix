@@ -95,6 +95,9 @@ pick (
 // {
   inherit (drv) drvPath;
 
+  # The libraries behind the BLAS among the inputs.
+  blas = unique (concatMap (input: listOf (input.implementation or null)) (buildInputs drv));
+
   # The nixpkgs of the package, as the recipe names it.
   nixpkgs = drv.model.source or null;
   buildVersionEnv = drv.PYTORCH_BUILD_VERSION or null;

@@ -48,9 +48,7 @@ let
   fetchpatch =
     args:
     fetchurl (
-      removeAttrs args [
-        "relative" "stripLen" "decode" "extraPrefix" "excludes" "includes" "revert"
-      ]
+      removeAttrs args [ "relative" "stripLen" "decode" "extraPrefix" "excludes" "includes" "revert" ]
       // { postFetch = "normalise"; }
     );
 

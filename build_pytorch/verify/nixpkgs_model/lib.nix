@@ -52,13 +52,11 @@ let
     toList = x: if isList x then x else [ x ];
     flatten = x: if isList x then concatLists (map flatten x) else [ x ];
     unique = foldl' (seen: x: if elem x seen then seen else seen ++ [ x ]) [ ];
-    subtractLists = gone: filter (x: !(elem x gone));
 
     nameValuePair = name: value: { inherit name value; };
     genAttrs = names: f: listToAttrs (map (name: nameValuePair name (f name)) names);
     filterAttrs =
       keep: set: removeAttrs set (filter (name: !(keep name set.${name})) (attrNames set));
-    mapAttrsToList = f: set: map (name: f name set.${name}) (attrNames set);
     optionalAttrs = condition: set: if condition then set else { };
     isDerivation = x: (x.type or null) == "derivation";
 
@@ -88,7 +86,6 @@ let
       let special = [ "\\" "[" "{" "(" ")" "^" "$" "?" "*" "+" "|" "." ]; in
       replaceStrings special (map (c: "\\${c}") special);
     makeLibraryPath = concatMapStringsSep ":" (pkg: "${getLib pkg}/lib");
-    makeBinPath = concatMapStringsSep ":" (pkg: "${getBin pkg}/bin");
     cmakeFeature = name: value: "-D${name}:STRING=${value}";
     cmakeBool = name: value: "-D${name}:BOOL=${if value then "TRUE" else "FALSE"}";
     versionOlder = a: b: compareVersions b a == 1;
@@ -105,18 +102,13 @@ let
       );
 
     licenses = {
-      asl20 = license "asl20" true;
       bsd3 = license "bsd3" true;
+      issl = license "issl" false;
       mit = license "mit" true;
       nvidiaCudaRedist = license "CUDA EULA" false;
       unfree = license "unfree" false;
     };
-    platforms = {
-      inherit linux darwin;
-      unix = linux ++ darwin;
-      all = linux ++ darwin;
-    };
-    maintainers = { };
+    platforms = rec { inherit linux darwin; unix = linux ++ darwin; all = unix; };
 
     # A placeholder for a hash that is not known yet.
     fakeHash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";

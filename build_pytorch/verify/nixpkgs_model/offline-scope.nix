@@ -61,9 +61,7 @@ let
     if unknown != [ ] then
       throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
     else
-      fetched "fetchTarball" given.url (
-        if given ? sha256 then checkedSha256 given.sha256 else null
-      );
+      fetched "fetchTarball" given.url (if given ? sha256 then checkedSha256 given.sha256 else null);
 
   findFile =
     _: name:
@@ -74,17 +72,15 @@ let
     else
       throw "file '${name}' was not found in the Nix search path";
 
+  none = { url = null; sha256 = null; };
+
   importAny =
     path:
     let
       importModel =
         args:
         import model (
-          {
-            modelSystem = system;
-            modelRevisions = revisions;
-            modelSource = path.modelSource or { url = null; sha256 = null; };
-          }
+          { modelSystem = system; modelRevisions = revisions; modelSource = path.modelSource or none; }
           // args
         );
     in

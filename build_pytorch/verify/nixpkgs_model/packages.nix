@@ -40,10 +40,13 @@ import ./fetchers.nix { inherit lib mkDerivation; }
 
   runCommand = name: env: buildCommand: mkDerivation ({ inherit name buildCommand; } // env);
 
-  blas = mkDerivation {
-    pname = "blas";
-    version = "3";
-    passthru.provider = final.openblas;
+  blas = lib.makeOverridable ({ blasProvider }: mkDerivation {
+    name = "blas-3";
+    passthru = { provider = blasProvider; implementation = lib.getName blasProvider; };
+  }) { blasProvider = final.openblas; };
+  mkl = mkDerivation {
+    name = "mkl-2023.1.0";
+    meta = { license = lib.licenses.issl; platforms = [ "x86_64-linux" ]; };
   };
   mpi = final.openmpi;
 

@@ -18,9 +18,7 @@ let
       triton = final.callPackage (
         { config, buildPythonPackage, cudaSupport ? config.cudaSupport }:
         buildPythonPackage {
-          pname = "triton";
-          version = pin.companions.triton or "0";
-          passthru = { inherit cudaSupport; };
+          pname = "triton"; version = pin.companions.triton or "0"; passthru = { inherit cudaSupport; };
         }
       ) { };
       triton-cuda = final.triton.override { cudaSupport = true; };

@@ -60,7 +60,8 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
   src = runCommand "pytorch-v${pin.torch}-with-submodules" { } "";
 
   # For this version only: a recipe for another version must remove them.
-  patches = [ (runCommand "patch-for-torch-${pin.torch}.patch" { } "") ];
+  patches = [ (runCommand "patch-for-torch-${pin.torch}.patch" { } "") ]
+    ++ optional (blas.implementation == "mkl") (runCommand "disable-cmake-mkl-rpath.patch" { } "");
 
   postPatch = ''
     substituteInPlace torch/_inductor/codecache.py \
@@ -106,10 +107,7 @@ buildPythonPackage.override { stdenv = ownStdenv; } rec {
   USE_NCCL = setBool useSystemNccl;
   USE_SYSTEM_NCCL = USE_NCCL;
 
-  env = {
-    NIX_CFLAGS_COMPILE = "-Wno-error";
-    USE_VULKAN = setBool vulkanSupport;
-  };
+  env = { NIX_CFLAGS_COMPILE = "-Wno-error"; USE_VULKAN = setBool vulkanSupport; };
 
   build-system = [ setuptools ];
   nativeBuildInputs = [ cmake which ninja pybind11 removeReferencesTo ]
