@@ -600,7 +600,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
-        "[[release.NAME.group]]": "title kind platform gpu cpu",
+        "[[release.NAME.group]]": "title kind platform gpu cpu blas acl",
         "[[builder]]": "uri platforms key jobs speed features host_key",
         "[gpu.NAME]": "capability also ptx family hosts first_cuda last_cuda codegen_base driver"
         " source checked",
