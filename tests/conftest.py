@@ -63,6 +63,13 @@ PROJECT = Path(__file__).resolve().parents[1]
 LEGACY = PROJECT / "tests" / "legacy"
 WHOLE = (PROJECT / "matrix.toml").read_text()
 
+OF_ANOTHER_USER = {
+    "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+"""Variables with which Git takes every checkout for that of another user."""
+
 needs_nix = pytest.mark.skipif(NIX is None, reason="Nix is not installed")
 
 

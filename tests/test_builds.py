@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from conftest import PROJECT, WHOLE, Project, unfolded
+from conftest import OF_ANOTHER_USER, PROJECT, WHOLE, Project, unfolded
 from fuzz import kills
 from world import Site, World, programs, served, wait_until
 
@@ -650,6 +651,10 @@ def test_flox_builds_only_what_git_tracks(changed: World) -> None:
     changed.project.git("rm", "-q", "--cached", RECIPE)
     done = changed.build("cpu-avx512vnni", "--dry-run")
     assert f"git add {RECIPE}" in unfolded(done.stderr)
+    with mock.patch.dict(changed.env, OF_ANOTHER_USER):
+        said = unfolded(changed.build("cpu-avx512vnni", "--dry-run").stderr)
+    assert f"Git refuses {changed.root}: detected dubious ownership" in said
+    assert "git config --global --add safe.directory" in said
     (changed.root / ".git").rename(changed.folder / "git")
     done = changed.build("cpu-avx512vnni", "--dry-run")
     assert done.returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import random
 import select
@@ -12,23 +13,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from conftest import Project, error_line, needs_nix, run_in_process
-from fuzz.kills import PhaseKiller, phases
-from test_cuda_packages import sibling
+from conftest import Project, error_line, needs_nix
+from fuzz import kills
 
 from build_pytorch.base import digest, file_plan
 from build_pytorch.base.errors import WriteError
 from build_pytorch.base.file_plan import Action, Change
 from build_pytorch.base.files import TEMPORARY
-from build_pytorch.cli import matrix_change, vendor
-from build_pytorch.sources import move_checks
 
-KILLS: Final = 3  #: about so many points at which each change of the matrix is killed
+KILLS: Final = 5  #: points at which each change of the matrix is killed
 
 
 def change_everything(project: Project) -> None:
@@ -48,8 +46,8 @@ def restore(project: Project, files: dict[str, bytes]) -> None:
 def test_kill_9_at_any_moment_leaves_every_file_whole(project: Project) -> None:
     """A few rounds; `nox -s fuzz -- kills` kills more often."""
     seed = time.time_ns() % (1 << 30)
-    killer = PhaseKiller(project)
-    counts = phases(killer, random.Random(seed), 24)
+    killer = kills.PhaseKiller(project)
+    counts = kills.phases(killer, random.Random(seed), 24)
     killer.end()
     assert counts["phase kills"] == 24, f"seed {seed}"
     assert counts["temporary files"], f"seed {seed}: no kill hit while files were written"
@@ -120,6 +118,45 @@ def test_a_disk_that_takes_no_more_is_one_line_and_nothing_changes(project: Proj
 def mounted(project: Project, options: str, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run invoke in a mount namespace of its own, in which `options` prepared the folder."""
     return after(project, options, *argv, program=("unshare", "-rm", "bash"))
+
+
+ORDINARY: Final = (
+    ("setpriv", "--bounding-set", "-dac_override,-dac_read_search", "bash")
+    if os.geteuid() == 0
+    else ("bash",)
+)
+"""A shell without the right of root to read and write what permissions deny."""
+
+
+@pytest.mark.parametrize(
+    ("options", "argv", "says"),
+    [
+        ("chmod 000 matrix.toml", ["status"], "Permission denied; let this user read it"),
+        ("rm matrix.toml; mkdir matrix.toml", ["verify"], "Is a directory; move it away, then"),
+        ("chmod 000 .flox", ["status", "--json"], "44 recipes cannot be read: .flox/pkgs/"),
+        *(
+            ("mkdir d; chmod 555 d", argv, "nothing may be written in its folder; name another")
+            for argv in (
+                ["verify", "--sarif", "d/x.sarif"],
+                ["verify", "--junit", "d/x.xml"],
+                ["describe-machine", "--output", "d/x.json"],
+                ["board", "--output", "d/x.html"],
+            )
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_what_permissions_deny_is_one_line_that_says_what_to_do(
+    project: Project, options: str, argv: list[str], says: str
+) -> None:
+    done = after(project, options, *argv, program=ORDINARY)
+    (project.root / ".flox").chmod(0o755)
+    assert done.returncode == 2
+    assert says in error_line(done)
+    if argv == ["status", "--json"]:
+        assert {row["recipe"] for row in json.loads(done.stdout)["variants"]} == {"unreadable"}
+    else:
+        assert done.stdout == "", "before any work"
 
 
 def can_mount() -> bool:
@@ -372,77 +409,11 @@ def test_a_whole_temporary_page_is_no_page_that_somebody_edited(project: Project
 # --- commands that change matrix.toml ---
 
 
-class Verified:
-    """The result of a verification that finds nothing."""
-
-    exit_code, summary, findings = 0, "", ()
-
-
-def killed(project: Project, words: Sequence[str], call: int) -> tuple[int, int]:
-    """Run a command in a child that kill -9 ends before a rename or a deletion.
-
-    Returns its exit code and the number of such calls, if it was not killed.
-    """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        seen = 0
-
-        def counted(function: Callable[..., None]) -> Callable[..., None]:
-            def wrapper(*args: Any, **options: Any) -> None:
-                nonlocal seen
-                seen += 1
-                if seen == call:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                function(*args, **options)
-
-            return wrapper
-
-        os.replace, os.unlink = counted(os.replace), counted(os.unlink)
-        code = run_in_process(project.root, words, {}).returncode
-        os.write(writer, b"%d" % seen)
-        os._exit(code)
-    os.close(writer)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with os.fdopen(reader) as calls:
-        return code, int(calls.read() or 0)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["add", "cuda13_0/sm90-armv9"],
-        ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
-        ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
-        ["vendor", "cuda-packages", "--release", "nightly"],
-    ],
-    ids=lambda words: " ".join(words[:2]),
-)
-def test_a_killed_change_of_the_matrix_is_finished_by_the_same_command(
-    whole: Project, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Downloads and verification, which write nothing, are left out."""
-    for module in (matrix_change, vendor):
-        monkeypatch.setattr(module, "verify_planned", lambda *_: Verified)
-    for name in ("check_upstream", "fetch_changed", "pin_contradictions"):
-        monkeypatch.setattr(move_checks, name, lambda *_, **__: ())
-    if words[0] == "vendor":
-        words = [*words, "--from", str(sibling(tmp_path / "sibling", "8.8"))]
-    whole.commit()
-    before = whole.snapshot()
-    code, calls = killed(whole, words, 0)
-    new = whole.snapshot()
-    assert (code, new != before) == (0, True)
-    points = {*range(1, calls + 1, 1 + calls // KILLS), calls - 1, calls}
-    for call in sorted(points):
-        whole.git("clean", "-fdq")
-        whole.git("checkout", "-q", ".")
-        assert killed(whole, words, call)[0] == -signal.SIGKILL, call
-        halfway = whole.snapshot()
-        again = whole.invoke(*words)
-        if again.returncode:  # it had ended, but for the last line
-            assert halfway == new, (call, again.stdout + again.stderr)
-        found = whole.snapshot()
-        wrong = [path for path in {*found, *new} if found.get(path) != new.get(path)]
-        assert not wrong, (call, wrong[:5], again.stdout[-2000:])
+@pytest.mark.parametrize("command", kills.CHANGES)
+def test_a_killed_change_of_the_matrix_is_finished_by_the_same_command(command: str) -> None:
+    """At a few points, drawn anew each time; `nox -s fuzz -- kills` tries all."""
+    seed = time.time_ns() % (1 << 30)
+    counts = kills.changes(command, random.Random(seed), KILLS)
+    assert sum(counts.values()) == 2 * KILLS, f"seed {seed}: {counts}"
+    assert counts[f"{command}: new after the same command"], f"seed {seed}: {counts}"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from conftest import PROJECT, Project, error_line, unfolded
+from conftest import OF_ANOTHER_USER, PROJECT, Project, error_line, unfolded
 from world import World, programs
 
 from build_pytorch.matrix.model import Matrix
@@ -303,6 +303,10 @@ def test_what_flox_would_refuse_is_reported_before_anything_is_published(hub: Hu
     assert document["exit_code"] == 2
     assert len(document["obstacles"]) == 5
     assert hub.calls == []
+    said = project.run("invoke", *argv, env={**hub.world.env, **OF_ANOTHER_USER}).stdout
+    refusal = json.loads(said)["obstacles"][-1]
+    assert refusal.startswith(f"Git refuses {project.root}: detected dubious ownership")
+    assert "git config --global --add safe.directory" in refusal
 
 
 @pytest.mark.parametrize(

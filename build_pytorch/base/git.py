@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import process
+from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import ToolError
 from build_pytorch.base.process import ProcessResult
 
@@ -23,6 +24,15 @@ _ENVIRONMENT: Final = {
 def top(root: Path) -> Path | None:
     """Return the folder of the checkout that `root` is in, or None."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+
+
+def refusal(root: Path) -> str:
+    """Return why Git does not work in a folder; empty if it does. Raises ToolError as `run`."""
+    if top(root) is None:
+        return f"{root}: not a Git checkout"
+    found = run(root, "rev-parse", "--git-dir")
+    reason = shortened(" ".join(found.stderr.split()), 500)  # with what Git says to do
+    return f"Git refuses {root}: {reason.removeprefix('fatal: ')}" if found.code else ""
 
 
 def uncommitted(root: Path, *places: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -25,11 +26,13 @@ def check_output(path: Path, kind: str, is_earlier: Callable[[bytes], bool]) -> 
     refused = "refusing to overwrite it; name another file"
     if path.name in {"", ".."} or (path.is_dir() and not path.is_symlink()):
         raise WriteError(f"{path}: is a folder; name a file")
+    with write_errors(path):
+        path.parent.stat()
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, "nothing may be written in its folder; name another one")
     try:
         old = read_below(path.parent, path.name)
     except FileNotFoundError:
-        with write_errors(path):
-            path.parent.stat()
         return
     except OSError as error:
         raise WriteError(f"{path}: {error.strerror}; {refused}") from None

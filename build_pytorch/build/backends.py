@@ -40,12 +40,11 @@ class FloxBackend(BuildBackend):
     def obstacles(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield recipes that Git does not track."""
         root = self.settings.root
-        recipes = evidence.all_recipe_files(root, [step.package for step in steps])
-        listed = git.run(root, "ls-files", "--", *recipes)
-        if listed.code:
-            yield f"{root}: not a Git checkout; Flox builds only what Git tracks; use --backend nix"
+        if refusal := git.refusal(root):
+            yield f"{refusal}; Flox builds only what Git tracks; use --backend nix"
             return
-        tracked = set(listed.stdout.splitlines())
+        recipes = evidence.all_recipe_files(root, [step.package for step in steps])
+        tracked = set(git.run(root, "ls-files", "--", *recipes).stdout.splitlines())
         if missing := [path for path in recipes if path not in tracked]:
             yield f"Flox sees only files that Git tracks: git add {some(missing)}"
 

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from build_pytorch.base.console import WIDTH, Screen, counted, print_json
-from build_pytorch.base.errors import EXIT_OK
+from build_pytorch.base.console import WIDTH, Screen, counted, print_json, some
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.cli.commands import StatusOptions
 from build_pytorch.cli.reference_pages import reference_pages
@@ -35,7 +35,7 @@ _RECIPES: Final = {
     Action.CREATE: RecipeState.MISSING,
     Action.REWRITE: RecipeState.OUTDATED,
 }
-"""The state of a recipe by what the phases would do with it; edited for any other action."""
+"""The state of a readable recipe by what the phases would do with it; edited for others."""
 _COLUMNS: Final = {
     "recipe": "current",
     "verified": "verified",
@@ -81,8 +81,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
 
 def run(options: StatusOptions) -> int:
-    """Print the state of packages and the totals. Raises BuildPytorchError for a wrong pattern.
+    """Print the state of packages and the totals.
 
+    Raises BuildPytorchError for a wrong pattern and, at the end, for recipes that cannot be read.
     Companions have rows where the patterns name them; of the others only the totals are printed.
     """
     matrix = matrix_reader.load(options.root)
@@ -106,7 +107,7 @@ def run(options: StatusOptions) -> int:
             seeds={name: state.value for name, state in seeds.items()},
         )
         print_json(document, sys.stdout)
-        return EXIT_OK
+        return _exit_code(states)
     screen = Screen(sys.stdout)
     _print_table(screen, [states[package.id] for package in selected])
     totals = {"variant": of_variants}
@@ -120,6 +121,15 @@ def run(options: StatusOptions) -> int:
     for built in dict.fromkeys(seeds.values()):
         names = [name for name, state in seeds.items() if state is built]
         screen.fold(f"seeds, {_SEEDS.get(built, built)}: ", ", ".join(names))
+    return _exit_code(states)
+
+
+def _exit_code(states: Mapping[str, PackageState]) -> int:
+    """Return EXIT_OK. Raises BuildPytorchError if a recipe cannot be read: its state is unknown."""
+    paths = [each.package.path for each in states.values() if each.recipe is RecipeState.UNREADABLE]
+    if paths:
+        what = f"{counted(len(paths), 'recipe')} cannot be read: {some(paths)}"
+        raise BuildPytorchError(f"{what}; let this user read them, or remove them by hand")
     return EXIT_OK
 
 
@@ -147,9 +157,10 @@ def compared_states(
     states = {}
     for id_, state in known.items():
         path = state.package.path
-        action = plan_text(tree, path, texts[path]).action
+        change = plan_text(tree, path, texts[path])
         number = None if errors is None else len(errors.get(path, ()))
-        recipe = _RECIPES.get(action, RecipeState.EDITED)
+        other = RecipeState.UNREADABLE if change.old is None else RecipeState.EDITED
+        recipe = _RECIPES.get(change.action, other)
         states[id_] = replace(state, recipe=recipe, errors=number)
     return states
 

@@ -41,7 +41,9 @@ def load(root: Path = paths.PROJECT) -> Matrix:
     except FileNotFoundError:
         raise MatrixError(f"{path}: no such file; {_RESTORE}") from None
     except OSError as error:
-        raise MatrixError(f"{path}: cannot be read: {error.strerror}; {_RESTORE}") from None
+        is_locked = isinstance(error, PermissionError)
+        fix = "let this user read it" if is_locked else f"move it away, then {_RESTORE}"
+        raise MatrixError(f"{path}: cannot be read: {error.strerror}; {fix}") from None
     matrix = decode(data, path.name, root)
     names = [package.package for package in matrix.packages]
     console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus, *names])

@@ -95,8 +95,8 @@ def unmet_preconditions(root: Path, packages: Sequence[Package]) -> Iterator[str
         yield "flox is not installed; see https://flox.dev"
     elif process.capture(["flox", "auth", "status"], check=False).code:
         yield "not logged in at FloxHub: flox auth login"
-    if git.top(root) is None or git.run(root, "rev-parse", "--git-dir").code:
-        yield f"{root}: not a Git checkout; Flox publishes only what Git has"
+    if refusal := git.refusal(root):
+        yield f"{refusal}; Flox publishes only what Git has"
         return
     wanted = evidence.all_recipe_files(root, packages)
     # Flox requires it beside the clean tree (its pull request 4102).

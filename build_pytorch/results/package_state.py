@@ -51,6 +51,7 @@ class RecipeState(StepState):
     MISSING = "missing"
     OUTDATED = "out of date"
     EDITED = "edited"
+    UNREADABLE = "unreadable"
     NOT_COMPARED = "-"
 
 

@@ -1,29 +1,36 @@
 """Kill -9 at any moment: phases while they write, builds while they run. Nothing may be lost.
 
-`python tests/fuzz kills --seed 1 --count 1000` kills 1,000 phases and 50 builds. It prints counts
-on stderr while it runs.
+`python tests/fuzz kills --seed 1 --count 1000` kills 1,000 phases, 50 builds and each command that
+changes matrix.toml at 50 points, or at all if it has fewer. It prints counts on stderr while it
+runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest import mock
 
-from conftest import Project, copied_project
+from conftest import Project, copied_project, run_in_process
+from test_cuda_packages import sibling
 from world import Site, World, kill_session, programs, served, wait_until
 
 from build_pytorch.base import digest
 from build_pytorch.base.files import TEMPORARY
+from build_pytorch.cli import matrix_change, vendor
+from build_pytorch.sources import move_checks
 
 KILLED: Final = -9
 SHOWN: Final = 100  #: kills of phases after which the counts are printed
@@ -257,6 +264,120 @@ def builds(world: World, dice: random.Random, count: int) -> Counter[str]:
     return counts
 
 
+# --- commands that change matrix.toml ---
+
+CHANGES: Final = {
+    "add": ["add", "cuda13_0/sm90-armv9"],
+    "add release": ["add", "release", "other", "--like", "cuda12_8", "--python", "3.12"],
+    "bump": ["bump", "--release", "cuda13_0", "--torch", "2.11.0", "--python", "3.12"],
+    "vendor": ["vendor", "cuda-packages", "--release", "nightly"],
+}
+"""A command line of each command that writes matrix.toml and other files; for a whole matrix."""
+
+
+class Verified:
+    """The result of a verification that finds nothing."""
+
+    exit_code, summary, findings = 0, "", ()
+
+
+class ChangeKiller:
+    """A Git checkout in which a command of CHANGES is killed before one of its renames.
+
+    Downloads and verification, which write nothing, are left out.
+    """
+
+    def __init__(self, project: Project, command: str, folder: Path) -> None:
+        self.project, self.words = project, CHANGES[command]
+        if command == "vendor":
+            source = sibling(folder / "sibling", "8.8")
+            self.words = [*self.words, "--from", str(source)]
+        project.commit()
+        self.old = project.snapshot()
+        code, self.points = self.run(0)
+        self.new = project.snapshot()
+        assert (code, self.new != self.old) == (0, True), command
+
+    def run(self, point: int) -> tuple[int, int]:
+        """Run the command in a child that ends by kill -9 before a rename or a deletion.
+
+        Returns its exit code and, if it was not killed, the number of such points.
+        """
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            seen = 0
+
+            def counted(function: Callable[..., None]) -> Callable[..., None]:
+                def wrapper(*args: Any, **options: Any) -> None:
+                    nonlocal seen
+                    seen += 1
+                    if seen == point:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    function(*args, **options)
+
+                return wrapper
+
+            os.replace, os.unlink = counted(os.replace), counted(os.unlink)
+            code, _ = self.run_again()
+            os.write(writer, b"%d" % seen)
+            os._exit(code)
+        os.close(writer)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with os.fdopen(reader) as seen_points:
+            return code, int(seen_points.read() or 0)
+
+    def run_again(self) -> tuple[int, str]:
+        """Run the command to its end. Return the exit code and what it says."""
+        with contextlib.ExitStack() as patches:
+            for module in (matrix_change, vendor):
+                verified = mock.patch.object(module, "verify_planned", return_value=Verified)
+                patches.enter_context(verified)
+            for name in ("check_upstream", "fetch_changed", "pin_contradictions"):
+                nothing = mock.patch.object(move_checks, name, return_value=())
+                patches.enter_context(nothing)
+            done = run_in_process(self.project.root, self.words, {})
+        return done.returncode, done.stdout + done.stderr
+
+    def kill(self, point: int) -> str:
+        """Kill the command, run it again. Return what it left, `new`, `old` or what is wrong."""
+        self.project.git("clean", "-fdq")
+        self.project.git("checkout", "-q", ".")
+        code, _ = self.run(point)
+        assert code == KILLED, (self.words, point, code)
+        halfway = self.project.snapshot()
+        code, said = self.run_again()
+        if code and halfway != self.new:  # had it ended, `exists already` would be right
+            return f"refused: {said[-2000:]}"
+        found = self.project.snapshot()
+        for what, tree in (("new", self.new), ("old", self.old)):
+            if found == tree:
+                return what
+        wrong = [path for path in {*found, *self.new} if found.get(path) != self.new.get(path)]
+        return f"neither new nor old: {sorted(wrong)[:5]}"
+
+
+def drawn(dice: random.Random, points: int, count: int) -> Sequence[int]:
+    """Return so many of the points; the last two, where matrix.toml is renamed, are among them."""
+    last = range(max(points - 1, 1), points + 1)
+    others = dice.sample(range(1, last[0]), min(last[0] - 1, max(count - len(last), 0)))
+    return sorted([*others, *last])
+
+
+def changes(command: str, dice: random.Random, count: int) -> Counter[str]:
+    """Kill a command of CHANGES at so many points, or at all if it has fewer."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        project = copied_project(Path(name) / "project", is_whole=True)
+        killer = ChangeKiller(project, command, Path(name))
+        for point in drawn(dice, killer.points, count):
+            left = killer.kill(point)
+            assert left in {"new", "old"}, f"{command}, killed at {point}: {left}"
+            counts[f"{command} kills of {killer.points} points"] += 1
+            counts[f"{command}: {left} after the same command"] += 1
+    return counts
+
+
 @contextlib.contextmanager
 def own_world(folder: Path) -> Iterator[World]:
     """A world in which builds run for real, without the fixtures of pytest."""
@@ -267,7 +388,9 @@ def own_world(folder: Path) -> Iterator[World]:
 
 
 def run(seed: int, count: int) -> dict[str, int]:
-    """Kill so many phases, and a twentieth as many builds. Return how often what happened.
+    """Kill so many phases, and a twentieth as many builds and changes of the matrix.
+
+    Returns how often what happened.
 
     Raises AssertionError if a file or a finished build is lost.
     """
@@ -276,6 +399,9 @@ def run(seed: int, count: int) -> dict[str, int]:
         killer = PhaseKiller(copied_project(Path(name) / "phases"))
         counts = phases(killer, dice, count)
         killer.end()
+        for command in CHANGES:
+            counts += changes(command, dice, count // 20)
+            show(counts)
         if (reason := programs()) is None:
             with own_world(Path(name)) as world:
                 while counts["build kills"] < count // 20:
