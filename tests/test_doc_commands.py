@@ -1,0 +1,241 @@
+"""The commands in ```sh blocks of the hand-written pages: each runs, or NOT_RUN says why not.
+
+A page's diffs are applied and its commands are run from top to bottom in a checkout of its own.
+Builds, GitHub, downloads and Flox are the stand-ins of `test_doc_examples`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from conftest import PROJECT, Project
+from test_bump import Api, commit
+from test_doc_examples import Reader, api, site
+from test_nightly_bump import listed, on_day
+from test_prefetch import OTHER, TORCH
+from test_publish import FLOX
+from world import Site, World, programs
+
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.results import ledger
+
+__all__ = ["api", "site"]  # fixtures
+
+PAGES: Final = [
+    path.relative_to(PROJECT).as_posix()
+    for path in (*PROJECT.glob("*.md"), *sorted(PROJECT.glob("docs/**/*.md")))
+    if "```sh\n" in path.read_text()
+]
+BLOCK: Final = re.compile(r"(?ms)^```(diff|sh)\n(.*?)^```$")
+
+_PIP = "pip asks the network, and all sessions take minutes; `nox -s bare` runs README's lines"
+_ROOT = "changes the machine, as root"
+_DEBIAN = "makes a Debian of some gigabytes, as root"
+NOT_RUN: Final = {
+    "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all": _PIP,
+    ".venv/bin/nox": _PIP,
+    "install -d -m 2770 -g nixbld /var/cache/build-pytorch": _ROOT,
+    "echo 'max_size = 20G' >/var/cache/build-pytorch/ccache.conf": _ROOT,
+    "echo 'extra-sandbox-paths = /var/cache/build-pytorch?' >>/etc/nix/nix.conf": _ROOT,
+    "debootstrap --variant=minbase --include=ca-certificates trixie /srv/trixie": _DEBIAN,
+    "echo 'deb-src http://deb.debian.org/debian trixie main' >>/srv/trixie/etc/apt/sources.list": (
+        _DEBIAN
+    ),
+    "mount -t proc proc /srv/trixie/proc && mount --bind /dev /srv/trixie/dev": _DEBIAN,
+    "chroot /srv/trixie sh -c 'apt-get update && apt-get install -y --no-install-recommends "
+    "ccache dpkg-dev'": _DEBIAN,
+    "chroot /srv/trixie sh -c 'mkdir /src && cd /src && apt-get source pytorch'": _DEBIAN,
+    "chroot /srv/trixie apt-get build-dep -y --no-install-recommends -Ppkg.nodoc,nocheck pytorch": (
+        _DEBIAN
+    ),
+    "BUILD_PYTORCH_DEBIAN=/srv/trixie BUILD_PYTORCH_OBJECTS=90 nox -s bench-sharing -- "
+    "-k pytorch_itself": "compiles 90 files of PyTorch in that Debian",
+    "nix-eval-jobs release.nix --arg impossibleHosts false": (
+        "a program that the project does not need; test_release_nix evaluates the same attributes"
+    ),
+    "nvidia-smi --query-gpu=index,name,compute_cap,driver_version --format=csv": "needs a GPU",
+}
+"""Commands that no test runs, without their comments, with the reason."""
+
+_NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
+ENDS: Final[dict[str, tuple[int, str]]] = {
+    "invoke build --all --builders machines": (1, "missing-feature"),
+    "invoke build nightly/sm121-armv9-wrapper": (2, "build-cudatoolkit"),  # cannot be downloaded
+    "invoke smoke nightly/sm121-armv9-wrapper": (3, "does not exist; run `invoke build"),
+    "invoke publish nightly/sm121-armv9-wrapper": (2, "not built for this recipe"),
+    "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
+    "invoke publish cuda13_0/sm120-avx512 cuda13_0/sm120-avx512+torchvision --org acme": (
+        1,
+        "1 published, 1 not",
+    ),
+    "invoke smoke cuda13_0/sm120-avx512": _NO_PYTHON,
+    "invoke smoke cuda13_0/sm120-avx512 'cuda13_0/cpu-*'": _NO_PYTHON,
+    "invoke smoke cuda13_0/sm120-avx512 cuda13_0/cpu-avx2": _NO_PYTHON,
+    "invoke smoke cuda13_0/sm120-avx512+torchvision": _NO_PYTHON,
+    "invoke smoke 'cuda13_0/sm120-*+torchvision' 'cuda13_0/sm120-*+torchaudio'": _NO_PYTHON,
+    "invoke inspect cuda13_0/sm120-avx512 cuda13_0/cpu-avx2": (1, "libtorch_cpu.so: not in"),
+    "invoke inspect cuda13_0/cpu-avx2 --path torch/lib": (2, "no libtorch_cpu.so in it"),
+}
+"""Commands that cannot succeed here: their exit code, and a text that says why."""
+
+
+def commands(body: str) -> list[str]:
+    """The commands of a block, without their comments."""
+    return [re.sub(r"\s+# .*", "", line) for line in body.splitlines()]
+
+
+class Shell(Reader):
+    """Types commands in a checkout in which the CPU of this machine may build every ISA."""
+
+    def __init__(self, world: World, api: Api) -> None:
+        super().__init__(world, api)
+        self.world = world
+        self.api = api
+        self._fetch_as_recorded()
+
+    def _fetch_as_recorded(self) -> None:
+        """Let nix-prefetch find the hashes of matrix.toml, and OTHER for what has none."""
+        cases = ""
+        for source in matrix_reader.load(self.root).sources():
+            given = source.table.arguments
+            words = ("repo", "rev") if "rev" in given else ("url",)
+            pattern = "*".join(f"'--{word} {given[word]} '" for word in words)
+            cases += f"*{pattern}*) echo {source.hash} ;;\n" if source.hash else ""
+        script = f'#!/bin/sh\ncase "$* " in\n{cases}*) echo {OTHER} ;;\nesac\n'
+        self.world.program("nix-prefetch", script)
+
+    def run(self, command: str) -> tuple[int, str]:
+        """The exit code of a command, and what it printed."""
+        strict = "set -o pipefail\n" if "invoke" in command else ""  # grep may find nothing
+        output = self.types(f'{strict}{command}\necho "exit code $?"')
+        printed, _, code = output.rpartition("exit code ")
+        return int(code), printed
+
+    def build(self, *ids: str) -> None:
+        code, printed = self.run(f"invoke build --backend nix {' '.join(ids)}")
+        assert code == 0, printed
+
+    def append(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as stream:
+            stream.write(text)
+
+
+# --- what a page expects to be there ---
+
+
+def with_builders(shell: Shell) -> None:
+    """The machines of the page, which nobody can reach, and one in matrix.toml.
+
+    The machine of a test need not have the disk and the memory of a real build.
+    """
+    page = (PROJECT / "docs/how-to/build-a-fleet.md").read_text()
+    shell.append("machines", "\n".join(re.findall(r"(?m)^ssh-ng://.*$", page)))
+    builder = 'uri = "ssh://nix@big.example.org"\nplatforms = ["x86_64-linux"]'
+    matrix = shell.root / "matrix.toml"
+    needs = r"(?m)^(disk|job_memory|reserved_memory) = .*"
+    matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
+    shell.append("matrix.toml", f"\n[[builder]]\n{builder}\nfeatures = ['big-parallel']\n")
+
+
+def with_a_commit_of_the_day(shell: Shell) -> None:
+    rev = matrix_reader.load(shell.root).releases["nightly"].torch.rev
+    for path, answer in list(shell.api.answers.items()):
+        shell.api.answers[re.sub(r"ref=\w+$", f"ref={rev}", path)] = answer
+    shell.api.answers[f"/repos/pytorch/pytorch/commits/{rev}"] = commit(rev, "2025-10-15")
+    shell.api.answers[on_day("nightly", "2025-12-22")] = listed(commit(rev, "2025-12-22"))
+
+
+def with_a_failed_flox(shell: Shell) -> None:
+    """A build with Flox that found another hash; tarballs have their true hashes."""
+    (shell.root.parent / "tools/nix-prefetch-url").unlink()
+    mismatch = "error: hash mismatch in fixed-output derivation '/nix/store/x-source.drv':"
+    lines = f"{mismatch}\n  specified: {TORCH}\n     got:    {OTHER}\n"
+    shell.world.program("flox", f'#!/bin/sh\ncat >&2 <<"END"\n{lines}END\nexit 1\n')
+
+
+def with_tested_builds(shell: Shell) -> None:
+    """PyTorch and TorchVision of a variant, built and smoke-tested; Flox, logged in."""
+    shell.append("companions/.flox/env/manifest.lock", "{}\n")
+    shell.world.project.commit()
+    shell.world.project.git("push", "-q")
+    shell.build("cuda13_0/sm120-avx512", "cuda13_0/sm120-avx512+torchvision")
+    for event in shell.world.ledger():
+        if event.get("outcome") == "built":
+            fields = {name: event[name] for name in ("release", "variant", "digest")}
+            output = event["outputs"][0]
+            tested = ledger.Tested(
+                at=ledger.now(), by="smoke", outcome="passed", output=output, **fields
+            )
+            ledger.Ledger(shell.root).append(tested)
+    (shell.world.folder / "logged_in").touch()
+    flox = FLOX
+    for name in ("calls", "logged_in", "broken"):
+        flox = flox.replace("{" + name + "}", str(shell.world.folder / name))
+    shell.world.program("flox", flox)
+
+
+def with_logs(shell: Shell) -> None:
+    """A finished build, its log where the page says, and a gh that prints it."""
+    shell.build("cuda13_0/sm90-avx512")
+    (log,) = shell.root.glob(".build-pytorch/logs/*/*.log")
+    name = "pytorch-python313-cpu-avx2/20261121T101500.123-4711-1.log"
+    shell.append(f".build-pytorch/logs/{name}", log.read_text())
+    shell.world.program("gh", f"#!/bin/sh\ncat '{log}'\n")
+
+
+def with_builds(shell: Shell) -> None:
+    """Builds without a Python: the stand-in makes none."""
+    shell.build("cuda13_0/sm120-avx512", "cuda13_0/sm120-avx512+torchvision", "cuda13_0/cpu-avx2")
+    (shell.root / "torch/lib").mkdir(parents=True)
+
+
+PREPARED: Final[dict[str, Callable[[Shell], None]]] = {
+    "docs/how-to/build-a-fleet.md": with_builders,
+    "docs/how-to/build-a-nightly.md": with_a_commit_of_the_day,
+    "docs/how-to/move-to-a-new-pytorch.md": with_a_failed_flox,
+    "docs/how-to/publish.md": with_tested_builds,
+    "docs/how-to/read-a-log.md": with_logs,
+    "docs/how-to/test-on-hardware.md": with_builds,
+}
+
+
+@pytest.mark.skipif(programs() is not None, reason=programs() or "")
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run(
+    page: str, whole: Project, site: Site, tmp_path: Path, api: Api
+) -> None:
+    shell = Shell(World(whole, site, tmp_path), api)
+    if page in PREPARED:
+        PREPARED[page](shell)
+    wrong = []
+    for kind, body in BLOCK.findall((PROJECT / page).read_text()):
+        if kind == "diff":
+            shell.applies(body)
+            continue
+        for command in commands(body):
+            if command in NOT_RUN:
+                continue
+            wanted, says = ENDS.get(command, (0, ""))
+            code, printed = shell.run(command)
+            if code != wanted or says not in " ".join(printed.split()) or "Traceback" in printed:
+                wrong.append(f"{command}: exit code {code}\n{printed[-2000:]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_commands_of_pages_are_exempt() -> None:
+    """A command that was exempt and is not typed any more leaves the tables."""
+    typed = {
+        command
+        for page in PAGES
+        for kind, body in BLOCK.findall((PROJECT / page).read_text())
+        if kind == "sh"
+        for command in commands(body)
+    }
+    assert (NOT_RUN.keys() | ENDS.keys()) - typed == set()
