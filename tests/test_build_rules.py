@@ -291,6 +291,10 @@ def test_what_others_print_or_a_crash_names_no_failure(sm90: Variant) -> None:
     assert fed(sm90, ["--   USE_CUDA              : OFF"], own=False).cause() is None
     crash = "nvcc error   : 'cicc' died due to signal 11 (Invalid memory)"
     assert fed(sm90, ["[1/90] x", "FAILED: x", crash]).cause() is None
+    kernel = "[Sat Nov 21 10:00:00 2026] Out of memory: Killed process 4711 ({}) total-vm:91kB"
+    for name, is_ours in {"chrome": False, "java": False, "cc1plus": True, "cicc": True}.items():
+        cause = fed(sm90, ["[1/90] x", "[2/90] x", kernel.format(name)]).cause()
+        assert bool(cause) == is_ours, name
 
 
 def test_the_import_check_is_named_by_its_phase(sm90: Variant) -> None:

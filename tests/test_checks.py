@@ -14,6 +14,7 @@ from mutations import swap
 
 from build_pytorch.cli.reference_pages import reference_pages
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.nix.nix_evaluation import MOST_ENDED
 from build_pytorch.verify import registry, verification
 from build_pytorch.verify.verification import VerificationResult
 
@@ -191,6 +192,17 @@ def test_a_missing_tarball_hash_is_a_note_of_the_matrix() -> None:
     sri = "sha256-" + "B" * 42 + "A="
     with_hash = matrix_reader.parse(ONE.replace('sha256 = ""', f'sha256 = "{sri}"', 1))
     assert with_hash.notes == ()
+
+
+@needs_nix
+def test_after_20_recipes_that_end_nix_one_finding_stands_for_the_others(project: Project) -> None:
+    for recipe in project.pkgs.glob("*.nix"):  # a missing attribute cannot be caught
+        recipe.write_text(recipe.read_text().replace("\nlet\n", "\nassert builtins.no;\nlet\n"))
+    *first, last = verified(project, "evaluates").findings
+    assert len(first) == MOST_ENDED
+    assert all("attribute 'no' missing" in finding.found for finding in first), first
+    number = len(MATRIX.packages) + 1 - MOST_ENDED  # with release.nix
+    assert last.found.startswith(f"{number} recipes not evaluated: 20 other recipes end Nix")
 
 
 @needs_nix

@@ -26,6 +26,7 @@ _OFFLINE_MEMORY: Final = 8 << 30
 
 _PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_ERRORS: Final = 20
+MOST_ENDED: Final = 20  #: recipes that end Nix before the others are not evaluated any more
 
 _PINNED: Final = re.compile(
     r"^(?:\{ pkgs[^\n]*?)?, nixpkgs_pinned \? (.+?)(?:\n\}:|\n, |, \w+ \?[^\n]*\}:$)",
@@ -171,8 +172,8 @@ def run_recipes(
     """Evaluate recipes in one process, and again without each recipe that ends the process.
 
     `start` takes the recipes and `share`: whether they share imports. `wait` takes a run and the
-    number of its recipes. The last run is a failed one if no recipe caused its error. `running` is
-    the first run, if it was started before.
+    number of its recipes. The last run is a failed one if no recipe caused its error, or if too
+    many have ended a process. `running` is the first run, if it was started before.
     """
     rest, share = list(recipes), True
     failed: dict[str, process.ProcessResult] = {}
@@ -192,7 +193,7 @@ def run_recipes(
             share = False  # a shared import may be the cause
         else:
             return RecipesRun(result, rest, failed)
-        if not rest:
+        if not rest or len(failed) == MOST_ENDED:
             return RecipesRun(result, rest, failed)
 
 

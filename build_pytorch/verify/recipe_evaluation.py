@@ -17,11 +17,12 @@ from typing import Any, Final
 import msgspec
 
 from build_pytorch.base import files, paths, process
+from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.matrix.source_tables import known_companions, version_for
 from build_pytorch.nix import nix_evaluation, quoting
-from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
+from build_pytorch.nix.nix_evaluation import MOST_ENDED, RecipeSource, message_of
 from build_pytorch.verify.check import Context
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
@@ -88,6 +89,7 @@ def abandon(context: Context) -> None:
 def evaluated(context: Context) -> Evaluation:
     """Return the results of the run that `start` started. Nix runs again after fatal errors.
 
+    After MOST_ENDED of them, one of the recipes that are left stands for all of these.
     Raises ToolError if the pinned nixpkgs is required and not available.
     """
     start(context)
@@ -110,10 +112,15 @@ def evaluated(context: Context) -> Evaluation:
         decoded = _DECODER.decode(run.result.stdout)
         for recipe, result in zip(run.recipes, decoded, strict=True):
             done.results[recipe.id] = _described(context, recipe, result)
-    for recipe in recipes:
-        if recipe.id not in done.results:
-            failed = run.failed.get(recipe.id) or _run_one(context, recipe)
-            done.results[recipe.id] = _from_single_run(context, recipe, failed)
+    rest = [recipe for recipe in recipes if recipe.id not in done.results]
+    rest.sort(key=lambda recipe: recipe.id not in run.failed)
+    for recipe in rest[:MOST_ENDED]:
+        failed = run.failed.get(recipe.id) or _run_one(context, recipe)
+        done.results[recipe.id] = _from_single_run(context, recipe, failed)
+    if unknown := rest[MOST_ENDED:]:
+        done.reason = f"not evaluated: {MOST_ENDED} other recipes end Nix; correct these first"
+        problem = f"{counted(len(unknown), 'recipe')} {done.reason}"
+        done.results[unknown[0].id] = EvaluatedRecipe(unknown[0].id, problem=problem)
     return done
 
 
