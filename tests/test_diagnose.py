@@ -7,15 +7,17 @@ import gzip
 import json
 import lzma
 import os
+import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
-from conftest import PROJECT, Project, error_line
+from conftest import PROJECT, Project, error_line, unfolded
 
 from build_pytorch.base import files
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
@@ -415,9 +417,40 @@ def test_diagnose_prints_the_failure_its_lines_and_what_to_do(project: Project) 
     done = project.invoke("diagnose", "x.log", "--variant", "cpu-avx2")
     assert done.returncode == 0, done.stderr
     assert "phase: build, step 2 of 1274" in done.stdout
-    assert "more memory than this machine has (out-of-memory)" in done.stdout
+    assert "more memory than this machine has (out-of-memory)" in unfolded(done.stdout)
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert "line 17: virtual memory exhausted: Cannot allocate memory" in done.stdout
     assert "what to do: build with fewer cores" in done.stdout
+
+
+def test_millions_of_blank_lines_cost_as_little_as_their_bytes(still: Project) -> None:
+    log = still.root.parent / "blank.log"
+    log.write_bytes(b"\n" * 1_000_000 + b"g++: fatal error: Killed signal terminated program\n")
+    begin = time.process_time()
+    done = still.invoke("diagnose", str(log), "--json")
+    assert time.process_time() - begin < 3, "5 s and more if each of them is read"
+    found = json.loads(done.stdout)
+    assert (found["lines"], found["failure"]) == (1_000_001, "out-of-memory")
+    assert found["failure_lines"][0]["line"] == 1_000_001
+
+
+def test_one_line_is_no_plural(still: Project) -> None:
+    log = still.root.parent / "one.log"
+    log.write_text("x\n")
+    assert ": 1 line, unknown variant" in unfolded(still.invoke("diagnose", str(log)).stdout)
+
+
+def test_a_large_log_shows_on_a_terminal_how_much_is_read(project: Project) -> None:
+    (project.root / "x.log").write_bytes(b"-- Looking for x\n" * 70_000)
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "invoke", "diagnose", "x.log"]
+    env = {**os.environ, "TERM": "xterm"}
+    subprocess.run(
+        argv, cwd=project.root, stdout=subprocess.DEVNULL, stderr=theirs, env=env, check=True
+    )
+    os.close(theirs)
+    assert b"x.log: 1 MiB read" in os.read(ours, 1 << 16)
+    os.close(ours)
 
 
 def test_diagnose_json_has_the_documented_keys(still: Project) -> None:

@@ -266,7 +266,11 @@ def diagnose(
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number, started = 0, Sign.NONE
+    is_blank = False
     for number, raw in enumerate(lines, 1):
+        if is_blank and not raw:
+            continue  # a log may have millions, and another one changes nothing
+        is_blank = not raw
         for line in reader.read(raw):
             if reader.started > started:
                 # What came before is not of this build: an environment, an attempt, another log.

@@ -225,7 +225,7 @@ class LogFileReader:
         """
         text = plain_text(line.decode("utf-8", errors="replace"))
         name = ""
-        if prefix := _LINE_PREFIX.match(text):
+        if (prefix := _LINE_PREFIX.match(text)) and prefix.end():
             name = prefix["job"] or prefix["step"] or ""
             text = text[prefix.end() :]
             if (inner := _LINE_PREFIX.match(text)) and not inner["job"]:  # of a program in the job

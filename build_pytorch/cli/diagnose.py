@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 from msgspec import Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.console import Screen, print_json
+from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
 from build_pytorch.build.log_reader import split_lines
@@ -87,13 +87,17 @@ def run(options: DiagnoseOptions) -> int:
 
 def _chunks(name: str) -> Iterator[bytes]:
     """Yield the pieces of a log as UTF-8, expanded where the log is compressed."""
-    total = 0
+    total, progress = 0, None
     try:
         with _opened(name) as stream:
             chunk = stream.read(_CHUNK)
             encoding, has_lines = _encoding(chunk), b"\n" in chunk
             decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
             while chunk:
+                if total:  # most logs have one chunk
+                    progress = progress or ProgressLine("", 0)
+                    progress.what = f"{name}: {total >> 20} MiB read"
+                    progress.at()
                 total += len(chunk)
                 _limit(total)
                 text = chunk if encoding == "utf-8" else decoder.decode(chunk).encode()
@@ -102,6 +106,9 @@ def _chunks(name: str) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or "the compressed data is damaged"
         raise BuildPytorchError(f"{name}: cannot be read: {reason}") from None
+    finally:
+        if progress:
+            progress.end()
 
 
 @contextlib.contextmanager
@@ -162,17 +169,17 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool =
     variant = diagnosis.variant
     whose = f"{variant.id}" if variant else "unknown variant, see --variant"
     whose += "" if is_given or not variant else " (named in the log)"
-    screen.line(f"{log}: {diagnosis.lines} lines, {whose}")
+    screen.line(f"{log}: {counted(diagnosis.lines, 'line')}, {whose}")
     steps = "step {} of {}".format(*diagnosis.progress) if diagnosis.progress else ""
     place = ", ".join(filter(None, (diagnosis.phase, steps)))
     screen.line(f"  phase: {place or 'not known'}")
     if finding := diagnosis.stop or diagnosis.failure:
         rule = finding.rule
-        what = screen.paint("a build is stopped here" if diagnosis.stop else "failure", "red")
-        screen.line(f"  {what}: {rule.meaning} ({rule.id})")
+        what = "a build is stopped here" if diagnosis.stop else "failure"
+        screen.fold(f"  {what}: ", f"{rule.meaning} ({rule.id})", "red")
         for number, text in finding.lines:
             screen.line(f"  line {number}: {text}")
-        screen.line(f"  what to do: {rule.fix.replace('LOG', name)}")
+        screen.fold("  what to do: ", rule.fix.replace("LOG", name), indent=4)
     else:
         screen.line("  no log rule names a failure; the last lines:")
         for line in diagnosis.tail:

@@ -38,9 +38,9 @@ class VerificationResult:
         is_perfect = self.states.total() == self.states["passed"]
         if not self.strict or is_perfect or self.severities["error"]:
             return ""
-        what = counted(self.severities["warning"], "warning")
-        skipped = counted(self.states["skipped"], "skipped check")
-        return f"No errors, but --strict also fails on {what} and {skipped}."
+        numbers = {"warning": self.severities["warning"], "skipped check": self.states["skipped"]}
+        what = " and ".join(counted(number, noun) for noun, number in numbers.items() if number)
+        return f"No errors, but --strict also fails on {what}."
 
     @property
     def summary(self) -> str:
