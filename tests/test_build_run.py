@@ -73,7 +73,7 @@ def test_the_plan_says_that_memory_and_no_option_limits_compile_jobs(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch, memory: int, jobs: int, allowed: str
 ) -> None:
     monkeypatch.setattr(build_obstacles, "_memory", lambda: float(memory))
-    monkeypatch.setattr(build_obstacles, "_cpus", lambda: 32)
+    monkeypatch.setattr(build_obstacles, "usable_cpus", lambda: 32)
     found = build_obstacles.few_cores(steps(matrix, "sm90-avx2", "sm90-avx512"), jobs)
     text = " ".join(found)
     assert re.search(allowed, text) if allowed else not text, text

@@ -28,7 +28,7 @@ TOTALS = ["current", "built", "smoke-tested", "inspected", "published"]
 def test_json_has_every_column_and_its_total(still: Project) -> None:
     document = json.loads(still.invoke("status", "cpu-avx2", "--json").stdout)
     (row,) = document["variants"]
-    others = ["variant", "package", "status", "reason", "output", "shared", "log"]
+    others = ["variant", "package", "status", "reason", "output", "shared", "log", "compare"]
     assert sorted(row) == sorted([*others, *COLUMNS])
     assert [row[column] for column in COLUMNS] == ["current", "-", "no", "-", "-", "-"]
     assert document["totals"] == {name: int(name == "current") for name in TOTALS}

@@ -55,6 +55,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "ci-matrix": [()],
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],
+    "compare": [("./python",), ("--show",), ("--list",)],
     "publish": [("cpu-avx2",), ("cpu-avx2", "--json"), ("cpu-avx2", "--org", "o", "--dry-run")],
     "recommend": [("--machine", "machine.json"), ("--machine", "machine.json", "--json"), ()],
     "describe-machine": [()],

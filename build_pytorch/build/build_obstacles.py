@@ -218,7 +218,7 @@ def too_small(steps: Sequence[Step], jobs: int, cores: int) -> Iterator[str]:
 def few_cores(steps: Sequence[Step], jobs: int) -> Iterator[str]:
     """Yield a warning where memory allows fewer compile jobs than there are CPUs."""
     jobs = max(1, min(jobs, len(steps)))
-    share = _cpus() // jobs
+    share = usable_cpus() // jobs
     for build in _needs(steps):
         cores = build.cores(_memory() / jobs, share)
         if cores < min(share, build.max_jobs):
@@ -230,7 +230,7 @@ def few_cores(steps: Sequence[Step], jobs: int) -> Iterator[str]:
 
 def most_cores(steps: Sequence[Step], jobs: int) -> int:
     """Return the compile jobs of each build that memory and CPUs allow for so many at once."""
-    return min(build.cores(_memory() / jobs, _cpus() // jobs) for build in _needs(steps))
+    return min(build.cores(_memory() / jobs, usable_cpus() // jobs) for build in _needs(steps))
 
 
 def temporary_folder() -> Path:
@@ -252,7 +252,7 @@ def _memory() -> float:
     return total / _GIB
 
 
-def _cpus() -> int:
+def usable_cpus() -> int:
     """Return the number of CPUs that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -221,6 +221,28 @@ class InspectOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
+class CompareOptions(CommandOptions, frozen=True):
+    variants: Annotated[
+        _Words, "BUILD", "variant with a result here, store path, path of a Python, or wheel:2.10.0"
+    ] = ()
+    against: Annotated[
+        str, "BUILD", "what it is compared with (default: the official wheel that is like it)"
+    ] = ""
+    python: Annotated[_Words, "PATH", "a Python as BUILD; a second one as --against"] = ()
+    release: _Release = ""
+    device: Annotated[
+        str, "DEVICE", "cpu, or the number of a GPU (default: both, if both builds can)"
+    ] = ""
+    threads: Annotated[
+        tuple[int, ...], "N", "threads on the CPU; may be repeated (default: 1, all cores)",
+        Meta(ge=1, le=4096),
+    ] = ()  # fmt: skip
+    minutes: Annotated[float, "MINUTES", "time after 8 rounds of each setting"] = 10.0
+    list: Annotated[bool, "list the workloads and run none"] = False
+    show: Annotated[bool, "print all recorded comparisons and run none"] = False
+    json: _Json = False
+
+
 class PublishOptions(CommandOptions, frozen=True):
     variants: _SomeVariants = ()
     release: _Release = ""
@@ -285,6 +307,7 @@ COMMANDS: Final = {
         Command("ci-matrix", "Print the job matrix for GitHub Actions.", CiMatrixOptions),
         Command("smoke", "Test built variants by running PyTorch.", SmokeOptions),
         Command("inspect", "Inspect built files; no GPU needed.", InspectOptions),
+        Command("compare", "Compare the speed of a build with the official wheel.", CompareOptions),
         Command("publish", "Publish built and tested variants with Flox.", PublishOptions),
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),

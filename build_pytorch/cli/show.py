@@ -50,6 +50,7 @@ class ShownState(Struct, frozen=True, kw_only=True):
     unknown: str
     smoke_test: Tested | None
     inspection: Tested | None
+    comparison: Tested | None
     missing_evidence: str
     publication: Published | None
     last: Ended | None
@@ -242,7 +243,8 @@ def _results(document: ShowDocument, state: PackageState) -> Iterator[tuple[str,
     if missing := document.missing_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
-    for name, test in (("smoke", state.smoke_test), ("inspect", state.inspection)):
+    tests = {"smoke": state.smoke_test, "inspect": state.inspection, "compare": state.comparison}
+    for name, test in tests.items():
         if test:
             why = f": {test.reason}" if test.reason else ""
             yield name, f"{test.outcome} at {test.at}{why}; {test.report}"

@@ -42,9 +42,10 @@ _COLUMNS: Final = {
     "built": "built",
     "smoke": "smoke-tested",
     "inspect": "inspected",
+    "compare": "",
     "published": "published",
 }
-"""The columns of the table: steps of `PackageState`, each with the name of its total."""
+"""The columns of the table: steps of `PackageState`, each with the name of its total, if any."""
 _SEEDS: Final = {
     BuiltState.YES: "built",
     BuiltState.NO: "not in the store any more",
@@ -65,6 +66,7 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     built: str
     smoke: str
     inspect: str
+    compare: str
     published: str
     output: str
     shared: str
@@ -177,6 +179,7 @@ def _row(state: PackageState) -> StatusRow:
         built=state.built,
         smoke=state.smoke,
         inspect=state.inspect,
+        compare=state.compare_label,
         published=state.published,
         output=state.output,
         shared="yes" if state.reads_seeds else "no",
@@ -190,7 +193,7 @@ def _totals(states: Sequence[PackageState]) -> dict[str, int]:
     return {
         total: sum(getattr(state, column).is_done for state in states)
         for column, total in _COLUMNS.items()
-        if is_verified or column != "verified"
+        if total and (is_verified or column != "verified")
     }
 
 
@@ -205,7 +208,10 @@ def _seeds(matrix: Matrix, events: Events) -> dict[str, BuiltState]:
 
 
 def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
-    names, rows = ["variant", *_COLUMNS], [_row(state) for state in states]
+    rows = [_row(state) for state in states]
+    is_compared = any(state.comparison for state in states)
+    columns = [name for name in _COLUMNS if is_compared or name != "compare"]
+    names = ["variant", *columns]
     widths = {name: max(len(name), *(len(getattr(row, name)) for row in rows)) for name in names}
     gap = "  " if sum(widths.values()) + 2 * len(names) + len(" [1]") <= WIDTH else " "
     reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
@@ -213,7 +219,7 @@ def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
     screen.line(screen.paint(head.rstrip(), "bold"))
     for state, row in zip(states, rows, strict=True):
         cells = [f"{row.variant:<{widths['variant']}}"]
-        for name in _COLUMNS:
+        for name in columns:
             text = getattr(row, name)
             is_done = getattr(state, name).is_done
             colour = "green" if is_done else _COLOURS.get(text, "yellow")

@@ -41,6 +41,7 @@ STEPS: Final = (
     ("built", "Built"),
     ("inspect", "Inspected"),
     ("smoke", "Smoke test"),
+    ("compare", "Compared"),
     ("published", "Published"),
 )
 """The steps of a package, each with the head of its column."""
@@ -95,6 +96,7 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
     built: BoardStep  #: whether there is a result of the current recipe
     inspect: BoardStep  #: inspection of that result
     smoke: BoardStep  #: smoke test of that result
+    compare: BoardStep  #: how fast that result is: time / time of another build, the slowest
     published: BoardStep  #: publication of the current recipe
     seconds: float | None  #: how long the build of the newest result took
     running: RunningBuild | None  #: the build that runs now
@@ -104,7 +106,7 @@ class BoardPackage(Struct, frozen=True, kw_only=True):
 class BoardDocument(Struct, frozen=True, kw_only=True):
     """The whole board."""
 
-    format: Literal["build-pytorch board 3"] = "build-pytorch board 3"  #: changes with the keys
+    format: Literal["build-pytorch board 4"] = "build-pytorch board 4"  #: changes with the keys
     at: str  #: when the board was written, in UTC
     name: str  #: name of the checkout's folder
     is_live: bool  #: whether `--watch` keeps the files up to date
@@ -134,6 +136,7 @@ def board_package(
         built=_step(state.built, state.last),
         inspect=_step(state.inspect, state.inspection),
         smoke=_step(state.smoke, state.smoke_test),
+        compare=_step(state.compare, state.comparison, label=state.compare_label),
         published=_step(state.published, state.publication, ", ".join(organizations)),
         seconds=_seconds(state),
         running=running,

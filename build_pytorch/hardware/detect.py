@@ -34,7 +34,7 @@ class NvmlFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def this_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine. `root` is the folder of its proc, sys and run."""
-    cpuinfo = _text(root / "proc/cpuinfo")
+    cpuinfo = file_text(root / "proc/cpuinfo")
     cpu = parse_cpuinfo(cpuinfo)
     nvml = read_nvml()
     notes = list(nvml.notes)
@@ -43,10 +43,10 @@ def this_machine(root: Path = Path("/")) -> Machine:
         notes.append(f"/proc/cpuinfo {why}: the CPU's features are unknown")
     if not nvml.gpus and (unreachable := _unreachable_gpus(root)):
         notes.append(unreachable)
-    kernel = _text(root / "proc/sys/kernel/osrelease").lower()
+    kernel = file_text(root / "proc/sys/kernel/osrelease").lower()
     uname = platform.uname()  # an emulated Python (Rosetta, qemu) reports the emulated machine
     machine = uname.machine.lower()
-    memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
+    memory = re.search(r"(?m)^MemTotal:\s+(\d+) kB", file_text(root / "proc/meminfo"))
     return Machine(
         platform=f"{_MACHINES.get(machine, machine)}-{uname.system.lower()}",
         cpu=cpu,
@@ -106,6 +106,41 @@ def read_nvml() -> NvmlFacts:
             pynvml.nvmlShutdown()
 
 
+class GpuClocks(msgspec.Struct, frozen=True, kw_only=True):
+    """What slows a GPU down now, its clock in MHz and its free memory in bytes; 0: unknown."""
+
+    throttled: tuple[str, ...] = ()
+    clock: int = 0
+    free: int = 0
+
+
+_THROTTLED: Final = {
+    "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown
+    | pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+    "hardware": pynvml.nvmlClocksEventReasonHwSlowdown,
+    "power brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+}
+"""Reasons of NVML that come and go. The power cap is not one: large products always reach it."""
+
+
+def gpu_clocks(index: int) -> GpuClocks:
+    """Read the clock of a GPU and why it is lower than it could be."""
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        return GpuClocks(
+            throttled=tuple(name for name, bits in _THROTTLED.items() if reasons & bits),
+            clock=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            free=int(pynvml.nvmlDeviceGetMemoryInfo(handle).free),
+        )
+    except pynvml.NVMLError:
+        return GpuClocks()
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
 def _gpu(index: int) -> MachineGpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
@@ -141,7 +176,7 @@ def _others(root: Path) -> Iterator[str]:
     amd = "0x1002"
     # 0x12: processing accelerators, which is what an Instinct is on the PCI bus.
     for device in _pci_devices(root, amd, "0x03") + _pci_devices(root, amd, "0x12"):
-        number = _text(device / "device").strip().removeprefix("0x")
+        number = file_text(device / "device").strip().removeprefix("0x")
         yield f"AMD GPU 1002:{number}" if re.fullmatch("[0-9a-f]{4}", number) else "AMD GPU"
 
 
@@ -150,7 +185,8 @@ def _pci_devices(root: Path, vendor: str, kind: str) -> list[Path]:
     return [
         device
         for device in sorted((root / "sys/bus/pci/devices").glob("*"))
-        if _text(device / "vendor").strip() == vendor and _text(device / "class").startswith(kind)
+        if file_text(device / "vendor").strip() == vendor
+        and file_text(device / "class").startswith(kind)
     ]
 
 
@@ -178,7 +214,8 @@ def _valid(value: str | int, kind: Any) -> Any:  # noqa: ANN401 - a type of save
     return None
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """Return the text of a file in /proc or /sys; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

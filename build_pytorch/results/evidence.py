@@ -75,25 +75,27 @@ def unknown_recipe(package: Package) -> str:
 
 def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
     root: Path,
-    package: Package,
+    package: Package | None,
     artefact: Artefact | None,
     *,
     test: ledger.TestKind,
     outcome: ledger.TestOutcome | Literal["not run"],
     reasons: Sequence[str],
     document: Mapping[str, object],
+    compared: ledger.ComparedFacts | None = None,
 ) -> tuple[str, bool]:
     """Save the report of a test and add a line to the ledger. Raises WriteError.
 
-    The ledger gets a line only if `artefact`, the result that was tested, has a known recipe. In
-    the report `document` gets the keys at, recorded, report and digest. Returns the report's path
-    below the root and whether the ledger got a line.
+    The ledger gets a line only if `artefact`, the result that was tested, has a known recipe;
+    without a package there is none. In the report `document` gets the keys at, recorded, report and
+    digest. Returns the report's path below the root and whether the ledger got a line.
     """
     moment = ledger.now()
     stamp = moment.partition("+")[0].replace(":", "").replace(".", "-")
-    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{package.attribute}-{stamp}Z.json"
+    name = package.attribute if package else "other"
+    report = f"{paths.STATE}/{ledger.REPORTS}/{test}-{name}-{stamp}Z.json"
     book, event, origin = Ledger(root), None, None
-    if artefact:
+    if package and artefact:
         subject, output = subject_of(package), str(artefact.output)
         events = [event for event in book.events() if event.subject == subject]
         origin = origin_of(events, recipe_digest(root, package), output)
@@ -108,6 +110,7 @@ def record_evidence(  # noqa: PLR0913 - the fields of one record, all by name
                 output=output,
                 reason="; ".join(reasons),
                 report=report,
+                compared=compared,
             )
     added = {"recorded": event is not None, "report": report, "digest": origin}
     text = msgspec.json.encode({"at": moment, **document, **added})

@@ -24,7 +24,7 @@ _NAME: Final = f"{paths.STATE}/{FILE}"
 LOGS: Final = "logs"
 REPORTS: Final = "reports"
 
-TestKind = Literal["smoke", "inspect"]
+TestKind = Literal["smoke", "inspect", "compare"]
 TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 """compatible: passed on a GPU of another architecture than the variant's."""
 
@@ -82,14 +82,29 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
     """The local checkout that CUDA packages came from; nobody else could build this result."""
 
 
+class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a result was compared with, on which class of machine, and how fast it is.
+
+    `ratios`: geometric means of the time of the result / the other time, by setting.
+    """
+
+    against: str
+    machine: str
+    ratios: dict[str, float]
+
+
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
-    """The store path `output` was smoke-tested or inspected. `report` is below the root."""
+    """`output` was smoke-tested, inspected or compared. `report` is below the root.
+
+    A comparison failed if the result is slower, and was skipped if it is too noisy to tell.
+    """
 
     by: TestKind
     outcome: TestOutcome
     output: str
     reason: str = ""
     report: str = ""
+    compared: ComparedFacts | None = None
 
 
 class Published(Event, tag="published", frozen=True, kw_only=True, omit_defaults=True):

@@ -132,6 +132,7 @@ class PackageState(Struct, frozen=True, kw_only=True):
     """Id of the log rule that stopped the last build of the current recipe."""
     smoke_test: Tested | None = None
     inspection: Tested | None = None
+    comparison: Tested | None = None
     publication: Published | None = None
     organizations: tuple[str, ...] = ()
     """Where `output` is published; an empty name is the user's own account."""
@@ -184,6 +185,17 @@ class PackageState(Struct, frozen=True, kw_only=True):
     def inspect(self) -> EvidenceState:
         """The outcome of the inspection."""
         return EvidenceState(self.inspection.outcome if self.inspection else "-")
+
+    @property
+    def compare(self) -> EvidenceState:
+        """The outcome of the comparison: failed if the result is slower."""
+        return EvidenceState(self.comparison.outcome if self.comparison else "-")
+
+    @property
+    def compare_label(self) -> str:
+        """The geometric mean of the last comparison, such as `1.22`; of several the slowest."""
+        facts = self.comparison.compared if self.comparison else None
+        return f"{max(facts.ratios.values()):.2f}" if facts and facts.ratios else "-"
 
     @property
     def published(self) -> PublishedState:
@@ -336,6 +348,7 @@ def _state(package: Package, digest: str, events: Sequence[AnyEvent], target: st
         stopped_by=stopped_by,
         smoke_test=_verdict(tested, "smoke"),
         inspection=_verdict(tested, "inspect"),
+        comparison=_verdict(tested, "compare"),
         publication=_last(of_recipe, Published),
         organizations=tuple(event.organization for event in sent),
         events=tuple(events),

@@ -1,0 +1,1 @@
+"""Compare two builds: workloads, rounds of processes, statistics, verdicts."""

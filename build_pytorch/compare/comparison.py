@@ -1,0 +1,233 @@
+"""One comparison: the builds, the machine, every setting, the outcome and its record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct, structs, to_builtins
+
+from build_pytorch.base.console import ProgressLine
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.compare import builds, measurement
+from build_pytorch.compare.builds import ComparedBuild, Say
+from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Setting
+from build_pytorch.compare.ratio_statistics import Estimate, Verdict
+from build_pytorch.hardware import detect, saved_machines
+from build_pytorch.matrix.model import CompanionPackage, Matrix
+from build_pytorch.results import evidence
+from build_pytorch.results.ledger import ComparedFacts
+
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+class ComparedSide(Struct, frozen=True, kw_only=True):
+    """A or B: which Python it is and what it takes."""
+
+    label: str
+    python: str
+    torch: str
+    cuda: str | None
+    output: str
+    """The store path, if that is what was measured."""
+    closure: int
+    """Bytes of the store path and all that it needs; 0: not in a Nix store."""
+    resident: int
+    """Bytes of memory after `import torch`."""
+
+
+class ComparedMachine(Struct, frozen=True, kw_only=True):
+    """The machine while it measured; `class_` names all that are like it."""
+
+    class_: str
+    description: dict[str, Any]
+    """As `invoke describe-machine` prints it."""
+    cores: int
+    governor: str
+    load: float
+    """Load of the last minute at the start, in processes."""
+    clocks: dict[str, int]
+    """Clock of each GPU after it was measured, in MHz."""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The result; the fields are keys of --json and of the report's file."""
+
+    a: ComparedSide
+    b: ComparedSide
+    machine: ComparedMachine
+    settings: tuple[MeasuredSetting, ...]
+    outcome: Literal["passed", "failed", "skipped"]
+    """failed: A is slower; skipped: too noisy to tell."""
+    reasons: tuple[str, ...]
+    recorded: bool = False
+    report: str = ""
+
+
+class ComparisonWish(Struct, frozen=True, kw_only=True):
+    """What a person asks for; `device` empty: the CPU, and the GPU where both builds can use it."""
+
+    a: str
+    b: str
+    release: str
+    device: str
+    threads: tuple[int, ...]
+    minutes: float
+    cores: int
+    """Cores that this process may use."""
+
+
+def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison, ComparedBuild]:
+    """Measure A against B and record it. Returns A as well. Raises BuildPytorchError."""
+    load, cores = os.getloadavg()[0], wish.cores
+    a, a_report = _checked(matrix, wish, wish.a, None, say)
+    b, b_report = _checked(matrix, wish, wish.b, a_report, say)
+    clocks: dict[str, int] = {}
+    found = []
+    settings = _settings(wish, (a_report, b_report))
+    end = time.monotonic() + wish.minutes * 60
+    for index, setting in enumerate(settings):
+        now = time.monotonic()
+        found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
+        if setting.device != "cpu":
+            clocks[setting.device] = detect.gpu_clocks(int(setting.device)).clock
+    here = detect.this_machine()
+    gpus = [each.facts[0].gpu.name for each in found if each.facts[0].gpu]
+    machine = ComparedMachine(
+        class_=", ".join([here.cpu.model or "unknown CPU", f"{cores} cores", *gpus]),
+        description=saved_machines.document(here),
+        cores=cores,
+        governor=detect.file_text(_GOVERNOR).strip() or "unknown",
+        load=load,
+        clocks=clocks,
+    )
+    outcome, reasons = judged(found)
+    result = Comparison(
+        a=_side(a, found[0].facts[0]),
+        b=_side(b, found[0].facts[1]),
+        machine=machine,
+        settings=tuple(found),
+        outcome=outcome,
+        reasons=reasons,
+    )
+    report, recorded = evidence.record_evidence(
+        matrix.root,
+        a.package,
+        a.artefact,
+        test="compare",
+        outcome=outcome,
+        reasons=reasons,
+        document=to_builtins(result),
+        compared=ComparedFacts(
+            against=b.label,
+            machine=machine.class_,
+            ratios={each.title: each.mean.ratio for each in found if each.mean},
+        ),
+    )
+    return structs.replace(result, report=report, recorded=recorded), a
+
+
+def judged(
+    settings: Sequence[MeasuredSetting],
+) -> tuple[Literal["passed", "failed", "skipped"], tuple[str, ...]]:
+    """Return the outcome by the geometric means, and each of them in words."""
+    verdicts, reasons = set(), []
+    for each in settings:
+        if each.mean is None:
+            raise BuildPytorchError(f"{each.title}: A and B have no workload that both can run")
+        mean, verdict = each.mean, each.mean.verdict
+        reasons.append(f"{each.title}: {verdict}, {interval(mean)}")
+        verdicts.add(verdict)
+    if Verdict.SLOWER in verdicts:
+        return "failed", tuple(reasons)
+    return ("skipped" if Verdict.NOISY in verdicts else "passed"), tuple(reasons)
+
+
+def interval(estimate: Estimate) -> str:
+    """Return a ratio with its interval, such as `1.22 (1.20 to 1.25)`."""
+    return f"{estimate.ratio:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def _checked(
+    matrix: Matrix, wish: ComparisonWish, text: str, other: ProcessReport | None, say: Say
+) -> tuple[ComparedBuild, ProcessReport]:
+    """Find or install a build and run it once, which loads its files into memory.
+
+    `wheel` alone is the one like `other`. Raises BuildPytorchError.
+    """
+    python = other.python if other else platform.python_version()
+    if text == "wheel":
+        if not (other and other.torch):
+            raise BuildPytorchError("wheel: give its version, such as wheel:2.10.0")
+        text = builds.wheel_like(other.torch.version, other.torch.cuda)
+    if builds.is_wheel(text):
+        with _progress(f"installing {text}") as progress:
+            version = ".".join(python.split(".")[:2])
+            build = builds.wheel(matrix.root, text, version, say, progress.at)
+    else:
+        build = builds.build_of(matrix, text, wish.release)
+    with _progress(f"starting {build.label}") as progress:
+        report = measurement.run_process(build, Setting("cpu", 0), progress.at, "--facts").report
+    file = report.torch.file if report.torch else ""
+    is_torch = build.artefact and not isinstance(build.package, CompanionPackage)
+    if build.artefact and is_torch and not build.artefact.holds(file):
+        raise BuildPytorchError(f"{build.label}: imports another torch, {file}")
+    return build, report
+
+
+def _settings(wish: ComparisonWish, reports: Sequence[ProcessReport]) -> list[Setting]:
+    """Return what is measured: the CPU with each number of threads, then the GPU."""
+    threads = wish.threads or tuple(dict.fromkeys((1, wish.cores)))
+    on_cpu = [Setting("cpu", number) for number in threads]
+    if wish.device:
+        return on_cpu if wish.device == "cpu" else [Setting(wish.device, 0)]
+    can_use_gpu = all(report.torch and report.torch.cuda for report in reports)
+    gpu = [Setting("0", 0)] if can_use_gpu and detect.read_nvml().gpus else []
+    return on_cpu + gpu
+
+
+def _measured(both: Sequence[ComparedBuild], setting: Setting, end: float) -> MeasuredSetting:
+    """Measure one setting until the time `end`, with a line of progress."""
+    began = time.monotonic()
+    with _progress(setting.title, max(1, round(end - began))) as progress:
+
+        def at(_: int = 0) -> None:
+            progress.at(round(time.monotonic() - began))
+
+        def on_round(number: int) -> None:
+            progress.what = f"{setting.title}, round {number}"
+            at()
+
+        return measurement.measure(
+            both,
+            setting,
+            lambda build, setting: measurement.run_process(build, setting, at),
+            is_over=lambda: time.monotonic() >= end,
+            on_round=on_round,
+        )
+
+
+@contextlib.contextmanager
+def _progress(what: str, total: int = 0) -> Iterator[ProgressLine]:
+    progress = ProgressLine(what, total)
+    try:
+        yield progress
+    finally:
+        progress.end()
+
+
+def _side(build: ComparedBuild, report: ProcessReport) -> ComparedSide:
+    return ComparedSide(
+        label=build.label,
+        python=str(build.python),
+        torch=report.torch.version if report.torch else "",
+        cuda=report.torch.cuda if report.torch else None,
+        output=str(build.artefact.output) if build.artefact else "",
+        closure=builds.closure_bytes(build),
+        resident=report.resident,
+    )

@@ -1,0 +1,238 @@
+"""Measure two builds: processes in the order A B B A, rounds that were disturbed again."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+import psutil
+from msgspec import Meta, Struct
+
+from build_pytorch.base import foreign_json, process
+from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.compare import workload_script
+from build_pytorch.compare.builds import ComparedBuild
+from build_pytorch.compare.ratio_statistics import Estimate, Pair, estimates
+from build_pytorch.hardware.detect import gpu_clocks
+from build_pytorch.smoke.script import ending
+
+ROUNDS: Final = 8
+"""Least number of rounds."""
+_MOST_REPEATED: Final = 8
+"""Disturbed rounds of one setting that are run again; later ones count as they are."""
+_JUMP: Final = 0.5
+"""Cores that other work keeps busy beyond the usual: more is a disturbance."""
+_SECONDS: Final = 600
+"""Maximum seconds of one process."""
+_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+_Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+_Text = Annotated[str, Meta(max_length=20_000)]
+
+
+class MeasuredTorch(Struct, frozen=True, kw_only=True):
+    """What torch says of itself, and the libraries with pools of threads that it loaded."""
+
+    version: _Text
+    file: _Text
+    cuda: _Text | None
+    threads: _Count
+    cpu_capability: _Text
+    pools: tuple[_Text, ...]
+    config: _Text
+    parallel: _Text
+
+
+class MeasuredGpu(Struct, frozen=True, kw_only=True):
+    """The GPU, and the bytes of its memory that are free after the first kernel."""
+
+    name: _Text
+    capability: _Text
+    free: _Count
+
+
+class MeasuredWorkload(Struct, frozen=True, kw_only=True):
+    """The seconds of one call, or why there are none."""
+
+    name: _Text
+    seconds: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    error: _Text = ""
+
+
+class ProcessReport(Struct, frozen=True, kw_only=True):
+    """The document of workload_script.py."""
+
+    format: Literal[1]
+    python: _Text
+    declared: tuple[_Text, ...]
+    error: _Text = ""
+    torch: MeasuredTorch | None = None
+    gpu: MeasuredGpu | None = None
+    resident: _Count = 0
+    results: tuple[MeasuredWorkload, ...] = ()
+
+
+class Setting(Struct, frozen=True):
+    """Where and with how many threads processes run; 0 threads: as many as the build chooses."""
+
+    device: str
+    """`cpu` or the number of a GPU."""
+    threads: int
+
+    @property
+    def title(self) -> str:
+        """The setting in words."""
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return threads if self.device == "cpu" else f"GPU {self.device}"
+
+
+class ProcessFacts(Struct, frozen=True, kw_only=True):
+    """A process that ended: its report and what else happened on the machine."""
+
+    report: ProcessReport
+    others: float
+    """Cores that other programs kept busy meanwhile."""
+    throttled: tuple[str, ...] = ()
+    context: int = 0
+    """Bytes of device memory that the process took for its context; 0: unknown."""
+
+
+class MeasuredSetting(Struct, frozen=True, kw_only=True):
+    """The result of one setting. Facts of A and B are those of their last process."""
+
+    setting: Setting
+    title: str
+    mean: Estimate | None
+    """Geometric mean of the ratios."""
+    workloads: dict[str, Estimate]
+    seconds: dict[str, tuple[float, float]]
+    """Median seconds of A and B by workload."""
+    missing: dict[str, str]
+    """Workloads that A or B could not run, with the reason."""
+    repeated: dict[str, int]
+    """How many rounds were run again, by reason."""
+    facts: tuple[ProcessReport, ProcessReport]
+    contexts: tuple[int, int]
+    rounds: tuple[Pair, ...]
+
+
+Runner = Callable[[ComparedBuild, Setting], ProcessFacts]
+
+
+def run_process(
+    build: ComparedBuild, setting: Setting, on_wait: Callable[[int], object], *options: str
+) -> ProcessFacts:
+    """Run the script once in a build. Raises BuildPytorchError with the reason if that fails."""
+    argv = [str(build.python), workload_script.__file__, "--device", setting.device, *options]
+    threads = dict.fromkeys(_VARIABLES, str(setting.threads)) if setting.threads else {}
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **threads}
+    reasons: set[str] = set()
+    free = 0 if setting.device == "cpu" else gpu_clocks(int(setting.device)).free
+
+    def look(done: int) -> None:
+        if free:
+            reasons.update(gpu_clocks(int(setting.device)).throttled)
+        on_wait(done)
+
+    before, began = _busy_seconds(), time.monotonic()
+    result = process.start(argv, env={**build.env, **env}).finish(_SECONDS, look)
+    others = (_busy_seconds() - before) / max(time.monotonic() - began, 1e-3)
+    problem = f"no answer after {_SECONDS} s" if result.expired else ""
+    if result.code and not problem:
+        problem = f"Python {ending(result.code)}: {result.last_line}"
+    try:
+        report = msgspec.convert(
+            {} if problem else foreign_json.decode(result.stdout), ProcessReport
+        )
+    except ValueError as error:
+        raise BuildPytorchError(
+            f"{build.label}: {problem or f'its output is not a report: {error}'}"
+        ) from None
+    if report.error:
+        raise BuildPytorchError(f"{build.label}: torch does not work: {report.error}")
+    context = max(0, free - report.gpu.free) if free and report.gpu else 0
+    return ProcessFacts(
+        report=report, others=max(0, others), throttled=tuple(sorted(reasons)), context=context
+    )
+
+
+def _busy_seconds() -> float:
+    """Return the CPU seconds that all programs but the children of this process have used."""
+    times = psutil.cpu_times()._asdict()
+    busy = sum(value for name, value in times.items() if name not in {"idle", "iowait"})
+    busy -= times.get("guest", 0) + times.get("guest_nice", 0)  # user and nice contain them
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return float(busy - own.ru_utime - own.ru_stime)
+
+
+def measure(
+    builds: Sequence[ComparedBuild],
+    setting: Setting,
+    run: Runner,
+    *,
+    is_over: Callable[[], bool],
+    on_round: Callable[[int], object],
+) -> MeasuredSetting:
+    """Run rounds until all intervals are narrow or the time is over, but at least ROUNDS.
+
+    A round in which the GPU throttled or other work took more of the machine than usual is run
+    again.
+    """
+    rounds: list[Pair] = []
+    usual: list[float] = []
+    repeated: Counter[str] = Counter()
+    while True:
+        on_round(len(rounds) + 1)
+        order = (0, 1) if len(rounds) % 2 == 0 else (1, 0)
+        pair = {side: run(builds[side], setting) for side in order}
+        both = (pair[0], pair[1])
+        why = disturbance(both, usual)
+        usual += [facts.others for facts in both]
+        if why and repeated.total() < _MOST_REPEATED and not is_over():
+            repeated[why] += 1
+            continue
+        rounds.append((_seconds(both[0].report), _seconds(both[1].report)))
+        if len(rounds) < ROUNDS:
+            continue
+        found, mean = estimates(rounds)
+        if is_over() or all(each.is_narrow for each in found.values()):
+            break
+    return MeasuredSetting(
+        setting=setting,
+        title=setting.title,
+        mean=mean,
+        workloads=found,
+        seconds={name: (_median(rounds, 0, name), _median(rounds, 1, name)) for name in found},
+        missing={
+            result.name: f"{build.label}: {result.error or 'not measured in every round'}"
+            for build, facts in zip(builds, both, strict=True)
+            for result in facts.report.results
+            if result.name not in found
+        },
+        repeated=dict(repeated),
+        facts=(both[0].report, both[1].report),
+        contexts=(both[0].context, both[1].context),
+        rounds=tuple(rounds),
+    )
+
+
+def disturbance(both: Sequence[ProcessFacts], usual: Sequence[float]) -> str:
+    """Return what disturbed a round, or "". `usual`: cores that others kept busy before."""
+    if reasons := sorted({reason for facts in both for reason in facts.throttled}):
+        return f"GPU throttled: {', '.join(reasons)}"
+    if len(usual) > 1 and max(facts.others for facts in both) > statistics.median(usual) + _JUMP:
+        return "load jumped"
+    return ""
+
+
+def _seconds(report: ProcessReport) -> dict[str, float]:
+    return {each.name: each.seconds for each in report.results if each.seconds is not None}
+
+
+def _median(rounds: Sequence[Pair], side: int, name: str) -> float:
+    return statistics.median(pair[side][name] for pair in rounds)

@@ -1,0 +1,429 @@
+"""`invoke compare`: statistics, rounds, what may be compared, what is printed and recorded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from built_files import small_project
+from conftest import Project, error_line, unfolded
+from smoke_reports import variant
+
+from build_pytorch.base.console import WIDTH
+from build_pytorch.compare import workload_script
+from build_pytorch.compare.builds import ComparedBuild, wheel_like
+from build_pytorch.compare.measurement import ProcessFacts, ProcessReport, Setting, measure
+from build_pytorch.compare.ratio_statistics import (
+    Pair,
+    Verdict,
+    chance_of_ranks,
+    estimates,
+)
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.results.evidence import recipe_digest
+from build_pytorch.results.ledger import Ended, Ledger, now
+from build_pytorch.results.ledger import Tested as Evidence
+
+NAMES = workload_script.names("cpu")
+
+
+# --- statistics ---
+
+
+def drawn(
+    seed: int, *, rounds: int = 8, noise: float = 0.01, factor: float = 1.0, busy: float = 0.0
+) -> list[Pair]:
+    """Rounds of two builds; with `busy`, other work slows so many processes."""
+    draw = random.Random(seed)
+
+    def side(slow: float) -> dict[str, float]:
+        load = draw.uniform(1.0, 5.0) if draw.random() < busy else 1.0
+        return {name: slow * load * math.exp(draw.gauss(0, noise)) for name in NAMES}
+
+    return [(side(factor), side(1.0)) for _ in range(rounds)]
+
+
+def verdicts(rounds: Sequence[Pair]) -> list[Verdict]:
+    found, mean = estimates(rounds)
+    assert mean
+    return [*(estimate.verdict for estimate in found.values()), mean.verdict]
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.0, Verdict.EQUAL), (1.1, Verdict.SLOWER), (0.9, Verdict.FASTER)],
+)
+def test_a_verdict_needs_an_interval_inside_or_outside_three_percent(
+    factor: float, verdict: Verdict
+) -> None:
+    found, mean = estimates(drawn(1, factor=factor, noise=0.001))
+    assert mean
+    assert {each.verdict for each in [*found.values(), mean]} == {verdict}
+    for each in [*found.values(), mean]:
+        assert each.low <= each.ratio <= each.high
+        assert math.isclose(each.ratio, factor, rel_tol=0.015)
+
+
+def test_three_percent_are_hardly_ever_called_slower() -> None:
+    found = [v for seed in range(5) for v in verdicts(drawn(seed, factor=1.03, noise=0.002))]
+    assert Verdict.NOISY in found
+    assert found.count(Verdict.SLOWER) <= 0.05 * len(found)
+
+
+def test_equal_builds_are_never_called_slower_or_faster_on_a_busy_machine() -> None:
+    found = [v for seed in range(40) for v in verdicts(drawn(seed, busy=0.4, noise=0.05))]
+    assert set(found) <= {Verdict.EQUAL, Verdict.NOISY}
+
+
+def test_ten_percent_are_found_beside_three_percent_of_noise() -> None:
+    found = [v for seed in range(10) for v in verdicts(drawn(seed, noise=0.02, factor=1.1))]
+    assert found.count(Verdict.SLOWER) >= 0.9 * len(found)
+    assert Verdict.FASTER not in found
+
+
+def test_the_intervals_of_equal_builds_contain_one() -> None:
+    """95 of 100, less what few rounds cost a bootstrap."""
+    found = [e for seed in range(40) for e in estimates(drawn(seed, rounds=12))[0].values()]
+    inside = sum(each.low <= 1 <= each.high for each in found)
+    assert inside >= 0.92 * len(found)
+
+
+def test_one_disturbed_process_does_not_change_a_ratio() -> None:
+    rounds = drawn(3, noise=0.004)
+    rounds[4] = (dict.fromkeys(NAMES, 9.0), rounds[4][1])
+    found, mean = estimates(rounds)
+    assert mean
+    assert all(math.isclose(each.ratio, 1, abs_tol=0.01) for each in [*found.values(), mean])
+
+
+def test_the_chance_of_ranks_is_that_of_all_orders() -> None:
+    values = range(6)
+    sides = list(itertools.combinations(values, 3))
+    for chosen in sides:
+        pairs = list(zip(chosen, [v for v in values if v not in chosen], strict=True))
+
+        def wins(a: Sequence[int], b: Sequence[int]) -> int:
+            return sum(x > y for x in a for y in b)
+
+        seen = wins(*zip(*pairs, strict=True))
+        extreme = min(seen, 9 - seen)
+        others = [wins(side, [v for v in values if v not in side]) for side in sides]
+        share = 2 * sum(other <= extreme for other in others) / len(sides)
+        assert math.isclose(chance_of_ranks(pairs), min(1, share))
+    assert math.isclose(chance_of_ranks([(2.0, 1.0)] * 8), 2 / 12870)
+
+
+def test_a_workload_that_one_process_did_not_measure_is_left_out() -> None:
+    rounds = drawn(1)
+    del rounds[3][1]["softmax"]  # type: ignore[attr-defined]
+    found, _ = estimates(rounds)
+    assert set(NAMES) - set(found) == {"softmax"}
+    assert estimates([({}, {})]) == ({}, None)
+
+
+# --- rounds ---
+
+BUILDS = [ComparedBuild(label=name, python=Path(name)) for name in "AB"]
+TORCH = {
+    "version": "2.10.0", "file": "/torch/__init__.py", "cuda": None, "threads": 1, "config": "",
+    "parallel": "", "cpu_capability": "AVX2", "pools": ["/torch/lib/libgomp.so.1"],
+}  # fmt: skip
+
+
+def document(**seconds: float) -> dict[str, Any]:
+    results = [{"name": name, "seconds": seconds.get(name, 1.0)} for name in NAMES]
+    return {
+        "format": 1, "python": "3.13.1", "declared": NAMES, "torch": TORCH, "resident": 1 << 28,
+        "results": results,
+    }  # fmt: skip
+
+
+def processes(
+    others: Iterator[float], called: list[str], noise: float = 0.0
+) -> Callable[[ComparedBuild, Setting], ProcessFacts]:
+    """A runner that starts nothing: each process has the next share of other work."""
+    draw = random.Random(1)
+
+    def run(build: ComparedBuild, _setting: Setting) -> ProcessFacts:
+        called.append(build.label)
+        seconds = {name: math.exp(draw.gauss(0, noise)) for name in NAMES}
+        report = msgspec.convert(document(**seconds), ProcessReport)
+        return ProcessFacts(report=report, others=next(others))
+
+    return run
+
+
+def measured(others: Iterator[float], *, noise: float = 0.0, over_after: int = 1000) -> Any:
+    called: list[str] = []
+    result = measure(
+        BUILDS,
+        Setting("cpu", 1),
+        processes(others, called, noise),
+        is_over=lambda: len(called) > over_after,
+        on_round=lambda _: None,
+    )
+    return result, "".join(called)
+
+
+def test_processes_alternate_a_b_b_a_for_eight_rounds_if_intervals_are_narrow() -> None:
+    result, called = measured(itertools.repeat(0.1))
+    assert called == "ABBA" * 4
+    assert (len(result.rounds), result.repeated) == (8, {})
+    assert {each.verdict for each in result.workloads.values()} == {Verdict.EQUAL}
+
+
+def test_more_rounds_until_the_time_is_over_and_never_less_than_eight() -> None:
+    result, _ = measured(itertools.repeat(0.1), noise=0.2, over_after=30)
+    assert len(result.rounds) == 16
+    result, _ = measured(itertools.repeat(0.1), noise=0.2, over_after=0)
+    assert len(result.rounds) == 8
+
+
+def test_a_round_in_which_the_load_jumped_is_repeated_in_the_same_order_and_counted() -> None:
+    shares = itertools.chain([0.1, 0.1, 0.2, 1.4, 0.1, 0.1], itertools.repeat(0.2))
+    result, called = measured(shares)
+    assert result.repeated == {"load jumped": 1}
+    assert called.startswith("AB" + "BA" + "BA" + "AB")
+    assert len(called) == 18
+    always_worse, _ = measured(iter(range(200)), over_after=1000)
+    assert always_worse.repeated == {"load jumped": 8}  # a machine that stays busy ends it
+
+
+# --- the command ---
+
+ID = "cpu-avx2"
+LINK = f"result-pytorch-python313-{ID}"
+
+PYTHON = """#!{program}
+import json, random, sys
+if sys.argv[1].endswith("workload_script.py"):
+    document = json.loads({document!r})
+    draw = random.Random({seed} + {started})
+    if "--facts" in sys.argv: document["results"] = []
+    for result in document["results"]: result["seconds"] *= {factor} * draw.uniform(1, {noise})
+    {then}
+    print(json.dumps(document))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return small_project(tmp_path / "project", ID)
+
+
+def python(
+    folder: Path,
+    name: str,
+    *,
+    factor: float = 1.0,
+    noise: float = 1.004,
+    then: str = "",
+    **changes: Any,
+) -> str:
+    """A program that stands in for a Python: it prints a report at once."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(document() | changes)
+    started = "__import__('time').time_ns()"
+    path.write_text(
+        PYTHON.format(
+            program=sys.executable, document=text, seed=len(name), started=started, factor=factor,
+            noise=noise, then=then,
+        )
+    )  # fmt: skip
+    path.chmod(0o755)
+    return str(path)
+
+
+def compare(project: Project, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    fast = [] if "--minutes" in argv or "--list" in argv else ["--minutes", "0.001"]
+    return project.run("invoke", "compare", *argv, *fast, env=env)
+
+
+@pytest.mark.parametrize(
+    ("factor", "noise", "code", "verdict"),
+    [
+        (1.0, 1.004, 0, "no difference"),
+        (0.8, 1.004, 0, "faster"),
+        (1.2, 1.004, 1, "slower"),
+        (1.0, 3.0, 3, "too noisy"),
+    ],
+)
+def test_two_pythons_are_compared_in_a_table_and_json(
+    project: Project, tmp_path: Path, factor: float, noise: float, code: int, verdict: str
+) -> None:
+    a = python(tmp_path, "a", factor=factor, noise=noise)
+    b = python(tmp_path, "b", noise=noise)
+    done = compare(project, "--python", a, "--against", b, "--threads", "1", "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == code
+    (setting,) = found["settings"]
+    assert setting["mean"]["verdict"] == verdict
+    assert set(setting["workloads"]) == set(NAMES)
+    assert (found["a"]["label"], found["b"]["label"]) == (a, b)
+    table = done.stderr.splitlines()
+    for name in [*NAMES, "geometric mean"]:
+        (row,) = (line for line in table if line.startswith(f"  {name} "))
+        assert row.endswith(verdict) or code == 3
+    assert max(len(line) for line in table if str(tmp_path) not in line) <= WIDTH
+    assert "below 1 A is faster, above 1 A is slower" in done.stderr
+    assert "A: 1 thread; pools: libgomp.so.1" in done.stderr
+    assert not found["recorded"]
+    kept = json.loads((project.root / found["report"]).read_text())
+    assert len(kept["settings"][0]["rounds"]) >= 8
+    assert kept["machine"]["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_one_thread_and_all_cores_by_default_and_the_build_decides_what_it_makes_of_them(
+    project: Project, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    said = "__import__('os').environ.get('OMP_NUM_THREADS')"
+    a = python(tmp_path, "a", then=f"print({said}, file=open({str(log)!r}, 'a'))")
+    done = compare(project, a, "--against", a, "--json")
+    cores = len(os.sched_getaffinity(0))
+    titles = [setting["title"] for setting in json.loads(done.stdout)["settings"]]
+    assert titles == ["1 thread", *([f"{cores} threads"] if cores > 1 else [])]
+    started = log.read_text().split()
+    assert set(started) == {"None", "1", str(cores)}
+    assert started.count("1") >= 16
+
+
+def test_bad_input_is_one_line_and_nothing_is_written(project: Project, tmp_path: Path) -> None:
+    good = python(tmp_path, "good")
+    crashes = tmp_path / "crashes"
+    crashes.write_text(f"#!{sys.executable}\nimport os\nos.abort()\n")
+    crashes.chmod(0o755)
+    for argv, says in (
+        ([], "name a build"),
+        ([good, good, "--against", good], "name a build"),
+        (["sm99-avx2"], 'no variant matches "sm99-avx2"'),
+        ([ID], f"{LINK} does not exist; run `invoke build {ID}`"),
+        (["*"], "name one of them"),
+        (["/nowhere/python"], 'no variant matches "/nowhere/python"'),
+        (["wheel", "--against", good], "wheel: give its version, such as wheel:2.10.0"),
+        ([good, "--against", "wheel:new"], "write wheel, wheel:2.10.0 or wheel:2.10.0+cu128"),
+        ([good, "--against", str(crashes)], "Python ended by SIGABRT"),
+        ([good, "--against", python(tmp_path, "empty", torch=None, error="no \x1b[31mtorch")],
+         r"torch does not work: no \x1b[31mtorch"),
+        ([good, "--against", python(tmp_path, "odd", resident=-1)], "its output is not a report"),
+        ([good, "--against", python(tmp_path, "large", format="x" * (17 << 20))], "larger than"),
+        ([good, "--minutes", "0"], "--minutes 0: give minutes, more than 0"),
+        ([good, "--device", "gpu"], "--device gpu: allowed: cpu, or the number of a GPU"),
+        ([good, "--threads", "0"], '--threads: found "0"; allowed: a whole number from 1'),
+    ):  # fmt: skip
+        done = compare(project, *argv)
+        assert done.returncode == 2, argv
+        assert says in error_line(done), (argv, done.stderr)
+    assert not (project.root / ".build-pytorch/reports").exists()
+
+
+def test_a_workload_that_fails_in_one_build_is_named_with_its_reason(
+    project: Project, tmp_path: Path
+) -> None:
+    wrong = 'dict(r, seconds=None, error="RuntimeError: no LAPACK") if r["name"] == "eigh" else r'
+    b = python(tmp_path, "b", then=f'document["results"] = [{wrong} for r in document["results"]]')
+    done = compare(project, python(tmp_path, "a"), "--against", b, "--threads", "1")
+    assert f"eigh: not measured: {b}: RuntimeError: no LAPACK" in unfolded(done.stdout)
+    assert "geometric mean" in done.stdout
+
+
+def test_the_list_names_every_workload(project: Project) -> None:
+    done = compare(project, "--list", "--json")
+    assert done.returncode == 0
+    names = json.loads(done.stdout)["workloads"]
+    assert names == {kind: workload_script.names(kind) for kind in ("cpu", "gpu")}
+    assert (len(names["cpu"]), len(names["gpu"])) == (18, 11)
+    for name in names["cpu"] + names["gpu"]:
+        assert len(name) <= 23, "the table has no more columns"
+        assert name in unfolded(compare(project, "--list").stdout)
+
+
+# --- evidence ---
+
+
+def result_in_store(folder: Path, project: Project) -> dict[str, str]:
+    """Give the project a result whose closure holds a stand-in Python; return the environment."""
+    store = folder / "store"
+    interpreter = store / f"{'a' * 32}-python3-3.13.1"
+    output = store / f"{'b' * 32}-python3.13-pytorch-2.10.0"
+    inside = TORCH | {"file": f"{output}/lib/python3.13/site-packages/torch/__init__.py"}
+    python(interpreter / "bin", "python3.13", factor=1.2, torch=inside)
+    (output / "nix-support").mkdir(parents=True)
+    (output / "nix-support/propagated-build-inputs").write_text(str(interpreter))
+    (project.root / LINK).symlink_to(output)
+    folders = [f for f in os.environ["PATH"].split(":") if not Path(f, "nix-store").exists()]
+    return {"NIX_STORE_DIR": str(store), "PATH": ":".join(folders)}
+
+
+def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_machine(
+    project: Project, tmp_path: Path, matrix: Matrix
+) -> None:
+    env, package = result_in_store(tmp_path, project), variant(matrix, ID)
+    b = python(tmp_path, "b")
+    done = compare(project, ID, "--against", b, **env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not recorded: the ledger has no recipe for this result" in done.stdout
+    assert "no comparison of a package is recorded" in compare(project, "--show").stdout
+    digest = recipe_digest(project.root, package)
+    book = Ledger(project.root)
+    output = str((project.root / LINK).resolve())
+    book.append(
+        Ended(
+            at=now(), release=package.release_name, variant=ID, digest=digest, attempt="1",
+            outcome="built", seconds=1.0, outputs=(output,),
+        )
+    )  # fmt: skip
+    assert compare(project, ID, "--against", b, **env).returncode == 1
+    (found,) = (event for event in book.events() if isinstance(event, Evidence))
+    assert (found.by, found.outcome, found.digest, found.output) == (
+        "compare", "failed", digest, output,
+    )  # fmt: skip
+    assert found.compared
+    assert found.compared.against == b
+    assert set(found.compared.ratios) == {"1 thread", "2 threads"}
+    shown = unfolded(compare(project, "--show").stdout)
+    assert f"cuda13_0/{ID} 1 thread: 1.2" in shown
+    assert found.compared.machine in shown
+    (listed,) = json.loads(compare(project, "--show", "--json").stdout)["comparisons"]
+    assert listed["compared"]["ratios"] == found.compared.ratios
+    label = f"{max(found.compared.ratios.values()):.2f}"
+    status = project.run("invoke", "status", ID, env=env).stdout
+    assert re.search(rf"compare.*\n.* {label}", status)
+    text = unfolded(project.run("invoke", "show", ID, env=env).stdout)
+    assert "compare failed at" in text
+    assert f"1 thread: slower, {found.compared.ratios['1 thread']:.2f}" in text
+    project.run("invoke", "board", ID, env=env)
+    board = json.loads((project.root / ".build-pytorch/board.json").read_text())
+    assert board["variants"][0]["compare"]["outcome"] == label
+
+
+def test_a_result_that_imports_another_torch_is_not_compared(
+    project: Project, tmp_path: Path
+) -> None:
+    env = result_in_store(tmp_path, project)
+    place = tmp_path / "store" / f"{'a' * 32}-python3-3.13.1" / "bin"
+    python(place, "python3.13")
+    done = compare(project, ID, "--against", python(tmp_path, "b"), **env)
+    assert done.returncode == 2
+    assert f"{ID}: imports another torch, /torch/__init__.py" in error_line(done)
+
+
+# --- wheels ---
+
+
+def test_the_default_wheel_is_that_of_the_same_version_and_cuda_line() -> None:
+    assert wheel_like("2.10.0", "12.8") == "wheel:2.10.0+cu128"
+    assert wheel_like("2.6.0+debian", None) == "wheel:2.6.0+cpu"
