@@ -270,6 +270,7 @@ OPENS_FILES: Final = {
     "build_pytorch.build.build_obstacles": "limits in /sys",
     "build_pytorch.build.log_rules": "a table of the package",
     "build_pytorch.cli.entry": "/dev/null",
+    "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.inspect.config": "results in the Nix store",
