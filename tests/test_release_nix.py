@@ -124,6 +124,8 @@ MISTAKES: dict[str, Callable[[str], str]] = {
     "a companion with the torch of a sibling": cut(r'(?<=torchvision-python313-cuda13_0-sm90-avx2\.nix \{)(.*?)-sm90-avx2"', ' torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-avx512"'),
     "a companion with the nixpkgs of another platform": cut(r"(?<=torchaudio-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-aarch64-linux"),
     "the overlays of another GPU": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-cpu-only-x86_64-linux"),
+    "a package of nixpkgs replaced for one recipe": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux // { inherit (nixpkgs_cuda13_0-gpu-aarch64-linux) python3Packages; }"),
+    "an overlay more for one recipe": cut(r"(?<=pytorch-python313-cuda13_0-sm90-avx2\.nix \{ nixpkgs_pinned = )[\w-]+", "nixpkgs_cuda13_0-gpu-x86_64-linux.extend (final: prev: { cudaPackages = prev.cudaPackages_12_9; })"),
     "an impossible variant among the others": swap("  plain = variants //", "  plain = variants // impossible //"),
     "no end": swap("\nin\n", "\nin\nlet f = x: f x; in f 1 //"),
 }  # fmt: skip

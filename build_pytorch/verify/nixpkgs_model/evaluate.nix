@@ -6,7 +6,9 @@
 # caught and end the process; the last "trace: evaluating ID" on stderr names the recipe.
 {
   # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
-  # where there is one. With `isSet = true`, the file contains a set of packages (release.nix).
+  # where there is one. With `isSet = true`, the file contains a set of packages (release.nix); its
+  # `files` contain nothing but what they name in `shared`. `ignoresPkgs`: only its argument
+  # nixpkgs_pinned decides what a recipe yields.
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned.
@@ -32,7 +34,7 @@ let
 
   scope =
     if offline then
-      import ./offline-scope.nix { model = ./.; inherit repositories revisions system; }
+      import ./offline-scope.nix { model = ./.; inherit known repositories revisions system; }
     else
       {
         inherit builtins fetchGit fetchTarball import scopedImport;
@@ -43,6 +45,38 @@ let
 
   imports = shared scope;
   pinned = pins scope;
+
+  # What release.nix and companions import, by path: it is not evaluated for each of them again.
+  known = builtins.listToAttrs (concatMap (
+    { path, nixpkgs ? null, files ? { }, ignoresPkgs ? false, ... }:
+    map (file: { name = file; value = imports.${files.${file}}; }) (attrNames files)
+    ++ (if ignoresPkgs then [ { name = path; value = reusable path imports.${nixpkgs}; } ] else [ ])
+  ) recipes);
+
+  # The function of a recipe, which yields what it yielded alone if it gets the same nixpkgs. Equal
+  # functions are the same one, so that one attribute tells instances of nixpkgs apart.
+  reusable =
+    path: nixpkgs:
+    let
+      function = builtins.scopedImport scope (/. + path);
+      alone = base.callPackage function { nixpkgs_pinned = nixpkgs; };
+      instance = builtins.intersectAttrs { extend = null; };
+      isSame =
+        given:
+        isAttrs given
+        && attrNames (removeAttrs given [ "pkgs" ]) == [ "nixpkgs_pinned" ]
+        && isAttrs given.nixpkgs_pinned
+        && instance given.nixpkgs_pinned == instance nixpkgs
+        && given.nixpkgs_pinned == nixpkgs;
+    in
+    if !isFunction function then
+      function
+    else
+      {
+        inherit alone function;
+        __functionArgs = builtins.functionArgs function;
+        __functor = _: given: if isSame given then alone else function given;
+      };
 
   isDerivation = value: (value.type or null) == "derivation";
 
@@ -130,13 +164,14 @@ let
   evaluated =
     path: arguments: pin:
     let
-      loaded = tryEval (builtins.scopedImport scope path);
+      recipe = if offline then known.${toString path} or { } else { };
+      loaded = tryEval (recipe.function or (builtins.scopedImport scope path));
       function = loaded.value;
       formals = builtins.functionArgs function;
       missing = filter (name: !formals.${name} && !(base ? ${name} || arguments ? ${name})) (
         attrNames formals
       );
-      called = tryEval (base.callPackage function arguments);
+      called = tryEval (recipe.alone or (base.callPackage function arguments));
     in
     if !loaded.success then
       thrown "the file"
@@ -152,7 +187,7 @@ let
       described pin called.value;
 
   report =
-    { id, path, nixpkgs ? null, pin ? null, isSet ? false }:
+    { id, path, nixpkgs ? null, pin ? null, isSet ? false, ... }:
     let
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };
       pinPackage = if pin == null then null else pinned.${pin};

@@ -6,6 +6,8 @@
   # What revisions of nixpkgs contain, and the other tarballs that exist, as in evaluate.nix.
   revisions,
   repositories,
+  # The values of files that are evaluated already, by path.
+  known,
   # The value of builtins.currentSystem, and the platform of a nixpkgs without `system`.
   system,
 }:
@@ -91,7 +93,7 @@ let
     else if below path != null then
       import path
     else
-      scopedImport scope path;
+      known.${toString path} or (scopedImport scope path);
 
   # Names that Nix defines without `builtins.`
   globals = {
@@ -107,6 +109,7 @@ let
   others = {
     currentSystem = system;
     currentTime = unavailable "currentTime";
+    functionArgs = function: function.__functionArgs or (builtins.functionArgs function);
     fetchurl = _: unavailable "builtins.fetchurl";
     getEnv = _: "";
     getFlake = _: unavailable "getFlake";
