@@ -11,7 +11,7 @@ let
   release = import (/. + shared.release) { share = true; };
 
   derivationOf =
-    { id, path, nixpkgs ? null, ... }:
+    { id, path, nixpkgs ? null }:
     let
       recipe = import (/. + path);
       arguments = if nixpkgs == null then { } else { nixpkgs_pinned = imports.${nixpkgs}; };

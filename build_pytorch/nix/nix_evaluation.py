@@ -8,6 +8,7 @@ process, the last announced recipe caused it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +34,6 @@ _PINNED: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 """The default of the argument as generated recipes write it. Other forms are not shared."""
-
-_PKGS: Final = re.compile(r"\bpkgs\b")
 
 _FILE: Final = re.compile(r"^  nixpkgs_\S+ = import (\./\S+\.nix);$", re.MULTILINE)
 """A file with an import of nixpkgs, as release.nix names it."""
@@ -127,29 +126,35 @@ def recipe_list(recipes: Sequence[RecipeSource], *, share: bool = True) -> tuple
     """Return Nix code: the bindings of all shared imports, and the list of the recipes.
 
     An item of the list has `id`, `path` and, if the recipe imports nixpkgs in a way that can be
-    shared, `nixpkgs`: the name of the binding to pass as the argument nixpkgs_pinned. It
-    `ignoresPkgs` if nothing but the default of its other argument has this name. release.nix has
-    `files`: the bindings that equal the files it imports.
+    shared, `nixpkgs`: the name of the binding to pass as the argument nixpkgs_pinned. That of
+    release.nix has `isSet` and `files`: the bindings that equal the files it imports.
     """
+    code = functools.cache(_code)
     names: dict[str, str] = {}
     items = []
     for recipe in recipes:
         item = f"id = {quoting.literal(recipe.id)}; path = {quoting.literal(recipe.path)};"
         if recipe.is_set:
-            files = {f"{Path(recipe.path).parent}/{name[2:]}" for name in _FILE.findall(recipe.text)}
-            same = {file: names[code] for file in sorted(files) if (code := _code(file)) in names}
+            folder = Path(recipe.path).parent
+            files = (f"{folder}/{name[2:]}" for name in _FILE.findall(recipe.text))
+            same = {file: names[code(file)] for file in files if code(file) in names}
             pairs = (f'{quoting.literal(file)} = "{name}";' for file, name in same.items())
             item += f" isSet = true; files = {{ {' '.join(pairs)} }};"
-        elif share and (expression := shared_import(recipe.text, recipe.path)):
+        elif share and (expression := shared_import(recipe.text, recipe.path, code)):
             item += f' nixpkgs = "{names.setdefault(expression, f"n{len(names)}")}";'
-            if len(_PKGS.findall(recipe.text)) == 1:
-                item += " ignoresPkgs = true;"
         items.append(f"{{ {item} }}")
     bindings = "\n".join(f"{name} = {expression};" for expression, name in names.items())
     return bindings, f"[ {' '.join(items)} ]"
 
 
-def shared_import(text: str, path: str = "") -> str | None:
+def _code(path: str) -> str:
+    """Return the content of a file after its comment; empty if it cannot be read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return re.sub(r"\A(?:#[^\n]*\n|\n)+", "", files.read_named(Path(path)).decode()).rstrip()
+    return ""
+
+
+def shared_import(text: str, path: str = "", code: Callable[[str], str] = _code) -> str | None:
     """Return the default of a recipe's argument nixpkgs_pinned.
 
     If that is an import of another file, as in a companion, return what the file contains. None if
@@ -161,15 +166,8 @@ def shared_import(text: str, path: str = "") -> str | None:
         return None
     expression = default[1]
     if imported := re.fullmatch(r"import (\.[\w./-]+\.nix)", expression):
-        expression = _code(f"{Path(path).parent}/{imported[1]}") or expression
+        expression = code(f"{Path(path).parent}/{imported[1]}") or expression
     return expression if is_movable(expression) else None
-
-
-def _code(path: str) -> str:
-    """Return the content of a file after its comment; empty if it cannot be read."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return re.sub(r"\A(?:#[^\n]*\n|\n)+", "", files.read_named(Path(path)).decode()).rstrip()
-    return ""
 
 
 class RecipesRun(NamedTuple):

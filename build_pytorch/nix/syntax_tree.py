@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -52,6 +53,7 @@ def node_text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
+@functools.cache
 def is_movable(text: str) -> bool:
     """Return whether an expression is complete and has no path that begins with a dot."""
     bare = _TOKEN.sub("", text)

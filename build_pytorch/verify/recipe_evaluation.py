@@ -151,12 +151,16 @@ def _wait(context: Context, running: process.Running, total: int) -> process.Pro
 def _start(
     context: Context, recipes: Sequence[RecipeSource], *, share: bool = True, catch: bool = True
 ) -> process.Running:
+    root = context.root.resolve()
     imports, items = nix_evaluation.recipe_list(recipes, share=share)
     pinned: dict[str, str] = {}
     names = ""
     for package in (context.by_path[recipe.id] for recipe in recipes if not recipe.is_set):
         name = pinned.setdefault(_pinned_package(package), f"p{len(pinned)}")
-        names += f'{quoting.literal(package.path)} = "{name}";'
+        given = f'pin = "{name}";'
+        if package is not package.variant:
+            given += f" variant = {quoting.literal(f'{root}/{package.variant.path}')};"
+        names += f"{quoting.literal(package.path)} = {{ {given} }};"
     pins = "\n".join(f"{name} = {expression};" for expression, name in pinned.items())
     # The scope hides what reaches the outside from the shared imports, as it does in recipes.
     expression = f"""import <model/evaluate.nix> {{
@@ -168,7 +172,7 @@ def _start(
     let inherit (scope) builtins import scopedImport fetchTarball fetchGit __findFile;
     in {{ {imports} }};
   pins = scope: let inherit (scope) import fetchTarball; in {{ {pins} }};
-  recipes = let pins = {{ {names} }}; in map (r: {{ pin = pins.${{r.id}} or null; }} // r) {items};
+  recipes = let more = {{ {names} }}; in map (r: more.${{r.id}} or {{ }} // r) {items};
 }}"""
     search_path = {"model": str(MODEL)}
     if not context.pinned:

@@ -7,8 +7,8 @@
 {
   # A list of { id, path }, with `nixpkgs` as a name from `shared` and `pin` as a name from `pins`
   # where there is one. With `isSet = true`, the file contains a set of packages (release.nix); its
-  # `files` contain nothing but what they name in `shared`. `ignoresPkgs`: only its argument
-  # nixpkgs_pinned decides what a recipe yields.
+  # `files` contain nothing but what they name in `shared`. A companion has `variant`, the path of
+  # the recipe of its PyTorch.
   recipes,
   # Imports of nixpkgs that several recipes share, by name. A function of the scope, so that they
   # import the model as well. A recipe gets its import as the argument nixpkgs_pinned.
@@ -48,26 +48,33 @@ let
 
   # What release.nix and companions import, by path: it is not evaluated for each of them again.
   known = builtins.listToAttrs (concatMap (
-    { path, nixpkgs ? null, files ? { }, ignoresPkgs ? false, ... }:
+    recipe@{ path, files ? { }, ... }:
     map (file: { name = file; value = imports.${files.${file}}; }) (attrNames files)
-    ++ (if ignoresPkgs then [ { name = path; value = reusable path imports.${nixpkgs}; } ] else [ ])
+    ++ (if recipe ? nixpkgs then [ { name = path; value = reusable recipe; } ] else [ ])
   ) recipes);
 
-  # The function of a recipe, which yields what it yielded alone if it gets the same nixpkgs. Equal
-  # functions are the same one, so that one attribute tells instances of nixpkgs apart.
+  # The function of a recipe. It yields what it yielded alone if it gets the same arguments; without
+  # `pkgs` they are the same as well, because <nixpkgs> is `base` then.
   reusable =
-    path: nixpkgs:
+    { path, nixpkgs, variant ? null, ... }:
     let
       function = builtins.scopedImport scope (/. + path);
-      alone = base.callPackage function { nixpkgs_pinned = nixpkgs; };
-      instance = builtins.intersectAttrs { extend = null; };
-      isSame =
+      alone = base.callPackage function { nixpkgs_pinned = imports.${nixpkgs}; };
+      torch = known.${variant}.alone;
+      isAlone = {
+        pkgs = isSame base.pkgs;
+        nixpkgs_pinned = isSame imports.${nixpkgs};
+        torch_of_variant =
+          given:
+          known ? ${toString variant}
+          && isSame torch given
+          && builtins.any (input: input.drvPath or null == torch.drvPath) alone.propagatedBuildInputs;
+      };
+      getsSame =
         given:
         isAttrs given
-        && attrNames (removeAttrs given [ "pkgs" ]) == [ "nixpkgs_pinned" ]
-        && isAttrs given.nixpkgs_pinned
-        && instance given.nixpkgs_pinned == instance nixpkgs
-        && given.nixpkgs_pinned == nixpkgs;
+        && given ? nixpkgs_pinned
+        && builtins.all (name: isAlone ? ${name} && isAlone.${name} given.${name}) (attrNames given);
     in
     if !isFunction function then
       function
@@ -75,8 +82,20 @@ let
       {
         inherit alone function;
         __functionArgs = builtins.functionArgs function;
-        __functor = _: given: if isSame given then alone else function given;
+        __functor = _: given: if getsSame given then alone else function given;
       };
+
+  # Whether two package sets, or two packages, are the same value. Nix finds a function equal to
+  # itself only, so that one of them tells others apart before all attributes are compared; without
+  # `type`, it does not compare packages by their paths alone.
+  isSame =
+    one: other:
+    let
+      functions = builtins.intersectAttrs { extend = null; overrideAttrs = null; };
+    in
+    isAttrs other
+    && functions one == functions other
+    && removeAttrs one [ "type" ] == removeAttrs other [ "type" ];
 
   isDerivation = value: (value.type or null) == "derivation";
 
