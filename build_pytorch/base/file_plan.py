@@ -157,10 +157,10 @@ def recipes_elsewhere(root: Path, folders: Sequence[str]) -> Iterator[str]:
     """
     inside = tuple(f"{folder}/" for folder in folders)
     for path in git.files_named(root, ":(glob)**/.flox/pkgs/*.nix"):
-        parents = [root / parent for parent in PurePath(path).parents[:-1]]
-        is_of_another = any((folder / paths.MATRIX).exists() for folder in parents)
-        if path.startswith(inside) or path.split("/")[0] in paths.OWN_FOLDERS or is_of_another:
+        if path.startswith(inside) or path.split("/")[0] in paths.OWN_FOLDERS:
             continue
+        if any((root / folder / paths.MATRIX).exists() for folder in PurePath(path).parents[:-1]):
+            continue  # of another checkout
         with contextlib.suppress(OSError):
             text = files.read_text_below(root, path)
             is_named_so = text.partition("\n")[0] == f"# {PurePath(path).stem}"

@@ -30,18 +30,18 @@ def place_below(root: Path, name: str | PurePath) -> Path:
     path = PurePath(name)
     if not path.name or ".." in path.parts or path.is_absolute():
         raise ValueError(f"{name}: not the name of a file below a folder")
-    return _folder_below(root, path.parent) / path.name
+    return Path(_folder_below(root, path.parent), path.name)
 
 
 def _folder_below(root: Path, folder: str | PurePath) -> Path:
     """Return the path of a folder. Raises LinkError if it or one above it is a link."""
-    place = root
+    place = str(root)
     for part in PurePath(folder).parts:
-        place /= part
-        if place.is_symlink():
+        place = f"{place}/{part}"
+        if os.path.islink(place):  # noqa: PTH114 - for thousands of files
             fix = "put a folder in its place"
             raise LinkError(f"{place}: is a symbolic link and is not followed; {fix}")
-    return place
+    return Path(place)
 
 
 def open_below(root: Path, name: str | PurePath, flags: int = os.O_RDONLY) -> int:
@@ -80,18 +80,6 @@ def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
 def read_text_below(root: Path, name: str | PurePath) -> str:
     """Return a recipe or a page; bytes that are not UTF-8 are replaced. Raises as `read_below`."""
     return read_below(root, name).decode("utf-8", errors="replace")
-
-
-def ends_below(root: Path, name: str | PurePath, most: int) -> tuple[bytes, bytes]:
-    """Return the first line and the whole lines in the last bytes of a file, `most` of each.
-
-    The first line is empty if it is among the last ones. Raises as `open_below`.
-    """
-    with os.fdopen(open_below(root, name), "rb") as file:
-        start = max(0, os.fstat(file.fileno()).st_size - most)
-        tail = os.pread(file.fileno(), most, start)
-        head = os.pread(file.fileno(), most, 0) if start else b""
-    return (head.partition(b"\n")[0], tail.partition(b"\n")[2]) if start else (b"", tail)
 
 
 def read_named(path: Path, limit: int = LARGEST, *, or_stdin: bool = False) -> bytes:
@@ -149,14 +137,6 @@ def _read(descriptor: int, path: Path, limit: int) -> bytes:
     return data
 
 
-def _sync(folders: set[Path]) -> None:
-    """Wait until the renamed and deleted entries of folders are on the disk."""
-    for folder in filter(Path.exists, folders):
-        descriptor = os.open(folder, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-
-
 @contextlib.contextmanager
 def write_errors(path: Path | None = None) -> Iterator[None]:
     """Turn an OSError into a WriteError that names `path`, or else the file of the OSError."""
@@ -199,8 +179,10 @@ def write_all(root: Path, contents: Mapping[str, bytes | None], *, sync: bool = 
         for new in written.values():
             with contextlib.suppress(OSError):
                 new.unlink()
-    if sync:
-        _sync({path.parent for path in places})
+    for folder in filter(Path.exists, {path.parent for path in places} if sync else ()):
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _write_new(new: Path, data: bytes, *, like: Path, sync: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Final, Literal, cast
 
 from msgspec import Struct
 
-from build_pytorch.base import files
 from build_pytorch.base.console import shortened
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
+from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import OUT_OF_MEMORY, RULES, LogRule
 from build_pytorch.nix import store
 from build_pytorch.results.ledger import Ended, Ledger, Started, now
@@ -208,7 +208,7 @@ class BuildRecord:
     def _cache_counts(self, attempt: Attempt) -> tuple[int, int]:
         """Return the hits and misses that nix/compiler_cache.sh printed last."""
         try:
-            _, tail = files.ends_below(self.ledger.root, attempt.log, _STATISTICS)
+            _, tail = ends_below(self.ledger.root, attempt.log, _STATISTICS)
         except (OSError, LinkError):
             return 0, 0
         hits, misses = (_CACHE.findall(tail) or [(0, 0)])[-1]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, IntEnum, auto
+from pathlib import Path
 from typing import Final
 
+from build_pytorch.base import files
 from build_pytorch.nix.log_format import LogLine, NixLogReader, plain_text
 
 _LONGEST: Final = 1 << 16  #: characters of a command line that are examined
@@ -262,3 +265,15 @@ def split_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
             rest = b""
     if rest:
         yield rest
+
+
+def ends_below(root: Path, name: str | Path, most: int) -> tuple[bytes, bytes]:
+    """Return the first line and the whole lines in the last bytes of a log, `most` of each.
+
+    The first line is empty if it is among the last ones. Raises LinkError and OSError.
+    """
+    with os.fdopen(files.open_below(root, name), "rb") as file:
+        start = max(0, os.fstat(file.fileno()).st_size - most)
+        tail = os.pread(file.fileno(), most, start)
+        head = os.pread(file.fileno(), most, 0) if start else b""
+    return (head.partition(b"\n")[0], tail.partition(b"\n")[2]) if start else (b"", tail)

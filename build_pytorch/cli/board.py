@@ -15,6 +15,7 @@ from build_pytorch.base.console import Screen, counted, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose
+from build_pytorch.build.log_reader import ends_below
 from build_pytorch.build.log_rules import RULES
 from build_pytorch.cli.commands import BoardOptions
 from build_pytorch.cli.status import compared_states, recipe_errors
@@ -195,6 +196,6 @@ def _failed_build(root: Path, state: PackageState) -> BoardFailure | None:
 def _diagnosis(root: Path, log: str, state: PackageState) -> LogDiagnosis | None:
     """Return what the end of a log says, or None if it cannot be read."""
     with suppress(OSError, LinkError, ValueError):
-        head, tail = files.ends_below(root, log, _TAIL)
+        head, tail = ends_below(root, log, _TAIL)
         return diagnose([head, *tail.split(b"\n")], state.variant)
     return None

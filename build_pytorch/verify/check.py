@@ -222,6 +222,8 @@ class Check(Struct, frozen=True, kw_only=True):
         reasons: list[str] = []
         findings: list[Finding] = []
         subject, kind = "", self.subjects.kind
+        last: object = None
+        own: list[Finding] = []
         try:
             for subject, given in self.subjects.each(context):
                 package = context.by_path.get(subject) if kind else None
@@ -231,7 +233,9 @@ class Check(Struct, frozen=True, kw_only=True):
                     states["not_run"].append(subject)
                     reasons.append(given)
                     continue
-                found = [self._completed(context, subject, each) for each in self.test(*given)]
+                if given is not last:  # subjects that are alike, one after the other, share theirs
+                    last, own = given, list(self.test(*given))
+                found = [self._completed(context, subject, each) for each in own]
                 is_failed = any(finding.severity != "note" for finding in found)
                 states["failed" if is_failed else "passed"].append(subject)
                 findings += found

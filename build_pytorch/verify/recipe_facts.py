@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -78,14 +79,17 @@ def _results(context: Context) -> Iterator[tuple[str, tuple[Context, EvaluatedRe
             yield recipe.path, (context, result) if result else reason
 
 
-def package_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
-    """Yield the path of each recipe: its package and facts, or why it has none."""
+@functools.cache
+def package_facts(context: Context) -> list[tuple[str, tuple[Package, Facts] | str]]:
+    """Return the path of each recipe: its package and facts, or why it has none."""
     evaluation = evaluated(context)
+    found: list[tuple[str, tuple[Package, Facts] | str]] = []
     for package, recipe in context.present:
         result = evaluation.results.get(recipe.path)
         facts = result.facts if result else None
         reason = evaluation.reason or "does not evaluate"
-        yield recipe.path, (package, Facts(facts)) if facts else reason
+        found.append((recipe.path, (package, Facts(facts)) if facts else reason))
+    return found
 
 
 def _variant_facts(context: Context) -> Iterator[tuple[str, tuple[Package, Facts] | str]]:
