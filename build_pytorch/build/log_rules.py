@@ -155,15 +155,15 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/build/log_rules.toml by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "A log rule is a pattern in the log of a build that names a failure. Some rules stop the",
-        "build. [Read the log of a failed build](../how-to/read-a-log.md) shows how to use them.",
+        "A log rule is a pattern in the log of a build that names a failure. Those marked **stops**",
+        "end the build. [Read the log of a failed build](../how-to/read-a-log.md) shows how to use them.",
         "",
-        "| rule | what went wrong | what to do | stops the build | retry |",
-        "|---|---|---|---|---|",
+        "| rule | what went wrong | what to do |",
+        "|---|---|---|",
     ]
     for rule in RULES:
         fix = rule.fix.replace("|", "\\|")
-        stops = "yes" if rule.stops else ""
-        row = [f"`{rule.id}`", rule.meaning, fix, stops, rule.retry.replace("-", " ")]
-        lines.append(f"| {' | '.join(row)} |")
+        fix += f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
+        stops = " **stops**" if rule.stops else ""
+        lines.append(f"| `{rule.id}`{stops} | {rule.meaning} | {fix} |")
     return digest.seal("\n".join(lines) + "\n")
