@@ -155,7 +155,7 @@ def reference_page() -> str:
         "<!-- Generated from build_pytorch/build/log_rules.toml by `invoke phase5`.",
         f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
         "",
-        "A log rule is a pattern in a build log that names a failure. One marked **stops** ends the",
+        "A log rule is a pattern in a build log that names a failure. One with **stops** ends the",
         "build. [Read the log of a failed build](../how-to/read-a-log.md) shows how to use them.",
         "",
         "| rule | what went wrong | what to do |",
