@@ -257,7 +257,7 @@ class PublishOptions(CommandOptions, frozen=True):
     json: _Json = False
 
 
-class RecommendOptions(CommandOptions, frozen=True):
+class MachineOptions(CommandOptions, frozen=True):
     machine: Annotated[
         _File, "FILE", "output of describe-machine, -: stdin (default: this machine)"
     ] = None
@@ -273,8 +273,18 @@ class RecommendOptions(CommandOptions, frozen=True):
         "VERSION",
         "a machine with this NVIDIA driver (550, 570.26), or with one for this CUDA (12.8)",
     ] = ""
+
+
+class RecommendOptions(MachineOptions, frozen=True):
     release: _Release = ""
     all: Annotated[bool, "also print fallbacks, why the others do not run, and remarks"] = False
+    json: _Json = False
+
+
+class DoctorOptions(MachineOptions, frozen=True):
+    what: Annotated[
+        _Words, "PYTHON", "the Python (default: of the active environment, else python3)"
+    ] = ()
     json: _Json = False
 
 
@@ -310,6 +320,7 @@ COMMANDS: Final = {
         Command("compare", "Compare the speed of a build with the official wheel.", CompareOptions),
         Command("publish", "Publish built and tested variants with Flox.", PublishOptions),
         Command("recommend", "Recommend a variant for a machine, with reasons.", RecommendOptions),
+        Command("doctor", "Judge the torch of a Python on a machine.", DoctorOptions),
         Command("describe-machine", "Describe this machine as JSON.", DescribeMachineOptions),
     )
 }

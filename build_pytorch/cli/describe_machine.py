@@ -12,7 +12,7 @@ import msgspec
 
 from build_pytorch.base.console import WIDTH, Screen, shortened, visible, write
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, near_miss
-from build_pytorch.cli.commands import DescribeMachineOptions, RecommendOptions
+from build_pytorch.cli.commands import DescribeMachineOptions, MachineOptions
 from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
@@ -44,7 +44,7 @@ def run(options: DescribeMachineOptions) -> int:
     return EXIT_OK
 
 
-def described_machine(options: RecommendOptions, matrix: Matrix) -> tuple[Machine, int | None]:
+def described_machine(options: MachineOptions, matrix: Matrix) -> tuple[Machine, int | None]:
     """Return a saved machine, this one, or one that options describe, and the GPU that counts.
 
     The GPU is a number of the machine, None for all. Raises BuildPytorchError.

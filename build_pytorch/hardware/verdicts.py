@@ -92,22 +92,33 @@ def with_driver(candidate: Candidate, machine: Machine) -> Candidate:
 
 
 def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
+    """Judge the driver as `cuda_limit` does, for the CUDA and the GPU of a variant."""
+    cuda, oldest = variant.cuda, variant.driver
+    if cuda is None:
+        return None
+    whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
+    limit = cuda_limit(cuda.version, f"{whose} needs driver", oldest, machine, gpu)
+    if isinstance(limit, Obstacle):
+        return msgspec.structs.replace(limit, subject=variant.release_name)
+    return limit
+
+
+def cuda_limit(
+    cuda: str, needs: str, oldest: str, machine: Machine, gpu: MachineGpu
+) -> Obstacle | str | None:
     """Judge the driver by its version, or by the newest CUDA version that it supports.
 
+    `needs` begins the sentence about the driver `oldest`, which `cuda` needs at least.
     Returns an obstacle, a doubt, or None. CUDA itself compares its version. It decides where driver
     versions mislead: Jetson and Windows (below WSL) number them differently, and a container may
     bring a newer libcuda.
     """
-    cuda = variant.cuda
-    if cuda is None:
-        return None
-    driver, newest, oldest = machine.driver, machine.cuda, variant.driver
-    whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
-    needs = f"{whose} needs driver {oldest} or newer"
-    is_enough = newest is not None and numbers(newest) >= numbers(cuda.version)
+    driver, newest = machine.driver, machine.cuda
+    needs = f"{needs} {oldest} or newer"
+    is_enough = newest is not None and numbers(newest) >= numbers(cuda)
     if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
         # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.
-        if is_enough or numbers(newest)[0] == numbers(cuda.version)[0]:
+        if is_enough or numbers(newest)[0] == numbers(cuda)[0]:
             return None
         driver = None
     elif driver and driver == oldest.partition(".")[0]:
@@ -118,13 +129,13 @@ def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacl
         if any(word in gpu.name.lower() for word in CONSUMER):
             why = "a libcuda newer than the driver does not run on this GPU (error 804)"
             text = f"{needs}; found {driver}; {why}"
-            return Obstacle("driver", variant.release_name, text)
+            return Obstacle("driver", cuda, text)
         return f"driver {driver} is older than {oldest}, but supports CUDA {newest}"
     if is_enough:
         return None
     if driver or newest:
         text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
-        return Obstacle("driver", variant.release_name, text)
+        return Obstacle("driver", cuda, text)
     return f"the driver version is unknown; {needs}"
 
 

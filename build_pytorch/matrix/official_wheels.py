@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -58,12 +60,21 @@ def runs_on(wheel: OfficialWheel, capability: str) -> Literal["exact", "compatib
     "exact" is machine code of this capability, "compatible" of an older one of the same major,
     "ptx" is compiled by the driver when the program starts.
     """
-    found = {_code_runs_on(code, capability) for code in wheel.sass}
-    if "exact" in found:
+    return code_runs_on((*wheel.sass, *wheel.ptx), capability)
+
+
+def code_runs_on(
+    codes: Iterable[str], capability: str
+) -> Literal["exact", "compatible", "ptx"] | None:
+    """Return the same of names such as sm_90a and compute_120; others are nothing's code."""
+    known = [code for code in codes if re.fullmatch(_CODE, code)]
+    sass = {_code_runs_on(code, capability) for code in known if code.startswith("sm")}
+    if "exact" in sass:
         return "exact"
-    if "compatible" in found:
+    if "compatible" in sass:
         return "compatible"
-    return "ptx" if any(_code_runs_on(code, capability) for code in wheel.ptx) else None
+    is_ptx = any(_code_runs_on(code, capability) for code in known if code.startswith("compute"))
+    return "ptx" if is_ptx else None
 
 
 def _code_runs_on(code: str, capability: str) -> Literal["exact", "compatible"] | None:

@@ -1,0 +1,210 @@
+"""Judge an installed torch on a machine, with the command that repairs what is wrong. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.hardware.verdicts import Obstacle, cuda_limit
+from build_pytorch.matrix import known_hardware, official_wheels
+from build_pytorch.matrix.official_wheels import OfficialWheel
+
+Verdict = Literal[
+    "right", "works, better available", "slow", "cannot run on this GPU", "cannot run"
+]
+"""From the best to the worst."""
+
+_INDEX: Final = "https://download.pytorch.org/whl/"
+_Text = Annotated[str, Meta(max_length=20000)]
+
+
+class TorchPackage(Struct, frozen=True):
+    """The metadata of an installed package `torch`."""
+
+    version: _Text
+    folder: _Text
+    installer: _Text
+
+
+class InstalledTorch(Struct, frozen=True, kw_only=True):
+    """Every torch that a Python finds; it imports the first."""
+
+    python: _Text
+    folders: tuple[_Text, ...]
+    packages: tuple[TorchPackage, ...]
+    conda: bool
+    """Whether conda installed a package pytorch."""
+    visible_devices: _Text | None
+
+    def origin(self, folder: str) -> Literal["Nix", "Debian", "conda", "wheel", "source folder"]:
+        """Return where the torch of a folder comes from."""
+        if folder.startswith("/nix/store/"):
+            return "Nix"
+        if folder.startswith("/usr/lib/python3/dist-packages/"):
+            return "Debian"
+        installers = {each.installer for each in self.packages if each.folder == folder}
+        if "conda" in installers or (self.conda and not installers & {"pip", "uv"}):
+            return "conda"
+        return "wheel" if installers else "source folder"
+
+
+class ImportedTorch(Struct, frozen=True, kw_only=True):
+    """What a torch reports after its import, or the error. `problem`: why it cannot use CUDA."""
+
+    error: _Text = ""
+    version: _Text = ""
+    folder: _Text = ""
+    cuda: _Text | None = None
+    hip: _Text | None = None
+    codes: tuple[_Text, ...] = ()
+    config: _Text = ""
+    problem: _Text = ""
+
+
+class DoctorFinding(Struct, frozen=True):
+    """One thing that is not right, and the command that repairs it."""
+
+    verdict: Verdict
+    text: str
+    command: str
+
+
+class Installation(Struct, frozen=True, kw_only=True):
+    """The torch of a Python on a machine. `build`: the best variant of the matrix there, or ""."""
+
+    python: str
+    installed: InstalledTorch
+    torch: ImportedTorch
+    machine: Machine
+    build: str
+
+    def install(self) -> str:
+        """Return the command that installs what the machine should have."""
+        wheel = best_wheel(self.machine)
+        if wheel is None and self.machine.gpus:
+            return f"invoke build {self.build}" if self.build else "invoke recommend"
+        known = official_wheels.official_wheels()
+        versions = [each.torch for each in known if each.platform == self.machine.platform]
+        version = wheel.torch if wheel else max(versions, key=numbers, default="")
+        index = wheel.index if wheel else "cpu"
+        words = [f"torch=={version}" if version else "torch"]
+        words += ["--index-url", f"{_INDEX}{index}"] if index else []
+        return f"{self._installer()} {shlex.join(words)}"
+
+    def _installer(self) -> str:
+        """Return the beginning of the command; only pip and uv change what they installed."""
+        python = shlex.quote(self.python)
+        folder = self.torch.folder or next(iter(self.installed.folders), "")
+        if folder and self.installed.origin(folder) != "wheel":
+            return "python3 -m venv torch-env && torch-env/bin/pip install"
+        if any(each.installer == "uv" for each in self.installed.packages):
+            return f"uv pip install --python {python} --reinstall"
+        return f"{python} -m pip install --force-reinstall"
+
+
+def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:
+    """Return what is not right, the worst first. A machine without GPUs needs no code for any."""
+    found = list(_several(case))
+    if not case.torch.error:
+        found += _gpu_findings(case)
+    elif not case.installed.folders:
+        found = [DoctorFinding("cannot run", "no torch is installed", case.install())]
+    elif not found:
+        text = f"torch cannot be imported: {case.torch.error}"
+        found = [DoctorFinding("cannot run", text, case.install())]
+    verdicts = get_args(Verdict)
+    return tuple(sorted(found, key=lambda finding: -verdicts.index(finding.verdict)))
+
+
+def best_wheel(machine: Machine) -> OfficialWheel | None:
+    """Return the newest known wheel that runs on all GPUs of a machine; None without GPUs."""
+    fitting = [
+        wheel
+        for wheel in official_wheels.official_wheels()
+        if machine.gpus and wheel.platform == machine.platform and wheel.cuda
+        if all(official_wheels.runs_on(wheel, gpu.capability or "0.0") for gpu in machine.gpus)
+        if not any(_too_old(wheel.cuda, machine, gpu) for gpu in machine.gpus)
+    ]
+    return max(fitting, key=lambda wheel: numbers(wheel.torch), default=None)
+
+
+def _several(case: Installation) -> Iterator[DoctorFinding]:
+    """Yield a finding where one torch hides another, or two are mixed in one folder."""
+    first, *hidden = case.installed.folders or ("",)
+    versions = sorted({each.version for each in case.installed.packages})
+    text = f"{first} hides {', '.join(hidden)}"
+    command = f"{shlex.quote(case.python)} -m pip uninstall torch"
+    if hidden and case.installed.origin(first) == "source folder":
+        command = "cd /"  # the folder of the user comes first on the path
+    elif not hidden and len(versions) > 1:
+        text = f"{first} has the metadata of several torch: {', '.join(versions)}"
+    elif not hidden:
+        return
+    if case.torch.error:
+        yield DoctorFinding("cannot run", f"{text}, and: {case.torch.error}", command)
+    else:
+        yield DoctorFinding("works, better available", text, command)
+
+
+def _gpu_findings(case: Installation) -> Iterator[DoctorFinding]:
+    torch, gpus = case.torch, case.machine.gpus
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
+    if gpus and torch.hip:
+        text = f"built for AMD GPUs (ROCm {torch.hip}), and this machine has {names}"
+        yield DoctorFinding("cannot run on this GPU", text, case.install())
+    elif gpus and not torch.cuda:
+        text = f"a build without CUDA computes on the CPU, and this machine has {names}"
+        yield DoctorFinding("slow", text, case.install())
+    if not (gpus and torch.cuda):
+        return
+    found = [problem for gpu in gpus if (problem := _gpu_problem(case, torch.cuda, gpu))]
+    useless = [problem for problem in found if problem.verdict == "cannot run on this GPU"]
+    for each in dict.fromkeys(found):
+        # With one of several GPUs, torch works.
+        is_partial = each in useless and len(useless) < len(gpus)
+        verdict: Verdict = "works, better available" if is_partial else each.verdict
+        yield DoctorFinding(verdict, each.text, each.command)
+    if torch.problem and not useless:
+        is_limited = case.installed.visible_devices is not None
+        command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
+        text = f"torch finds no GPU: {torch.problem}"
+        yield DoctorFinding("cannot run on this GPU", text, command)
+
+
+def _gpu_problem(case: Installation, cuda: str, gpu: MachineGpu) -> DoctorFinding | None:
+    """Return what is wrong with the code of a CUDA build on a GPU, or with the driver."""
+    newest, codes = case.machine.cuda, " ".join(case.torch.codes) or "no GPU"
+    if old := _too_old(cuda, case.machine, gpu):
+        command = case.install() if best_wheel(case.machine) else "invoke recommend"
+        return DoctorFinding("cannot run on this GPU", f"update the NVIDIA driver: {old}", command)
+    name = f"{gpu.name} ({gpu.capability})"
+    runs = gpu.capability and official_wheels.code_runs_on(case.torch.codes, gpu.capability)
+    if gpu.capability and not runs:
+        text = f"no code for {name}: {codes}"
+        return DoctorFinding("cannot run on this GPU", text, case.install())
+    if runs != "ptx":
+        return None
+    text = f"only PTX for {name}, which the driver compiles when a program starts: {codes}"
+    if newest and numbers(newest) < numbers(cuda):
+        # NVIDIA, CUDA Compatibility: minor version compatibility does not cover PTX.
+        text += f"; a driver for CUDA {newest} does not compile PTX of CUDA {cuda}"
+        return DoctorFinding("cannot run on this GPU", text, case.install())
+    return DoctorFinding("works, better available", text, case.install())
+
+
+def _too_old(cuda: str, machine: Machine, gpu: MachineGpu) -> str:
+    """Return why the driver of a machine does not run a CUDA; "" if it does, or is unknown."""
+    known = known_hardware.load().cuda.items()
+    same_major = [
+        each.driver for version, each in known if numbers(version)[:1] == numbers(cuda)[:1]
+    ]
+    if not same_major:
+        return ""
+    oldest = min(same_major, key=numbers)
+    limit = cuda_limit(cuda, f"CUDA {cuda} needs driver", oldest, machine, gpu)
+    return limit.text if isinstance(limit, Obstacle) else ""

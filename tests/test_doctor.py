@@ -1,0 +1,302 @@
+"""`invoke doctor`: planted installations of torch, and what is said of each on some machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from conftest import PROJECT, Project, error_line, run_in_process, unfolded
+
+from build_pytorch.cli import doctor as command
+from build_pytorch.hardware import detect, saved_machines
+
+TORCH = """
+import os, sys, types
+{before}
+__version__ = {version!r}
+version = types.SimpleNamespace(cuda={cuda!r}, hip={hip!r})
+def _initialize():
+    raise RuntimeError({problem!r})
+cuda = types.SimpleNamespace(
+    get_arch_list=lambda: {codes!r}.split(), is_available=lambda: not {problem!r}, init=_initialize
+)
+_C = types.SimpleNamespace()
+__config__ = types.SimpleNamespace(show=lambda: {config!r}, parallel_info=lambda: "")
+"""
+H200 = PROJECT / "tests/machines/h200-recorded.json"
+WHEEL_CODES = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+
+
+class Planted(NamedTuple):
+    """A fake torch with real metadata."""
+
+    version: str = "2.13.0+cu130"
+    cuda: str | None = "13.0"
+    hip: str | None = None
+    codes: str = WHEEL_CODES
+    config: str = ""
+    problem: str = ""
+    before: str = ""
+    installer: str = "pip"
+
+    def plant(self, site: Path) -> Path:
+        (site / "torch").mkdir(parents=True)
+        (site / "torch/__init__.py").write_text(TORCH.format(**self._asdict()))
+        metadata(site, self.version, self.installer)
+        return site
+
+
+def metadata(site: Path, version: str, installer: str = "pip") -> None:
+    folder = site / f"torch-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    (folder / "INSTALLER").write_text(f"{installer}\n")
+
+
+def python_with(folder: Path, *sites: Path) -> Path:
+    """A Python with these folders on its module path."""
+    path = folder / "python"
+    places = ":".join(map(str, sites))
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={places} exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def doctor(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command, which only reads, on this checkout."""
+    return run_in_process(PROJECT, ["doctor", *words], env or {})
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """The output, with each command on one line."""
+    return unfolded(done.stdout).replace(" \\ ", " ")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return tmp_path / "site"
+
+
+PLANTED = {
+    "a wheel on its GPU": (Planted(), "--gpu H100 --driver 580.95.05", "right", "", ""),
+    "a wheel with code of the same major version": (
+        Planted(), "--gpu 8.9 --driver 580.95.05", "right", "", "",
+    ),
+    "a wheel with CUDA 12 on the oldest driver of it": (
+        Planted(version="2.8.0", cuda="12.8"), "--gpu H100 --driver 525.60.13", "right", "", "",
+    ),
+    "a build without CUDA on a machine with a GPU": (
+        Planted(version="2.13.0+cpu", cuda=None, codes=""),
+        "--gpu H100 --driver 580.95.05",
+        "slow",
+        "without CUDA computes on the CPU, and this machine has H100",
+        "-m pip install --force-reinstall torch==2.1",
+    ),
+    "no code for a newer GPU": (
+        Planted(version="2.6.0", cuda="12.4", codes="sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"),
+        "--gpu 12.0 --driver 570.26",
+        "cannot run on this GPU",
+        "no code for a GPU of capability 12.0 (12.0): sm_50",
+        "torch==2.10.0",
+    ),
+    "only PTX, compiled at each start": (
+        Planted(codes="sm_80 compute_80"),
+        "--gpu 9.0 --driver 580.95.05",
+        "works, better available",
+        "only PTX for a GPU of capability 9.0",
+        "pip install",
+    ),
+    "PTX of a newer CUDA than the driver": (
+        Planted(version="2.8.0", cuda="12.8", codes="sm_80 compute_80"),
+        "--machine {machine}",
+        "cannot run on this GPU",
+        "a driver for CUDA 12.2 does not compile PTX of CUDA 12.8",
+        "pip install",
+    ),
+    "CUDA 13 on a driver of CUDA 12": (
+        Planted(),
+        "--gpu H100 --driver 550.54.15",
+        "cannot run on this GPU",
+        "update the NVIDIA driver: CUDA 13.0 needs driver 580.65.06 or newer; found driver 550",
+        "torch==2.10.0",
+    ),
+    "a build for AMD GPUs": (
+        Planted(version="2.9.0+rocm6.4", cuda=None, hip="6.4", codes="gfx90a"),
+        "--gpu H100 --driver 580.95.05",
+        "cannot run on this GPU",
+        "built for AMD GPUs (ROCm 6.4), and this machine has H100",
+        "pip install",
+    ),
+    "an older GPU that nothing serves": (
+        Planted(),
+        "--gpu 3.5 --driver 580.95.05",
+        "cannot run on this GPU",
+        "no code for a GPU of capability 3.5",
+        "invoke recommend",
+    ),
+    "one of two GPUs without code": (
+        Planted(),
+        "--gpu H100 --gpu 6.1 --driver 580.95.05",
+        "works, better available",
+        "no code for a GPU of capability 6.1",
+        "",
+    ),
+    "an import that crashes": (
+        Planted(before="os.kill(os.getpid(), 4)"),
+        "--cpu avx2",
+        "cannot run",
+        "torch cannot be imported: Python ended by SIGILL during the import",
+        "--index-url https://download.pytorch.org/whl/cpu",
+    ),
+    "an import without a library": (
+        Planted(before="raise ImportError('libcudnn.so.9: cannot open shared object file')"),
+        "--cpu avx2",
+        "cannot run",
+        "torch cannot be imported: ImportError: libcudnn.so.9: cannot open",
+        "-m pip install --force-reinstall torch==",
+    ),
+    "an installation by uv": (
+        Planted(before="sys.exit(0)", installer="uv"),
+        "--cpu avx2",
+        "cannot run",
+        "torch cannot be imported: SystemExit: 0",
+        "uv pip install --python ",
+    ),
+    "an installation by conda": (
+        Planted(before="raise OSError", installer="conda"),
+        "--cpu avx2",
+        "cannot run",
+        "torch cannot be imported: OSError",
+        "python3 -m venv torch-env && torch-env/bin/pip install torch==",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_installation_gets_its_verdict(tmp_path: Path, site: Path, name: str) -> None:
+    planted, options, verdict, text, repair = PLANTED[name]
+    python = python_with(tmp_path, planted.plant(site))
+    older = json.loads(H200.read_text()) | {"driver": "535.104.05", "cuda": "12.2"}
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    options = options.format(machine=tmp_path / "older.json")
+    done = doctor(str(python), *options.split())
+    out = said(done)
+    assert f"Verdict: {verdict}" in out, done.stderr
+    assert text in out
+    assert repair in out
+    assert done.returncode == (verdict not in {"right", "works, better available"})
+
+
+def test_of_two_on_the_path_the_first_is_named_with_those_it_hides(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place, version in ((first, "2.13.0"), (second, "2.6.0")):
+        Planted(version=version).plant(place)
+    python = python_with(tmp_path, first, second)
+    done = doctor(str(python), "--cpu", "avx2")
+    assert f"- {first}/torch hides {second}/torch" in said(done)
+    assert f"{python} -m pip uninstall torch" in said(done)
+    assert done.returncode == 0
+
+
+def test_metadata_of_two_versions_in_one_folder_is_seen(tmp_path: Path, site: Path) -> None:
+    python = python_with(tmp_path, Planted().plant(site))
+    metadata(site, "2.6.0", "conda")
+    done = doctor(str(python), "--cpu", "avx2")
+    assert "has the metadata of several torch: 2.13.0+cu130, 2.6.0" in said(done)
+
+
+def test_a_checkout_of_pytorch_in_the_own_folder_hides_the_installed_one(
+    project: Project, tmp_path: Path, site: Path
+) -> None:
+    (project.root / "torch").mkdir()
+    (project.root / "torch/__init__.py").write_text("raise ImportError('no module torch._C')")
+    python = python_with(tmp_path, Planted().plant(site))
+    done = project.invoke("doctor", str(python), "--cpu", "avx2")
+    assert done.returncode == 1
+    hides = f"{project.root}/torch hides {site}/torch"
+    assert f"{hides}, and: ImportError: no module torch._C cd /" in said(done)
+
+
+def test_without_torch_the_command_installs_it(tmp_path: Path) -> None:
+    python = python_with(tmp_path, tmp_path)
+    done = doctor(str(python), "--gpu", "H100", "--driver", "580.95.05")
+    assert "no torch is installed" in done.stdout
+    assert "-m pip install --force-reinstall torch==2." in said(done)
+    assert done.returncode == 1
+
+
+def test_a_gpu_that_torch_does_not_find_is_named_with_the_reason(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "this_machine", lambda: saved_machines.load(H200))
+    python = python_with(tmp_path, Planted(problem="CUDA unknown error").plant(site))
+    for visible, repair in ((None, "nvidia-smi"), ("", "unset CUDA_VISIBLE_DEVICES")):
+        env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        done = doctor(str(python), env=env)
+        out = said(done)
+        assert f"torch finds no GPU: CUDA unknown error {repair}" in out, done.stderr
+        assert done.returncode == 1
+
+
+def test_json_has_the_facts_the_verdict_and_the_exit_code(tmp_path: Path, site: Path) -> None:
+    python = python_with(tmp_path, Planted(version="2.13.0+cpu", cuda=None, codes="").plant(site))
+    done = doctor(str(python), "--gpu", "H100", "--driver", "580", "--json")
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["exit_code"], done.returncode) == ("slow", 1, 1)
+    assert found["origin"] == "wheel"
+    assert found["torch"]["version"] == "2.13.0+cpu"
+    assert found["installed"]["folders"] == [f"{site}/torch"]
+    assert [finding["verdict"] for finding in found["findings"]] == ["slow"]
+
+
+def test_what_torch_prints_is_no_answer_and_never_reaches_the_terminal(
+    tmp_path: Path, site: Path
+) -> None:
+    hostile = "\x1b]0;title\x07\x1b[31mred"
+    before = f"print({hostile!r} * 1000); raise ImportError({hostile!r})"
+    python = python_with(tmp_path, Planted(before=before).plant(site))
+    done = doctor(str(python), "--cpu", "avx2")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "torch cannot be imported: ImportError: " in done.stdout
+
+
+def test_an_import_without_an_end_and_one_with_endless_output_are_stopped(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_SECONDS", 2.0)
+    python = python_with(tmp_path, Planted(before="import time; time.sleep(99)").plant(site))
+    done = doctor(str(python), "--cpu", "avx2")
+    assert "torch cannot be imported: no answer after 2 s" in said(done)
+    endless = Planted(before="while True: os.write(2, b'x' * 65536)")
+    (site / "torch/__init__.py").write_text(TORCH.format(**endless._asdict()))
+    done = doctor(str(python), "--cpu", "avx2")
+    assert "OSError: [Errno 27] File too large" in said(done)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/nonexistent/python"], "/nonexistent/python: no such program; name the Python"),
+        (["/bin/true"], "/bin/true: its answer is not that of a Python 3.8 or newer"),
+        (["/bin/echo"], "/bin/echo: its answer is not that of a Python 3.8 or newer"),
+        (["a", "b"], "a b: give one Python"),
+    ],
+)
+def test_what_is_no_python_is_refused_in_one_line(words: list[str], said: str) -> None:
+    done = doctor(*words)
+    assert error_line(done).startswith(said)
+    assert done.returncode == 2
+
+
+def test_the_active_environment_comes_before_python3(tmp_path: Path, site: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python = python_with(tmp_path / "bin", Planted().plant(site))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        env = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", name: str(tmp_path)}
+        done = doctor("--cpu", "avx2", "--json", env=env)
+        assert json.loads(done.stdout)["python"] == str(python), done.stderr
