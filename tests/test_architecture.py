@@ -273,6 +273,7 @@ OPENS_FILES: Final = {
     "build_pytorch.compare.workload_script": "runs alone, in the Python that is measured",
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
+    "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
     "build_pytorch.inspect.config": "results in the Nix store",
     "build_pytorch.inspect.cpu_features": "a table of the package",
     "build_pytorch.inspect.device_code": "a table of the package",
