@@ -70,7 +70,7 @@ def products(count: int, size: int, dtype: str = "float32", precision: str = "hi
 def fp8_product(torch: Any, tensor: Any) -> Call:
     """Multiply FP8 (e4m3) matrices with FP32 sums."""
     a, b = (tensor(8192, 8192, dtype="float8_e4m3fn") for _ in range(2))
-    scales = {"scale_a": tensor().fill_(1), "scale_b": tensor().fill_(1)}
+    scales = dict.fromkeys(("scale_a", "scale_b"), torch.ones((), device=a.device))
     return partial(torch._scaled_mm, a, b.t(), **scales, out_dtype=torch.bfloat16)
 
 
