@@ -10,7 +10,7 @@ from typing import Any, Final
 from conftest import PROJECT
 
 from build_pytorch.hardware import choose, explain, saved_machines
-from build_pytorch.hardware.choose import ChosenBuild
+from build_pytorch.hardware.choice import ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
@@ -92,6 +92,13 @@ def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
         "better": _build(choice.better),
         "update": update and {"says": update.says, "id": update.build.variant.id},
         "whyUnused": unused.reason if unused and unused.unused else "",
+        "wheel": choice.wheel
+        and {
+            "title": choice.wheel.title,
+            "says": [choice.wheel.code, *choice.wheel.limits],
+            "command": choice.wheel.command,
+        },
+        "isWheelFirst": choice.is_wheel_first,
         "doubts": list(answer.best.doubts) if answer.best else [],
         "next": [
             {"id": it.variant.id, "why": explain.why_fallback(it, answer.best)}
@@ -141,6 +148,7 @@ LOOK_UP: Final = """
     if (!found) return { command: reader.commandFor(machine) };
     return {
       first: build(found.first), best: build(found.best), better: build(found.better),
+      wheel: found.wheel, isWheelFirst: found.isWheelFirst,
       update: found.update, whyUnused: found.whyUnused, doubts: found.doubts, next: found.next,
       remarks: [...reader.remarksOn(machine), ...found.remarks].sort(),
       rejected: found.rejected.filter(({ why }) => !why.startsWith("the CPU lacks"))

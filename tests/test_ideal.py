@@ -12,9 +12,16 @@ from drawn_machines import machines
 from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
 
-from build_pytorch.hardware.choose import Choice, ChosenBuild, choose, preference
+from build_pytorch.hardware.choice import Choice, ChosenBuild, preference
+from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
-from build_pytorch.hardware.verdicts import Obstacle, cpu_obstacles, driver_limit, gpu_verdict
+from build_pytorch.hardware.verdicts import (
+    Obstacle,
+    cpu_obstacles,
+    driver_limit,
+    driver_need,
+    gpu_verdict,
+)
 from build_pytorch.matrix import known_hardware, matrix_reader
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.model import Matrix
@@ -219,7 +226,9 @@ def test_the_ideal_build_runs_and_is_no_worse_than_the_best(here: Machine) -> No
         return
     for gpu in found.gpus or (None,):
         assert cpu_obstacles(found.variant, here) == gpu_verdict(found.variant, gpu).obstacles == ()
-        assert gpu is None or not isinstance(driver_limit(found.variant, here, gpu), Obstacle)
+        assert gpu is None or not isinstance(
+            driver_limit(driver_need(found.variant), here, gpu), Obstacle
+        )
     assert {gpu.index for gpu in (*found.gpus, *found.unused)} == set(range(len(here.gpus)))
     assert found.reason
     if first and len({gpu.capability for gpu in here.gpus}) <= 1:

@@ -11,7 +11,7 @@ from conftest import PROJECT, WHOLE, needs_nix
 from build_pytorch.base.errors import MatrixError
 from build_pytorch.base.versions import order
 from build_pytorch.generate import recipes
-from build_pytorch.hardware.choose import preference
+from build_pytorch.hardware.choice import preference
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.verify import verification

@@ -25,7 +25,8 @@ from build_pytorch.base.console import Screen
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.cli import describe_machine, recommend
 from build_pytorch.hardware import explain, saved_machines
-from build_pytorch.hardware.choose import Answer, Choice, choose
+from build_pytorch.hardware.choice import Answer, Choice
+from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
@@ -608,14 +609,21 @@ def test_a_driver_that_is_too_old_comes_first_and_the_cpu_build_last(
     whole: Project, tmp_path: Path
 ) -> None:
     here = with_driver("rtx5090-zen4", "550.54", None)
-    blackwell = msgspec.structs.replace(here.gpus[0], name="NVIDIA B300", capability="10.3")
+    blackwell = msgspec.structs.replace(here.gpus[0], name="NVIDIA B200", capability="10.0")
     here = msgspec.structs.replace(here, gpus=(blackwell,))
     lines = [line for line in shown_for(here, tmp_path, whole) if not line.startswith(" ")][3:-2]
     assert lines == [
         "First update the NVIDIA driver to 580.65.06 or newer (570.26 for CUDA 12.8).",
-        "Best: cuda13_0/sm103-avx512bf16",
+        "Best: cuda13_0/sm100-avx512bf16",
         "Until then: cuda13_0/cpu-avx512bf16; leaves the GPU unused; AVX-512 with BF16",
+        "Wheel: torch 2.10.0 for CUDA 12.8",
     ]
+    newer = msgspec.structs.replace(blackwell, name="NVIDIA B300", capability="10.3")
+    update = choose(
+        matrix_reader.load(whole.root), msgspec.structs.replace(here, gpus=(newer,))
+    ).update
+    assert update is not None  # no driver before 580.65.06 knows it, whatever CUDA 12.8 needs
+    assert update.says == "update the NVIDIA driver to 580.65.06 or newer"
 
 
 def test_a_driver_that_runs_an_older_release_is_told_what_an_update_gives(

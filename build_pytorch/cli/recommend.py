@@ -6,15 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+import msgspec
 
 from build_pytorch.base.console import Screen, counted, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
 from build_pytorch.hardware import choose, explain, saved_machines
-from build_pytorch.hardware.choose import Answer, Choice, ChosenBuild
-from build_pytorch.hardware.verdicts import Candidate, Obstacle
+from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
+from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.hardware.verdicts import Candidate
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import package_state
@@ -26,56 +27,6 @@ _MOST: Final = 150
 """Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
 
 
-class BuildRow(Struct, frozen=True, kw_only=True):
-    """The best or the ideal build in --json."""
-
-    variant: str
-    release: str
-    kind: str
-    gpu: str | None
-    arch: str | None
-    isa: str
-    host: str
-    torch: str
-    cuda: str | None
-    package: str
-    gpus: list[int]
-    unused_gpus: list[int]
-    in_matrix: bool
-    reason: str
-    command: str | None
-
-
-class CandidateRow(Struct, frozen=True, kw_only=True):
-    """A variant with its verdict in --json."""
-
-    release: str
-    variant: str
-    package: str
-    grade: str
-    runs: bool
-    doubts: tuple[str, ...]
-    obstacles: tuple[Obstacle, ...]
-    reason: str = ""
-    """Why it is the best, or how it differs from the best."""
-
-
-class AnswerRow(Struct, frozen=True, kw_only=True):
-    """The answer for the GPUs of one kind in --json."""
-
-    gpus: list[int]
-    best: CandidateRow | None
-    companions: list[dict[str, str]]
-    """What is compiled for the best."""
-    commands: dict[str, list[str]]
-    """What a user does with the best."""
-    fallbacks: list[CandidateRow]
-    waits_for_driver: CandidateRow | None
-    reasons: tuple[Obstacle, ...]
-    variants: list[CandidateRow]
-    """Every variant, in the order of the matrix."""
-
-
 def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
@@ -83,21 +34,13 @@ def run(options: RecommendOptions) -> int:
     choice = choose.choose(matrix, machine, gpu=number, release=options.release or None)
     best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
-    update = choice.update
-    builds = [it for it in (choice.best, choice.ideal, update and update.build) if it]
-    known = package_state.package_states(
-        options.root, [*best, *(it.variant for it in builds if it.is_in_matrix)]
-    )
-    rows = [_answer_row(matrix, known, answer) for answer in choice.answers]
+    builds = [it for it in (choice.first, choice.best, choice.ideal) if it and it.is_in_matrix]
+    known = package_state.package_states(options.root, [*best, *(it.variant for it in builds)])
     if options.json:
         document = {
             "machine": saved_machines.document(machine),
-            "best": choice.best and _build_row(choice.best),
-            "ideal": choice.ideal and _build_row(choice.ideal),
-            "update": update and {"says": update.says, "build": _build_row(update.build)},
-            "remarks": choice.remarks,
-            "answers": rows,
-            "for_all": choice.for_all and choice.for_all.id,
+            **_document(choice),
+            "answers": [_answer_row(matrix, known, answer) for answer in choice.answers],
             "exit_code": code,
         }
         print_json(document, sys.stdout)
@@ -108,23 +51,18 @@ def run(options: RecommendOptions) -> int:
     for remark in choice.remarks[: len(machine.other_gpus)]:
         screen.fold("note     ", remark, "yellow", indent=9)
     screen.line()
+    if choice.is_wheel_first:
+        _print_wheel(screen, machine, choice, longest)
     _print_first(screen, choice, known, longest)
+    if not choice.is_wheel_first:
+        _print_wheel(screen, machine, choice, longest)
     screen.line()
-    if not options.all:
+    if options.all:
+        _print_rest(screen, matrix, choice, known)
+    else:
         others = sum(len(answer.accepted[1:]) for answer in choice.answers)
         counts = f"{counted(others, 'fallback')}, {counted(len(choice.remarks), 'remark')}"
         screen.line(f"`--all` adds {counts}, and why the others do not run")
-        return code
-    for answer, row in zip(choice.answers, rows, strict=True):
-        if len(rows) > 1:
-            of = f"GPU {', '.join(map(str, row.gpus))} ({answer.gpus[0].name})"
-            screen.line(f"{of}: {row.best.variant if row.best else 'no variant runs on it'}")
-        _print_rest(screen, answer, row)
-    if len(rows) > 1:
-        text = choice.for_all.id if choice.for_all else "no variant runs on each of them"
-        screen.line(f"For all GPUs: {text}")
-    for remark in choice.remarks:
-        screen.fold("note     ", remark, "yellow", indent=9)
     return code
 
 
@@ -154,57 +92,77 @@ def _install(packages: Sequence[Package], organization: str) -> str:
     return f"flox install {' '.join(names)}"
 
 
-def _build_row(build: ChosenBuild) -> BuildRow:
+def _document(choice: Choice) -> dict[str, object]:
+    """Return what is chosen for the machine as a whole, for --json."""
+    update, wheel = choice.update, choice.wheel
+    return {
+        "best": choice.best and _build_row(choice.best),
+        "ideal": choice.ideal and _build_row(choice.ideal),
+        "update": update and {"says": update.says, "build": _build_row(update.build)},
+        "wheel": wheel and {"command": wheel.command, **msgspec.to_builtins(wheel)},
+        "compared": choice.compared,
+        "remarks": choice.remarks,
+        "for_all": choice.for_all and choice.for_all.id,
+    }
+
+
+def _build_row(build: ChosenBuild) -> dict[str, object]:
     variant = build.variant
-    return BuildRow(
-        variant=variant.id,
-        release=variant.release_name,
-        kind=variant.kind,
-        gpu=variant.gpu_key,
-        arch=variant.gpu.arch_list if variant.gpu else None,
-        isa=variant.cpu_key,
-        host=variant.platform,
-        torch=variant.version,
-        cuda=variant.cuda.version if variant.cuda else None,
-        package=variant.package,
-        gpus=[gpu.index for gpu in build.gpus],
-        unused_gpus=[gpu.index for gpu in build.unused],
-        in_matrix=build.is_in_matrix,
-        reason=build.reason,
-        command=build.command or None,
-    )
+    return {
+        "variant": variant.id,
+        "release": variant.release_name,
+        "kind": variant.kind,
+        "gpu": variant.gpu_key,
+        "arch": variant.gpu.arch_list if variant.gpu else None,
+        "isa": variant.cpu_key,
+        "host": variant.platform,
+        "torch": variant.version,
+        "cuda": variant.cuda.version if variant.cuda else None,
+        "package": variant.package,
+        "gpus": [gpu.index for gpu in build.gpus],
+        "unused_gpus": [gpu.index for gpu in build.unused],
+        "in_matrix": build.is_in_matrix,
+        "reason": build.reason,
+        "command": build.command or None,
+    }
 
 
-def _row(candidate: Candidate, reason: str = "") -> CandidateRow:
-    return CandidateRow(
-        release=candidate.variant.release_name,
-        variant=candidate.variant.id,
-        package=candidate.variant.package,
-        grade=candidate.grade,
-        runs=not candidate.obstacles,
-        doubts=candidate.doubts,
-        obstacles=candidate.obstacles,
-        reason=reason,
-    )
+def _row(candidate: Candidate, reason: str = "") -> dict[str, object]:
+    """Return a variant with its verdict, and why it is the best or how it differs from it."""
+    return {
+        "release": candidate.variant.release_name,
+        "variant": candidate.variant.id,
+        "package": candidate.variant.package,
+        "grade": candidate.grade,
+        "runs": not candidate.obstacles,
+        "doubts": candidate.doubts,
+        "obstacles": candidate.obstacles,
+        "reason": reason,
+    }
 
 
-def _answer_row(matrix: Matrix, known: Mapping[str, PackageState], answer: Answer) -> AnswerRow:
+def _answer_row(
+    matrix: Matrix, known: Mapping[str, PackageState], answer: Answer
+) -> dict[str, object]:
+    """Return the answer for the GPUs of one kind, with every variant in the order of the matrix."""
     best, waits = answer.best, answer.waits_for_driver
     companions = matrix.companions_of(best.variant) if best else ()
     by_id = {each.variant.id: each for each in (*answer.accepted, *answer.rejected)}
-    return AnswerRow(
-        gpus=[gpu.index for gpu in answer.gpus],
-        best=_row(best, explain.why_best(best)) if best else None,
-        companions=[
+    return {
+        "gpus": [gpu.index for gpu in answer.gpus],
+        "best": _row(best, explain.why_best(best)) if best else None,
+        "companions": [
             {"name": it.name, "version": it.version, "variant": it.id, "package": it.package}
             for it in companions
         ],
-        commands=commands(best.variant, known[best.variant.id], companions) if best else {},
-        fallbacks=[_row(it, explain.why_fallback(it, best)) for it in answer.accepted[1:] if best],
-        waits_for_driver=_row(waits) if waits else None,
-        reasons=answer.reasons,
-        variants=[_row(by_id[v.id]) for v in matrix.variants if v.id in by_id],
-    )
+        "commands": commands(best.variant, known[best.variant.id], companions) if best else {},
+        "fallbacks": [
+            _row(it, explain.why_fallback(it, best)) for it in answer.accepted[1:] if best
+        ],
+        "waits_for_driver": _row(waits) if waits else None,
+        "reasons": answer.reasons,
+        "variants": [_row(by_id[v.id]) for v in matrix.variants if v.id in by_id],
+    }
 
 
 def _print_first(
@@ -257,18 +215,46 @@ def _print_build(
     screen.command(f"  {what:<8} ", commands(variant, state)[what][0])
 
 
-def _print_rest(screen: Screen, answer: Answer, row: AnswerRow) -> None:
-    """Print what else runs on the GPUs of one kind, what does not, and why."""
-    for what, (line, *_) in row.commands.items():
-        screen.command(f"  {what:<8} ", line)
-    doubts = row.best.doubts if row.best else ()
-    fallbacks = [
-        (it.variant, "; ".join([it.reason, *(d for d in it.doubts if d not in doubts)]))
-        for it in row.fallbacks
-    ]
-    _print_table(screen, "Fallbacks, in this order:", fallbacks)
-    reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
-    _print_table(screen, "Why not the others:", reasons)
+def _print_wheel(screen: Screen, machine: Machine, choice: Choice, longest: int) -> None:
+    """Print the official wheel, and what was measured between it and the first build."""
+    found = choice.wheel
+    if found is None:
+        screen.line(f"Wheel: nothing is known of official ones for {machine.platform}")
+        return
+    screen.line(screen.paint(f"Wheel: {found.title}", "green"))
+    text = "; ".join([found.code, *found.limits])
+    screen.fold("  ", shortened(text, longest))
+    if choice.first:
+        screen.fold("  ", f"{choice.first.variant.id} against it: {choice.compared}")
+    screen.command("  install  ", found.command)
+
+
+def _print_rest(
+    screen: Screen, matrix: Matrix, choice: Choice, known: Mapping[str, PackageState]
+) -> None:
+    """Print for each kind of GPUs what else runs, what does not and why; then remarks."""
+    for answer in choice.answers:
+        best, fallbacks = answer.best, []
+        if len(choice.answers) > 1:
+            of = f"GPU {', '.join(str(gpu.index) for gpu in answer.gpus)} ({answer.gpus[0].name})"
+            screen.line(f"{of}: {best.variant.id if best else 'no variant runs on it'}")
+        if best:
+            companions = matrix.companions_of(best.variant)
+            for what, lines in commands(best.variant, known[best.variant.id], companions).items():
+                screen.command(f"  {what:<8} ", lines[0])
+            for it in answer.accepted[1:]:
+                doubts = [doubt for doubt in it.doubts if doubt not in best.doubts]
+                fallbacks.append(
+                    (it.variant.id, "; ".join([explain.why_fallback(it, best), *doubts]))
+                )
+        _print_table(screen, "Fallbacks, in this order:", fallbacks)
+        reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
+        _print_table(screen, "Why not the others:", reasons)
+    if len(choice.answers) > 1:
+        text = choice.for_all.id if choice.for_all else "no variant runs on each of them"
+        screen.line(f"For all GPUs: {text}")
+    for remark in choice.remarks:
+        screen.fold("note     ", remark, "yellow", indent=9)
 
 
 def _print_table(screen: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -32,6 +32,7 @@ from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Matrix, Variant
+from build_pytorch.matrix.official_wheels import official_wheels
 from build_pytorch.matrix.tables import Rule
 
 _REGION: Final = re.compile(
@@ -247,6 +248,7 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     return {
         "total": len(matrix.variants),
         "buildable": len(buildable),
+        "wheels": official_wheels(),
         "drivers": picker_tables.oldest_drivers(matrix),
         "gpus": [
             (gpu, platform, products, architecture, isas)

@@ -29,7 +29,6 @@ def page(matrix: Matrix) -> str:
             data=pages.data({**answers.data(), **_names(answers)}),
             states=picker_tables.STATES,
             maps=[picker_tables.release_map(answers.possible, name) for name in matrix.releases],
-            drivers=picker_tables.driver_bars(matrix),
             products=[name for gpu in known.gpu.values() for name in gpu.offered],
             processors=known.processor,
             cpus={**known.cpu, **matrix.cpus},

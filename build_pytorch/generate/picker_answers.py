@@ -9,19 +9,28 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct, to_builtins
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.generate.picker_tables import CpuClass, cpu_classes
 from build_pytorch.hardware import explain
-from build_pytorch.hardware.choose import Choice, Chooser, ChosenBuild
+from build_pytorch.hardware.choice import Choice, ChosenBuild
+from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
-from build_pytorch.hardware.verdicts import CONSUMER, Obstacle, driver_limit
+from build_pytorch.hardware.verdicts import (
+    CONSUMER,
+    DriverNeed,
+    Obstacle,
+    driver_limit,
+    driver_need,
+)
+from build_pytorch.hardware.wheels import ChosenWheel, wheel_needs
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.official_wheels import official_wheels
 from build_pytorch.matrix.tables import environment_of
 
 NO_GPU: Final = "none"
@@ -46,15 +55,6 @@ class Axis(Struct, frozen=True, kw_only=True):
     def values(self, ending: str = "") -> list[str | None]:
         """Return a value for each place on the axis; `ending` makes it differ from the step."""
         return [None, *(f"{step}{ending}" for step in ("1", *self.steps)), *self.exact]
-
-
-class _Need(NamedTuple):
-    """What a release with a GPU architecture asks of a driver."""
-
-    cuda: str
-    driver: str
-    architecture: str
-    """Empty where the driver is that of the CUDA, whatever the architecture."""
 
 
 class Pool:
@@ -86,7 +86,7 @@ class _DriverState:
         self,
         driver: str | None,
         cuda: str | None,
-        needs: dict[_Need, Variant],
+        needs: Sequence[DriverNeed],
         *,
         is_wsl: bool,
         is_consumer: bool,
@@ -94,7 +94,7 @@ class _DriverState:
         self.gpu = MachineGpu(index=0, name=_CONSUMER_NAME if is_consumer else _NAME)
         cpu = Processor(flags="other")
         self.machine = Machine(platform="", cpu=cpu, driver=driver, cuda=cuda, is_wsl=is_wsl)
-        found = {need: driver_limit(it, self.machine, self.gpu) for need, it in needs.items()}
+        found = {need: driver_limit(need, self.machine, self.gpu) for need in needs}
         self.verdicts = {
             need: "obstacle" if isinstance(limit, Obstacle) else "doubt" if limit else "runs"
             for need, limit in found.items()
@@ -145,7 +145,8 @@ class PickerAnswers:
         drivers = sorted((driver for driver in needed if driver), key=numbers)
         branches = dict.fromkeys(driver.partition(".")[0] for driver in drivers)
         majors = [f"{toolkit.version.partition('.')[0]}.0" for toolkit in toolkits]
-        cudas = sorted({*majors, *(toolkit.version for toolkit in toolkits)}, key=numbers)
+        wheels = (wheel.cuda for wheel in official_wheels() if wheel.cuda)
+        cudas = sorted({*majors, *(it.version for it in toolkits), *wheels}, key=numbers)
         self._axes = (
             Axis(name="isConsumer"),
             Axis(name="isWsl"),
@@ -170,10 +171,10 @@ class PickerAnswers:
 
     def _driver_states(self) -> Iterator[_DriverState]:
         """Yield a state for each combination of places on the axes, as the page numbers them."""
-        needs: dict[_Need, Variant] = {}
-        for releases in (self.possible.releases, self.possible.others):
-            for variant in self._variants(releases, list(self.possible.gpus)):
-                needs.setdefault(_need(variant), variant)
+        releases = [*self.possible.releases, *self.possible.others]
+        variants = self._variants(releases, list(self.possible.gpus))
+        wheels = (need for kind in self._capabilities for need in wheel_needs(kind))
+        needs = list(dict.fromkeys([*map(driver_need, variants), *wheels]))
         endings = ("", "", ".8888", ".7777")
         values = (axis.values(end) for axis, end in zip(self._axes, endings, strict=True))
         for is_consumer, is_wsl, cuda, driver in itertools.product(*values):
@@ -193,15 +194,17 @@ class PickerAnswers:
         """Return the answers for a kind of GPU: one for each CPU and each group of states."""
         keys = self.possible.fitting(kind) if kind in self._capabilities else ()
         own, others = (
-            [_need(variant) for variant in self._variants(releases, keys)]
+            [driver_need(variant) for variant in self._variants(releases, keys)]
             for releases in (self.possible.releases, self.possible.others)
         )
+        wheels = wheel_needs(kind) if kind in self._capabilities else []
         first: dict[tuple[str, ...], _DriverState] = {}
         of_states = []
         for state in self._states:
             verdicts = [state.verdicts[need] for need in own]
             if set(verdicts) <= {"obstacle"}:  # only then do releases count that are no ones yet
                 verdicts += [state.verdicts[need] for need in others]
+            verdicts += [state.verdicts[need] for need in wheels]
             first.setdefault(tuple(verdicts), state)
             of_states.append(list(first).index(tuple(verdicts)))
         return {
@@ -241,6 +244,9 @@ class PickerAnswers:
             "better": self._chosen(choice.better, state),
             "update": update and {"says": update.says, "id": update.build.variant.id},
             "whyUnused": state.with_slots(unused.reason) if unused and unused.unused else "",
+            "wheel": choice.wheel and _wheel(choice.wheel, state),
+            "isWheelFirst": choice.is_wheel_first,
+            "compared": choice.compared,
             **_verdicts(choice, state),
             "remarks": [state.with_slots(it) for it in remarks if it not in state.remarks.values()],
             "cudas": explain.cudas_to_check(gpus, chosen),
@@ -264,6 +270,11 @@ class PickerAnswers:
         }
 
 
+def _wheel(found: ChosenWheel, state: _DriverState) -> dict[str, Any]:
+    said = [found.code, *map(state.with_slots, found.limits)]
+    return {"title": found.title, "says": said, "command": found.command}
+
+
 def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
     """Return what else runs and what does not, for a machine with GPUs of one kind."""
     (answer,) = choice.answers
@@ -280,15 +291,6 @@ def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
             {"subjects": subjects, "why": state.with_slots(why)} for subjects, why in reasons
         ],
     }
-
-
-def _need(variant: Variant) -> _Need:
-    """Return what a variant with GPU code asks of a driver."""
-    cuda = variant.cuda
-    if cuda is None:
-        return _Need("", "", "")
-    architecture = variant.gpu_label if variant.driver != cuda.driver else ""
-    return _Need(cuda.version, variant.driver, architecture)
 
 
 def _names(package: Package) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables of the picker: the map of each release, oldest drivers, classes of CPUs."""
+"""The tables of the picker: the map of each release, classes of CPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ STATES: Final = {
     "never": "this CUDA does not compile for that GPU, or nothing can use it",
 }
 """The states of a cell of the map, each with its meaning."""
-_TICKS: Final = 10
-"""Maximum number of labels of the scale of drivers."""
 
 
 class CpuClass(Struct, frozen=True, kw_only=True):
@@ -117,27 +115,6 @@ def oldest_drivers(matrix: Matrix) -> list[tuple[str, Release, str, list[str]]]:
         (name, matrix.releases[name], driver or "none", list(keys))
         for (name, driver), keys in rows.items()
     ]
-
-
-def driver_bars(matrix: Matrix) -> dict[str, Any]:
-    """Return the oldest drivers of each release as bars on one scale of driver branches."""
-    rows: list[tuple[str, str, str, str]] = []
-    for name, release, driver, keys in oldest_drivers(matrix):
-        if release.cuda and driver != "none":
-            rows.append((name, f"CUDA {release.cuda.version}", driver, ", ".join(keys)))
-        elif not release.cuda:
-            rows.append((name, "without GPU", "", ", ".join(keys)))
-    rows.sort(key=lambda row: (list(matrix.releases).index(row[0]), numbers(row[2])))
-    majors = [numbers(driver)[0] for _, _, driver, _ in rows if driver] or [500]
-    low, high = min(majors) // 10 * 10 - 10, max(majors) + 25
-
-    def place(driver: str) -> float:
-        major, minor = (*numbers(driver), 0)[:2]
-        return round(100 * (major + min(minor, 200) / 200 - low) / (high - low), 2)
-
-    step = 10 * -(-(high - low) // (10 * _TICKS))
-    ticks = [(place(str(branch)), branch) for branch in range(low + step, high, step)]
-    return {"ticks": ticks, "rows": [(*row, place(row[2]) if row[2] else 0) for row in rows]}
 
 
 def cpu_classes(matrix: Matrix) -> list[CpuClass]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.versions import numbers, order
+from build_pytorch.base.versions import numbers
 from build_pytorch.hardware import explain
+from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild, DriverUpdate, preference
 from build_pytorch.hardware.possible import PossibleVariants, newest_release
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import (
@@ -22,127 +22,41 @@ from build_pytorch.hardware.verdicts import (
     gpu_verdict,
     with_driver,
 )
+from build_pytorch.hardware.wheels import Measurement, choose_wheel
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import require_release
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """The verdicts for all GPUs of one capability, or for a machine without GPUs."""
-
-    gpus: tuple[MachineGpu, ...]
-    accepted: tuple[Candidate, ...]
-    """What runs, the best first."""
-    rejected: tuple[Candidate, ...]
-    """What does not run, each with its obstacles, in the order of preference."""
-    waits_for_driver: Candidate | None
-    """A variant that would be better than the best, with a newer driver."""
-
-    @property
-    def best(self) -> Candidate | None:
-        """The first of the accepted candidates."""
-        return next(iter(self.accepted), None)
-
-    @property
-    def reasons(self) -> tuple[Obstacle, ...]:
-        """Why the rejected candidates do not run: the first obstacle of each, each once."""
-        return tuple(dict.fromkeys(candidate.obstacles[0] for candidate in self.rejected))
-
-
-class ChosenBuild(Struct, frozen=True, kw_only=True):
-    """One variant for a machine as a whole, with the GPUs that it uses."""
-
-    variant: Variant
-    gpus: tuple[MachineGpu, ...]
-    unused: tuple[MachineGpu, ...]
-    reason: str
-    doubts: tuple[str, ...] = ()
-    """What could not be verified."""
-    command: str = ""
-    """The command that adds the variant to matrix.toml; empty if it is there."""
-
-    @property
-    def is_in_matrix(self) -> bool:
-        """Whether matrix.toml has the variant."""
-        return not self.command
-
-
-class DriverUpdate(Struct, frozen=True, kw_only=True):
-    """A build that is better than the best with a newer driver; of the matrix, if it has one."""
-
-    build: ChosenBuild
-    says: str
-    """What to update, and to which version."""
-    is_first: bool
-    """Whether the GPU has no build with the driver as it is, so that the update comes first."""
-
-
-class Choice(Struct, frozen=True, kw_only=True):
-    """Everything that is decided about a machine."""
-
-    answers: tuple[Answer, ...]
-    """One for each kind of GPU."""
-    for_all: Variant | None
-    """The best variant that runs on all GPUs, if they are of several kinds."""
-    best: ChosenBuild | None
-    """The best of the matrix."""
-    ideal: ChosenBuild | None
-    """What the machine should have, also if matrix.toml lacks it; None if no ISA fits its CPU."""
-    update: DriverUpdate | None
-    remarks: tuple[str, ...]
-    """What a user should know, and what decides nothing."""
-
-    @property
-    def first(self) -> ChosenBuild | None:
-        """The build that is shown first: the best, or the one after an update that comes first."""
-        return self.update.build if self.update and self.update.is_first else self.best
-
-    @property
-    def better(self) -> ChosenBuild | None:
-        """The ideal build where it is worth showing beside the first."""
-        ideal, best = self.ideal, self.best
-        if ideal is None or (best and best.variant.id == ideal.variant.id):
-            return None
-        return ideal if ideal.gpus or self.first is best else None
-
-
-def preference(
-    variant: Variant,
-) -> tuple[bool, bool, tuple[int, ...], tuple[int, ...], bool, int, bool]:
-    """Return the rank of a variant among those that run; the highest is chosen.
-
-    GPU code ranks above none; then a release above a nightly; then the newest PyTorch; then the
-    highest capability, which is the GPU's own or the nearest below; then a build for one GPU
-    alone; then the level of the ISA; then the CUDA packages of the pin.
-    """
-    return (
-        variant.gpu is not None,
-        not variant.release.torch.is_nightly,
-        order(variant.release.torch.version),
-        numbers(variant.gpu.capability) if variant.gpu else (),
-        variant.gpu is None or variant.gpu.is_single,
-        variant.cpu.level,
-        not variant.is_wrapper,
-    )
-
-
 def choose(
-    matrix: Matrix, machine: Machine, *, gpu: int | None = None, release: str | None = None
+    matrix: Matrix,
+    machine: Machine,
+    *,
+    gpu: int | None = None,
+    release: str | None = None,
+    measurements: Sequence[Measurement] = (),
 ) -> Choice:
     """Choose for all GPUs of a machine, or for the one with the number `gpu`.
 
     Raises BuildPytorchError for an unknown GPU or release.
     """
-    return Chooser(matrix, release).choose(machine, gpu)
+    return Chooser(matrix, release, measurements).choose(machine, gpu)
 
 
 class Chooser:
     """Chooses for many machines: it ranks once, and remembers verdicts that machines share."""
 
-    def __init__(self, matrix: Matrix, release: str | None = None) -> None:
+    def __init__(
+        self,
+        matrix: Matrix,
+        release: str | None = None,
+        measurements: Sequence[Measurement] = (),
+    ) -> None:
         if release is not None:
             require_release(matrix, release)
         variants = matrix.variants if release is None else matrix.of_release(release)
         self.matrix = matrix
+        self._measurements = measurements
+        self._torch = matrix.releases[release or newest_release(matrix)].torch.version
         self.possible = PossibleVariants(matrix, release)
         self._ranked = sorted(variants, key=preference, reverse=True)
         self._gpu_verdicts: dict[object, Candidate] = {}
@@ -162,9 +76,11 @@ class Chooser:
         answers = tuple(self._answer(machine, tuple(kind)) for kind in kinds.values() or [()])
         running = [[it.variant for it in answer.accepted if it.variant.gpu] for answer in answers]
         for_all = _first_common(running) if len(answers) > 1 else None
-        best, ideal = _best(answers, for_all), self._ideal(machine, gpus)
         newest = msgspec.structs.replace(machine, driver="9999", cuda=None, is_wsl=False)
-        later = self._ideal(newest, gpus)
+        classes = {machine.cpu.model, *(each.name for each in gpus)}
+        measured = tuple(it for it in self._measurements if it.machine_class in classes)
+        builds = (_best(answers, for_all), self._ideal(machine, gpus), self._ideal(newest, gpus))
+        best, ideal, later = (it and self._lowest_equal(it, machine, measured) for it in builds)
         chosen = [build.variant for build in (best, ideal) if build]
         return Choice(
             answers=answers,
@@ -172,8 +88,31 @@ class Chooser:
             best=best,
             ideal=ideal,
             update=_update(answers, best, ideal, later),
+            wheel=choose_wheel(machine, gpus, self._torch),
+            measured=measured,
             remarks=tuple(explain.remarks(machine, gpus, chosen)),
         )
+
+    def _lowest_equal(
+        self, build: ChosenBuild, machine: Machine, measured: Sequence[Measurement]
+    ) -> ChosenBuild:
+        """Return the build with the lowest ISA of those that were measured to be no slower."""
+        first = build.variant
+        pairs = [({it.package, it.against}, it) for it in measured if it.verdict == "no difference"]
+        equal = {str(*pair - {first.id}): it for pair, it in pairs if first.id in pair}
+        lower = [
+            variant
+            for variant in self._ranked
+            if variant.id in equal
+            and (variant.release_name, variant.gpu_key) == (first.release_name, first.gpu_key)
+            and variant.cpu.level < first.cpu.level
+            and not cpu_obstacles(variant, machine)
+        ]
+        if not lower:
+            return build
+        lowest = min(lower, key=lambda variant: variant.cpu.level)
+        reason = f"{build.reason}; {lowest.cpu_key} is enough: {equal[lowest.id].says}"
+        return msgspec.structs.replace(build, variant=lowest, reason=reason, command="")
 
     def _judge(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import Obstacle, cuda_limit
+from build_pytorch.hardware.verdicts import DriverNeed, Obstacle, driver_limit
+from build_pytorch.hardware.wheels import INDEX, choose_wheel
 from build_pytorch.matrix import known_hardware, official_wheels
 from build_pytorch.matrix.official_wheels import OfficialWheel
 
@@ -19,7 +20,6 @@ Verdict = Literal[
 ]
 """From the best to the worst."""
 
-_INDEX: Final = "https://download.pytorch.org/whl/"
 _Text = Annotated[str, Meta(max_length=20000)]
 
 
@@ -93,7 +93,7 @@ class Installation(Struct, frozen=True, kw_only=True):
         version = wheel.torch if wheel else max(versions, key=numbers, default="")
         index = wheel.index if wheel else "cpu"
         words = [f"torch=={version}" if version else "torch"]
-        words += ["--index-url", f"{_INDEX}{index}"] if index else []
+        words += ["--index-url", f"{INDEX}{index}"] if index else []
         return f"{self._installer()} {shlex.join(words)}"
 
     def _installer(self) -> str:
@@ -123,14 +123,9 @@ def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:
 
 def best_wheel(machine: Machine) -> OfficialWheel | None:
     """Return the newest known wheel that runs on all GPUs of a machine; None without GPUs."""
-    fitting = [
-        wheel
-        for wheel in official_wheels.official_wheels()
-        if machine.gpus and wheel.platform == machine.platform and wheel.cuda
-        if all(official_wheels.runs_on(wheel, gpu.capability or "0.0") for gpu in machine.gpus)
-        if not any(_too_old(wheel.cuda, machine, gpu) for gpu in machine.gpus)
-    ]
-    return max(fitting, key=lambda wheel: numbers(wheel.torch), default=None)
+    found = choose_wheel(machine, machine.gpus, "")
+    capabilities = {gpu.capability for gpu in machine.gpus}
+    return found.wheel if found and 0 < len(capabilities) == found.runs_on else None
 
 
 def _several(case: Installation) -> Iterator[DoctorFinding]:
@@ -199,12 +194,6 @@ def _gpu_problem(case: Installation, cuda: str, gpu: MachineGpu) -> DoctorFindin
 
 def _too_old(cuda: str, machine: Machine, gpu: MachineGpu) -> str:
     """Return why the driver of a machine does not run a CUDA; "" if it does, or is unknown."""
-    known = known_hardware.load().cuda.items()
-    same_major = [
-        each.driver for version, each in known if numbers(version)[:1] == numbers(cuda)[:1]
-    ]
-    if not same_major:
-        return ""
-    oldest = min(same_major, key=numbers)
-    limit = cuda_limit(cuda, f"CUDA {cuda} needs driver", oldest, machine, gpu)
+    facts = known_hardware.load().cuda_like(cuda)
+    limit = facts and driver_limit(DriverNeed(cuda, facts.driver, ""), machine, gpu)
     return limit.text if isinstance(limit, Obstacle) else ""

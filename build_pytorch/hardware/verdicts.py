@@ -5,7 +5,7 @@ The driver is judged only where nothing else is in the way.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +33,15 @@ class Obstacle(Struct, frozen=True):
     kind: Literal["platform", "host", "gpu", "capability", "flags", "driver"]
     subject: str
     text: str
+
+
+class DriverNeed(NamedTuple):
+    """The oldest driver that a CUDA needs, or one of its GPU architectures if that is newer."""
+
+    cuda: str
+    driver: str
+    architecture: str
+    """Such as `SM120`; empty where the driver is that of the CUDA."""
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -85,36 +94,34 @@ def with_driver(candidate: Candidate, machine: Machine) -> Candidate:
     """Return a candidate that nothing else rejects, with the verdict about the driver."""
     if candidate.variant.gpu is None or candidate.gpu is None:
         return candidate
-    limit = driver_limit(candidate.variant, machine, candidate.gpu)
+    limit = driver_limit(driver_need(candidate.variant), machine, candidate.gpu)
     if isinstance(limit, Obstacle):
+        limit = msgspec.structs.replace(limit, subject=candidate.variant.release_name)
         return msgspec.structs.replace(candidate, obstacles=(limit,))
     return msgspec.structs.replace(candidate, doubts=(limit,)) if limit else candidate
 
 
-def driver_limit(variant: Variant, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
-    """Judge the driver as `cuda_limit` does, for the CUDA and the GPU of a variant."""
-    cuda, oldest = variant.cuda, variant.driver
+def driver_need(variant: Variant) -> DriverNeed:
+    """Return what a variant asks of a driver; nothing without GPU code."""
+    cuda = variant.cuda
     if cuda is None:
-        return None
-    whose = f"CUDA {cuda.version}" if oldest == cuda.driver else variant.gpu_label
-    limit = cuda_limit(cuda.version, f"{whose} needs driver", oldest, machine, gpu)
-    if isinstance(limit, Obstacle):
-        return msgspec.structs.replace(limit, subject=variant.release_name)
-    return limit
+        return DriverNeed("", "", "")
+    architecture = variant.gpu_label if variant.driver != cuda.driver else ""
+    return DriverNeed(cuda.version, variant.driver, architecture)
 
 
-def cuda_limit(
-    cuda: str, needs: str, oldest: str, machine: Machine, gpu: MachineGpu
-) -> Obstacle | str | None:
+def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
     """Judge the driver by its version, or by the newest CUDA version that it supports.
 
-    `needs` begins the sentence about the driver `oldest`, which `cuda` needs at least.
     Returns an obstacle, a doubt, or None. CUDA itself compares its version. It decides where driver
     versions mislead: Jetson and Windows (below WSL) number them differently, and a container may
     bring a newer libcuda.
     """
+    cuda, oldest, architecture = need
+    if not cuda:
+        return None
     driver, newest = machine.driver, machine.cuda
-    needs = f"{needs} {oldest} or newer"
+    needs = f"{architecture or f'CUDA {cuda}'} needs driver {oldest} or newer"
     is_enough = newest is not None and numbers(newest) >= numbers(cuda)
     if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
         # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.
@@ -129,13 +136,13 @@ def cuda_limit(
         if any(word in gpu.name.lower() for word in CONSUMER):
             why = "a libcuda newer than the driver does not run on this GPU (error 804)"
             text = f"{needs}; found {driver}; {why}"
-            return Obstacle("driver", cuda, text)
+            return Obstacle("driver", f"CUDA {cuda}", text)
         return f"driver {driver} is older than {oldest}, but supports CUDA {newest}"
     if is_enough:
         return None
     if driver or newest:
         text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
-        return Obstacle("driver", cuda, text)
+        return Obstacle("driver", f"CUDA {cuda}", text)
     return f"the driver version is unknown; {needs}"
 
 

@@ -103,6 +103,12 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     other: dict[str, OtherVendor]
     raw: dict[str, Any] = {}  #: the tables as they are written
 
+    def cuda_like(self, version: str) -> KnownCuda | None:
+        """Return the facts of a CUDA, or of another one of its major version, or None."""
+        major = version.partition(".")[0]
+        same = (it for key, it in self.cuda.items() if key.partition(".")[0] == major)
+        return self.cuda.get(version) or next(same, None)
+
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
         patterns = {key: gpu.patterns for key, gpu in self.gpu.items()}

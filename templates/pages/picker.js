@@ -5,7 +5,6 @@
   const form = document.getElementById("machine");
   const answer = document.getElementById("answer");
   const names = [...form.querySelectorAll(".field input")].map((field) => field.name);
-  const mostShown = 6;
 
   document.documentElement.classList.add("js");
 
@@ -21,9 +20,7 @@
   const coded = (text) => text.split("`").map((part, number) => (number % 2 ? el("code", {}, part) : part));
   const list = (tag, items) => el(tag, {}, ...items.map((item) => el("li", {}, ...[item].flat())));
 
-  function folded(title, isOpen, ...children) {
-    return el("details", { class: "more", ...(isOpen ? { open: "" } : {}) }, el("summary", {}, title), ...children);
-  }
+  const folded = (title, ...children) => el("details", { class: "more" }, el("summary", {}, title), ...children);
 
   /* --- commands to copy --- */
 
@@ -58,7 +55,7 @@
     const environments = [...new Set(companions.map(([, , environment]) => environment))];
     const build = environments.map((each) => `flox build${placeOf(each)} ${
       companions.filter((it) => it[2] === each).map((it) => it[3]).join(" ")}`);
-    return [folded(`With ${title}`, false, el("dl", { class: "commands" },
+    return [folded(`With ${title}`, el("dl", { class: "commands" },
       command("Build with Flox", build.join(" && ")),
       command("Build with Nix", `nix-build release.nix ${companions.map((it) => `-A ${it[4]}`).join(" ")}`),
       command("Build and check", `invoke build ${companions.map(([name]) => `${id}+${name}`).join(" ")}`)))];
@@ -70,7 +67,7 @@
     return [
       el("p", { class: "facts" }, "A recipe of this repository. Building it takes hours."),
       el("dl", { class: "commands" }, command("Build and check", `invoke build ${build.id}`)),
-      folded("With Nix or Flox alone", false, el("dl", { class: "commands" },
+      folded("With Nix or Flox alone", el("dl", { class: "commands" },
         command("Build with Nix", `nix-build release.nix -A ${attribute}`),
         command("Build with Flox", `flox build${placeOf(environment)} ${name}`))),
       ...companionsOf(build)];
@@ -94,6 +91,14 @@
     el("p", { id: `${id}-reason` }, `Why: ${build.reason}.`),
     ...notes, ...commandsOf(build));
 
+  const wheelCard = ({ title, says, command: install }, compared) => el("section", { class: "card wheel", "aria-labelledby": "h-wheel" },
+    el("h2", { id: "h-wheel" }, "The official wheel"),
+    el("p", { class: "name", id: "wheel" }, title),
+    el("p", { class: "facts" }, "Built by the PyTorch project. Installed in minutes."),
+    el("p", { id: "wheel-reason" }, `${says.join("; ")}.`),
+    el("dl", { class: "commands" }, command("Install", install, "Without uv: the same with pip in place of uv pip.")),
+    el("p", { class: "facts" }, `The build beside it, against this wheel: ${compared}.`));
+
   const noneCard = () => el("section", { class: "card none", "aria-labelledby": "h-first" },
     el("h2", { id: "h-first" }, "No build runs on this machine"),
     el("p", { class: "name", id: "first" }, "none"));
@@ -116,25 +121,25 @@
   /* What comes next, and why not the others. */
   function details({ next, rejected }) {
     const rows = next.map(({ id, why }) => [el("b", {}, id), `: ${why}`]);
-    const rest = rows.length > mostShown ? [folded(`${rows.length - mostShown} more`, false, list("ul", rows.slice(mostShown)))] : [];
     const reasons = rejected.map(({ subjects, why }) => [el("b", {}, subjects), `: ${why}`]);
     return [
-      ...(rows.length ? [folded("What comes next", true, list("ol", rows.slice(0, mostShown)), ...rest)] : []),
-      ...(reasons.length ? [folded("Why not the others", true, list("ul", reasons))] : []),
+      ...(rows.length ? [folded("What comes next", list("ol", rows))] : []),
+      ...(reasons.length ? [folded("Why not the others", list("ul", reasons))] : []),
     ];
   }
 
   function showAnswer(found, machine, forWhat) {
-    const { first, best, better, update, whyUnused, doubts, remarks } = found;
+    const { first, best, better, update, wheel, whyUnused, doubts, remarks } = found;
     const isUpdate = best?.id !== first?.id;
     const notes = [...reader.remarksOn(machine), ...remarks];
     if (update && !isUpdate) notes.unshift(`Better: ${update.says}, then ${update.id}`);
     const title = isUpdate ? `First ${update.says}; then this build` : "Best build for this machine";
     const said = [...(isUpdate ? [] : doubts.map((text) => el("p", { class: "doubt" }, text))),
       ...(whyUnused && !isUpdate ? [el("p", { class: "note" }, `${whyUnused}.`)] : [])];
+    const pair = [first ? buildCard(title, "first", first, "", ...said) : noneCard(), ...(wheel ? [wheelCard(wheel, found.compared)] : [])];
     answer.replaceChildren(
       forWhat,
-      el("div", { class: "answers" }, first ? buildCard(title, "first", first, "", ...said) : noneCard(),
+      el("div", { class: "answers" }, ...(found.isWheelFirst ? pair.reverse() : pair),
         ...(best && isUpdate ? [buildCard("Until then", "until", best, "other")] : []),
         ...(better ? [buildCard(`An even better build, ${better.names ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),
       ...(notes.length ? [el("div", { id: "notes" }, ...notes.map((text) => el("p", { class: "note" }, `${text}.`)))] : []),

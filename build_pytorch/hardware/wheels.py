@@ -1,0 +1,132 @@
+"""The official wheel for a machine, and measurements of builds against it and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from build_pytorch.base.versions import digits, numbers, order
+from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.hardware.verdicts import DriverNeed, Obstacle, driver_limit
+from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels, runs_on
+
+WHEEL: Final = "wheel"
+"""The official wheel in a measurement, in place of the id of a package."""
+INDEX: Final = "https://download.pytorch.org/whl/"
+_CODE: Final = {
+    "exact": "machine code for {}",
+    "compatible": "machine code that runs on {}",
+    "ptx": "PTX, which the driver compiles for {} at the first start",
+    None: "no code for {}, which stays unused",
+}
+
+
+class Measurement(Struct, frozen=True, kw_only=True):
+    """The result of a comparison of a package with another one or with the wheel."""
+
+    package: str
+    against: str
+    machine_class: str
+    """The name of the GPU, or of the CPU for a comparison on the CPU."""
+    verdict: Literal["faster", "slower", "no difference", "too noisy"]
+    ratio: float
+    """Time of the package divided by that of the other one: the geometric mean of all workloads."""
+    low: float
+    high: float
+    """The interval of the ratio."""
+    date: str
+
+    @property
+    def says(self) -> str:
+        """The result in words."""
+        size = f"{abs(1 - self.ratio):.0%} " if self.verdict in {"faster", "slower"} else ""
+        interval = f"ratio of times {self.low:.2f} to {self.high:.2f}"
+        return f"{size}{self.verdict} ({interval}; {self.machine_class}, {self.date})"
+
+
+class ChosenWheel(Struct, frozen=True, kw_only=True):
+    """The official wheel for a machine."""
+
+    wheel: OfficialWheel
+    code: str
+    """What it has for each kind of GPU."""
+    limits: tuple[str, ...]
+    """What is wrong with the driver, or unknown about it."""
+    runs_on: int
+    """Number of kinds of GPUs on which it runs with the driver as it is."""
+
+    @property
+    def title(self) -> str:
+        """Its version and CUDA."""
+        cuda = f"for CUDA {self.wheel.cuda}" if self.wheel.cuda else "for the CPU"
+        return f"torch {self.wheel.torch} {cuda}"
+
+    @property
+    def command(self) -> str:
+        """The command that installs it."""
+        index = f" --index-url {INDEX}{self.wheel.index}" if self.wheel.index else ""
+        return f"uv pip install torch=={self.wheel.torch}{index}"
+
+
+def choose_wheel(machine: Machine, gpus: Sequence[MachineGpu], torch: str) -> ChosenWheel | None:
+    """Return the wheel that serves most GPUs, then the one of a version of PyTorch, or the newest.
+
+    Without a GPU, one without CUDA comes first. None if none is known for the platform.
+    """
+    known = [wheel for wheel in official_wheels() if wheel.platform == machine.platform]
+    judged = [_judge(wheel, machine, gpus, torch) for wheel in known]
+    return max(judged, key=lambda row: row[0], default=((), None))[1]
+
+
+def _judge(
+    wheel: OfficialWheel, machine: Machine, gpus: Sequence[MachineGpu], torch: str
+) -> tuple[tuple[object, ...], ChosenWheel]:
+    """Return the rank of a wheel, and what is to say about it."""
+    kinds = {gpu.capability: gpu for gpu in gpus if gpu.capability}
+    code = {capability: runs_on(wheel, capability) for capability in kinds}
+    needs = {capability: wheel_need(wheel, capability) for capability in kinds if code[capability]}
+    limits = {key: driver_limit(need, machine, kinds[key]) for key, need in needs.items()}
+    running = [key for key, limit in limits.items() if not isinstance(limit, Obstacle)]
+    texts = [it.text if isinstance(it, Obstacle) else it for it in limits.values() if it]
+    rank = (
+        len(running),
+        len(limits),
+        list(code.values()).count("ptx") * -1,
+        bool(wheel.cuda) == bool(kinds),
+        wheel.torch == torch,
+        order(wheel.torch),
+        numbers(wheel.cuda or "0"),
+    )
+    said = [_CODE[fit].format(capability) for capability, fit in code.items()]
+    if needs and not texts:
+        oldest = max((need.driver for need in needs.values()), key=numbers)
+        said.append(f"needs driver {oldest} or newer")
+    return rank, ChosenWheel(
+        wheel=wheel,
+        code="; ".join(said) or "runs on the CPU",
+        limits=tuple(dict.fromkeys(texts)),
+        runs_on=len(running),
+    )
+
+
+def wheel_need(wheel: OfficialWheel, capability: str) -> DriverNeed:
+    """Return what a wheel asks of the driver of a GPU.
+
+    A driver runs machine code of each newer CUDA of its major version, and no PTX of it.
+    """
+    known = known_hardware.load()
+    cuda, is_ptx = known.cuda_like(wheel.cuda), runs_on(wheel, capability) == "ptx"
+    oldest = (cuda and ((is_ptx and cuda.bundled) or cuda.driver)) or "0"
+    gpu = next((it.driver for it in known.gpu.values() if it.capability == capability), "")
+    if gpu and numbers(gpu) > numbers(oldest):
+        return DriverNeed(wheel.cuda, gpu, f"SM{digits(capability)}")
+    return DriverNeed(wheel.cuda, oldest, "")
+
+
+def wheel_needs(capability: str) -> list[DriverNeed]:
+    """Return what the known wheels ask of the driver of a GPU that they have code for."""
+    known = official_wheels()
+    return [wheel_need(wheel, capability) for wheel in known if runs_on(wheel, capability)]

@@ -1,0 +1,190 @@
+"""The official wheel beside the build, and what measurements change in a recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import WHOLE, Project
+from msgspec.structs import replace
+from test_recommend import machine, shown_for
+
+from build_pytorch.hardware import wheels
+from build_pytorch.hardware.choice import Choice
+from build_pytorch.hardware.choose import choose
+from build_pytorch.hardware.saved_machines import Machine
+from build_pytorch.hardware.wheels import WHEEL, ChosenWheel, Measurement, choose_wheel
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels
+
+MATRIX = matrix_reader.parse(WHOLE)
+Plant = Callable[..., None]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """A function that lets the table of wheels be others."""
+
+    def planted(*changes: dict[str, Any]) -> None:
+        base = next(wheel for wheel in official_wheels() if wheel.torch == "2.10.0")
+        known = tuple(replace(base, **change) for change in changes)
+        monkeypatch.setattr(wheels, "official_wheels", lambda: known)
+
+    return planted
+
+
+def wheel(torch: str, cuda: str, sass: str, ptx: str = "", index: str = "") -> dict[str, Any]:
+    codes = {"sass": tuple(sass.split()), "ptx": tuple(ptx.split())}
+    return {"torch": torch, "cuda": cuda, "index": index, **codes}
+
+
+def chosen(here: Machine, torch: str = "2.10.0") -> tuple[OfficialWheel, ChosenWheel]:
+    found = choose_wheel(here, here.gpus, torch)
+    assert found is not None
+    return found.wheel, found
+
+
+def test_the_wheel_of_the_same_pytorch_comes_first_and_else_the_newest(plant: Plant) -> None:
+    plant(*(wheel(torch, "12.8", "sm_120") for torch in ("2.9.1", "2.10.0", "2.11.0")))
+    here = machine("rtx5090-zen4")
+    assert chosen(here)[0].torch == "2.10.0"
+    assert chosen(here, "2.8.0")[0].torch == "2.11.0"
+
+
+def test_machine_code_comes_before_ptx_and_ptx_before_nothing(plant: Plant) -> None:
+    nothing, ptx = wheel("2.10.0", "13.0", "sm_90"), wheel("2.9.0", "13.0", "sm_90", "compute_90")
+    code = wheel("2.8.0", "12.8", "sm_120")
+    here = machine("rtx5090-zen4")
+    plant(nothing, ptx, code)
+    assert chosen(here)[1].code == "machine code for 12.0; needs driver 570.26 or newer"
+    plant(nothing, ptx)
+    assert chosen(here)[1].code.startswith("PTX, which the driver compiles for 12.0 at the first")
+    plant(nothing)
+    assert chosen(here)[1].code == "no code for 12.0, which stays unused"
+    assert chosen(here)[1].runs_on == 0
+
+
+def test_a_wheel_that_runs_with_this_driver_comes_before_one_that_does_not(plant: Plant) -> None:
+    new = wheel("2.10.0", "13.0", "sm_89", index="cu130")
+    plant(new, wheel("2.8.0", "12.6", "sm_86", index="cu126"))
+    here = machine("rtx4090-driver-550")
+    assert chosen(here)[1].command == (
+        "uv pip install torch==2.8.0 --index-url https://download.pytorch.org/whl/cu126"
+    )
+    plant(new)
+    assert chosen(here)[1].limits == (
+        "CUDA 13.0 needs driver 580.65.06 or newer; found driver 550.163.01",
+    )
+    assert chosen(here)[1].runs_on == 0
+
+
+def test_ptx_needs_the_driver_that_came_with_its_cuda(plant: Plant) -> None:
+    plant(wheel("2.10.0", "12.8", "sm_80", "compute_80"))
+    here = replace(machine("h100-sapphire-rapids"), driver="550.54", cuda="12.4")
+    assert "needs driver 570.26 or newer" in chosen(here)[1].limits[0]
+    plant(wheel("2.10.0", "12.8", "sm_90", "compute_80"))
+    assert chosen(here)[1].limits == ()
+
+
+def test_without_a_gpu_the_wheel_without_cuda_is_named(plant: Plant) -> None:
+    plant(wheel("2.10.0", "12.8", "sm_90"), wheel("2.10.0", "", "", index="cpu"))
+    found, said = chosen(machine("ice-lake"))
+    assert (found.cuda, said.title, said.code) == (
+        "",
+        "torch 2.10.0 for the CPU",
+        "runs on the CPU",
+    )
+    assert said.command.endswith("--index-url https://download.pytorch.org/whl/cpu")
+    assert chosen(machine("h100-sapphire-rapids"))[0].cuda == "12.8"
+
+
+def test_a_wheel_that_uses_the_gpu_comes_before_a_cpu_build(
+    plant: Plant, whole: Project, tmp_path: Any
+) -> None:
+    plant(wheel("2.10.0", "12.8", "sm_70"))
+    here = machine("v100-broadwell")
+    assert choose(MATRIX, here).is_wheel_first
+    lines = shown_for(here, tmp_path, whole)
+    titles = [line.partition(":")[0] for line in lines if line[:5] in {"Wheel", "Best:", "Ideal"}]
+    assert titles == ["Wheel", "Best", "Ideal"]
+    plant(wheel("2.10.0", "12.8", "sm_90"))
+    assert not choose(MATRIX, here).is_wheel_first
+
+
+def test_a_platform_without_a_known_wheel_says_so(
+    plant: Plant, whole: Project, tmp_path: Any
+) -> None:
+    plant(wheel("2.10.0", "12.8", "sm_90"))
+    lines = shown_for(machine("gh200"), tmp_path, whole)
+    assert "Wheel: nothing is known of official ones for aarch64-linux" in lines
+
+
+# --- measurements ---
+
+BF16, AVX512, AVX2 = (f"cuda13_0/sm120-{isa}" for isa in ("avx512bf16", "avx512", "avx2"))
+
+
+def measured(package: str, against: str, verdict: Any, ratio: float, **changes: str) -> Measurement:
+    return Measurement(
+        package=package,
+        against=against,
+        machine_class=changes.get("machine_class", "NVIDIA GeForce RTX 5090"),
+        verdict=verdict,
+        ratio=ratio,
+        low=ratio - 0.01,
+        high=ratio + 0.01,
+        date=changes.get("date", "2026-11-22"),
+    )
+
+
+def with_measurements(*measurements: Measurement) -> Choice:
+    return choose(MATRIX, machine("rtx5090-zen4"), measurements=measurements)
+
+
+def test_without_a_measurement_nothing_is_claimed() -> None:
+    elsewhere = measured(BF16, WHEEL, "faster", 0.8, machine_class="NVIDIA H200")
+    of_another = measured(AVX2, WHEEL, "faster", 0.8)
+    for choice in (with_measurements(), with_measurements(elsewhere, of_another)):
+        assert choice.compared == "not measured on this class of machine"
+
+
+def test_the_newest_comparison_with_the_wheel_is_quoted() -> None:
+    old = measured(BF16, WHEEL, "faster", 0.8, date="2026-01-01")
+    new = measured(BF16, WHEEL, "slower", 1.22)
+    assert with_measurements(new, old).compared == (
+        "22% slower (ratio of times 1.21 to 1.23; NVIDIA GeForce RTX 5090, 2026-11-22)"
+    )
+    same = measured(BF16, WHEEL, "no difference", 1.0, date="2026-11-23")
+    assert with_measurements(new, same).compared.startswith("no difference (ratio of times 0.99")
+
+
+def test_of_isas_that_are_equal_the_lowest_is_recommended_with_the_reason() -> None:
+    equal = [measured(BF16, AVX512, "no difference", 1.0), measured(AVX2, BF16, "no difference", 1)]
+    for measurements in (equal, equal[::-1]):
+        choice = with_measurements(*measurements)
+        assert choice.best is not None
+        assert choice.best.variant.id == AVX2
+        assert choice.best.reason.endswith(
+            "avx2 is enough: no difference (ratio of times 0.99 to 1.01; "
+            "NVIDIA GeForce RTX 5090, 2026-11-22)"
+        )
+        assert choice.better is None  # the ideal build is the same one
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        measured(BF16, AVX2, "too noisy", 1.0),
+        measured(BF16, AVX2, "faster", 0.9),
+        measured(BF16, AVX2, "no difference", 1.0, machine_class="NVIDIA H200"),
+        measured(BF16, "cuda13_0/cpu-avx2", "no difference", 1.0),
+        measured(BF16, "cuda12_8/sm120-avx2", "no difference", 1.0),
+        measured(AVX512, AVX2, "no difference", 1.0),
+        measured(BF16, "cuda13_0/sm120-none", "no difference", 1.0),
+    ],
+)
+def test_nothing_else_lowers_the_isa(other: Measurement) -> None:
+    best = with_measurements(other).best
+    assert best is not None
+    assert best.variant.id == BF16
