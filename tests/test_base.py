@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from build_pytorch.base import console, files, outputs, process
+from build_pytorch.base import console, digest, files, outputs, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
-from build_pytorch.base.errors import ToolError, WriteError
+from build_pytorch.base.errors import TemplateError, ToolError, WriteError
 from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
 
 PYTHON = sys.executable
@@ -202,10 +202,19 @@ with exclusive_lock(Path(sys.argv[1]), "x.lock", "is testing"):
 """
 
 
+SEALED = digest.seal(f"# Digest of this file, with zeros in place of it: {digest.PLACEHOLDER}\n")
+
+
+def test_a_generated_text_without_a_digest_is_refused_in_its_first_run(tmp_path: Path) -> None:
+    assert plan_text(Tree(tmp_path), "x.nix", SEALED).action is Action.CREATE
+    with pytest.raises(TemplateError, match=r"x\.nix: .* has no digest; .* digest\.seal"):
+        plan_text(Tree(tmp_path), "x.nix", "text\n")
+
+
 def test_a_file_far_larger_than_what_is_generated_is_not_compared(tmp_path: Path) -> None:
     with (tmp_path / "x.nix").open("wb") as file:
         file.truncate(60 << 20)
-    change = plan_text(Tree(tmp_path, force=True), "x.nix", "text\n")
+    change = plan_text(Tree(tmp_path, force=True), "x.nix", SEALED)
     assert (change.action, change.diff()) == (Action.REFUSED, "")
     assert change.reason == "cannot be read: larger than 4 MiB; remove it by hand"
 

@@ -282,6 +282,8 @@ def test_nix_never_gets_a_builder_whose_cpu_does_not_run_a_variant_of_the_run(
     (warning,) = backend.warnings([v8, v9])
     assert warning.startswith("ssh://old is left out: it does not state gccarch-armv9-a, which ")
     assert backend.place([v8, v9]) == "on 1 builder"
+    needy = replace(v8, derivation=Derivation("d", {}, "aarch64-linux", ("kvm",)))
+    assert backend.place([v8, needy]) == "on 2 builders, 1 of 2 here: no builder takes them"
     alone = RemoteBackend(settings, matrix, NixSettings(("aarch64-linux",), ()))
     alone.machines = [machine for machine in alone.machines if machine.uri == "ssh://old"]
     assert alone.place([v9]) == "here: no builder takes a build"

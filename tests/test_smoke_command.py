@@ -54,6 +54,17 @@ def printing(folder: Path, document: Raw) -> Path:
     return stand_in(folder, f"print(open({str(folder / 'report.json')!r}).read())")
 
 
+@needs_avx2
+def test_two_tests_of_one_name_are_an_error_of_the_script(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = script.tests()[0].name
+    monkeypatch.setattr(script, "_declared", [*script.tests(), script.tests()[0]])
+    done = smoke(project, ID, "--python", str(stand_in(tmp_path, "")))
+    assert done.returncode == 2
+    assert error_line(done) == f"{script.__file__}: two tests have the name {name}; rename one"
+
+
 def smoke(project: Project, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     return project.run("invoke", "smoke", *argv, env=env)
 

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, git, outputs, paths
 from build_pytorch.base.console import WIDTH, Screen, visible
-from build_pytorch.base.errors import ToolError, WriteError
+from build_pytorch.base.errors import TemplateError, ToolError, WriteError
 
 
 class Action(StrEnum):
@@ -110,8 +110,12 @@ def plan_text(  # noqa: PLR0913 - the three that explain the plan are keywords
     """Plan a file that is generated whole and carries a digest.
 
     A file with an intact digest is rewritten. A hand-edited or hand-written file is refused,
-    unless the tree is forced or `hand_written` allows another action, for `reason`.
+    unless the tree is forced or `hand_written` allows another action, for `reason`. Raises
+    TemplateError for a text without a digest: the next run would take its file for hand-written.
     """
+    if not digest.has_digest(text):
+        fix = "the code that makes it has to call digest.seal"
+        raise TemplateError(f"{path}: the generated text has no digest; {fix}")
     new = text.encode()
     try:
         old = tree.read(path)

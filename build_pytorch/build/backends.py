@@ -129,12 +129,19 @@ class RemoteBackend(NixBackend):
         self.machines = _machines(settings, matrix)
 
     def place(self, steps: Sequence[Step]) -> str:
-        """Return how many builders take a step, of those that are not left out."""
+        """Return how many builders take a step, of those that are not left out, or that none does.
+
+        Nix builds here what no builder takes.
+        """
         if not steps:
             return ""
-        takers = {m for step in steps for m in self._takers(step.variant, step.derivation)}
-        number = len(takers - self._unfit(steps).keys())
-        return f"on {counted(number, 'builder')}" if number else "here: no builder takes a build"
+        unfit = self._unfit(steps).keys()
+        takers = [set(self._takers(step.variant, step.derivation)) - unfit for step in steps]
+        if not (number := len(set().union(*takers))):
+            return "here: no builder takes a build"
+        here = takers.count(set())
+        rest = f", {here} of {len(steps)} here: no builder takes them" if here else ""
+        return f"on {counted(number, 'builder')}{rest}"
 
     def builder(self, variant: Variant, derivation: Derivation | None) -> str:
         """Return the address of the first machine that builds a variant, or an empty text."""

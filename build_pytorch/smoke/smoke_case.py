@@ -131,8 +131,11 @@ def run_script(
     """Run the script on one GPU with a time limit; call `on_wait` while it runs.
 
     `companions` are those that must be there, with the version of each. Raises ToolError where the
-    Python cannot be started.
+    Python cannot be started, and BuildPytorchError for two tests of one name.
     """
+    names = [test.name for test in script.tests()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BuildPytorchError(f"{_SCRIPT}: two tests have the name {twice[0]}; rename one")
     seconds = settings.seconds
     maximum = seconds + min(seconds, _GRACE)
     argv = [str(python), str(_SCRIPT), "--device", str(settings.device), "--limit", str(seconds)]

@@ -87,10 +87,11 @@ Tree = dict[str, bytes | None]
 
 
 class PhaseKiller:
-    """A project whose phases are started and killed, each time from one of several states."""
+    """A Git checkout whose phases are started and killed, each time from one of several states."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        project.commit()
         (project.root / "kills.py").write_text(SERVER)
         before = project.snapshot()
         project.edit("matrix.toml", 'driver = "580.65.06"', 'driver = "590.44.01"')
@@ -380,11 +381,13 @@ def changes(command: str, dice: random.Random, count: int) -> Counter[str]:
 
 @contextlib.contextmanager
 def own_world(folder: Path) -> Iterator[World]:
-    """A world in which builds run for real, without the fixtures of pytest."""
+    """A Git checkout in which builds run for real, without the fixtures of pytest."""
     site = folder / "site"
     site.mkdir()
     with served(Site(site)) as it:
-        yield World(copied_project(folder / "builds"), it, folder)
+        project = copied_project(folder / "builds")
+        project.commit()
+        yield World(project, it, folder)
 
 
 def run(seed: int, count: int) -> dict[str, int]:
