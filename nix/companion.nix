@@ -49,7 +49,10 @@ let
     oldAttrs:
     lib.optionalAttrs (source != null) {
       inherit version;
-      src = nixpkgs_pinned.fetchFromGitHub (removeAttrs source [ "keepPatches" ]);
+      # meta.changelog of newer nixpkgs reads `tag`; beside the derivation, it changes nothing of it.
+      src = nixpkgs_pinned.fetchFromGitHub (removeAttrs source [ "keepPatches" ]) // {
+        tag = source.rev;
+      };
       patches = if source.keepPatches then oldAttrs.patches or [ ] else [ ];
     };
 in

@@ -224,6 +224,14 @@ def test_flox_builds_the_derivation_that_is_evaluated_with_a_shared_nixpkgs() ->
     assert len(set(shared.values())) == len(chosen)
 
 
+@needs_programs
+def test_the_source_has_the_tag_that_newer_nixpkgs_reads(world: World) -> None:
+    """meta.changelog is made from src.tag, which Flox evaluates."""
+    path = "companions/.flox/pkgs/torchvision-python313-cuda13_0-sm120-avx512.nix"
+    argv = ("nix-instantiate", "--eval", "--json", "-A", "src.tag", str(world.root / path))
+    assert json.loads(world.site.nix(*argv)) == "v0.25.0"
+
+
 @needs_nix
 def test_triton_is_replaced_where_the_matrix_says_so(tmp_path: Path) -> None:
     table = f"""[release.cuda13_0.companion.triton]

@@ -85,7 +85,8 @@ def prepared(github: Site, tmp_path_factory: pytest.TempPathFactory) -> World:
     text = text.replace('hash = ""\nhash_of = ""', f'hash = "{HASH}"\nhash_of = "{revs[0]}"', 1)
     unpacked = sibling(folder / "unpacked", "9.9")
     taken = to_sri(github.nix("nix-hash", "--type", "sha256", "--base32", str(unpacked)))
-    text = text.replace('hash = ""\nhash_of = ""', f'hash = "{taken}"\nhash_of = "{REV}"', 1)
+    text = re.sub(r'(packages_from\](?s:.*?)hash = ")[^"]*', rf"\g<1>{taken}", text)
+    text = re.sub("same_of = .*\n", "", text)  # the packages of these files are others
     (project.root / "matrix.toml").write_text(text)
     shutil.rmtree(project.pkgs)
     world = World(project, github, folder)
@@ -127,6 +128,44 @@ def test_b_the_wrapper_takes_those_of_a_repository_at_a_revision(world: World) -
     assert ADDRESS in world.site.requests or "cached" in row
     assert "cudnn-9.9" in inputs_of(world, WRAPPER)
     assert "local_packages" not in world.ledger()[-1]
+
+
+def test_b_packages_of_the_pin_make_the_same_build_under_another_name(
+    world: World, tmp_path: Path
+) -> None:
+    """What `same_of` states, for files with one package of the pin each; then one is enough."""
+    same = {VARIABLE: str(sibling(tmp_path / "same"))}
+    plain, wrapper = (derivation_of(world, name, same) for name in (PLAIN, WRAPPER))
+    assert plain == wrapper
+    other = {VARIABLE: str(sibling(tmp_path / "other", "7.7"))}
+    assert derivation_of(world, WRAPPER, other) != plain
+
+    origin = f'rev = "{REV}"\n'
+    world.project.edit("matrix.toml", origin, f'{origin}same_of = "{REV}"\n')
+    regenerate(world)
+    rows = world.built(PLAIN, WRAPPER)["by_id"]
+    assert (rows[PLAIN]["outcome"], rows[WRAPPER]["action"]) == ("built", "skipped")
+    assert rows[WRAPPER]["reason"].startswith(f"the same build as {PLAIN}, unless {VARIABLE}")
+    assert world.built(WRAPPER)["by_id"][WRAPPER]["action"] == "skipped"
+    assert WRAPPER not in world.project.invoke("ci-matrix").stdout
+    assert f"same build as {PLAIN}" in unfolded(world.project.invoke("show", WRAPPER).stdout)
+    assert "same build" not in world.project.invoke("show", PLAIN).stdout
+    forced = world.build(WRAPPER, "--force", "--dry-run")
+    assert f"{WRAPPER}: the same build as {PLAIN}" in unfolded(forced.stdout)
+    world.env |= other
+    assert world.built(WRAPPER)["by_id"][WRAPPER]["outcome"] == "built"
+
+
+def derivation_of(world: World, variant: str, env: dict[str, str]) -> str:
+    """The derivation of a variant as text, without its own name and paths."""
+    package = f"python313-cuda13_0-{variant.replace('avx2', 'avx2-nightly', 1)}"
+    recipe = world.root / f"releases/nightly/.flox/pkgs/pytorch-{package}.nix"
+    drv = world.site.nix("nix-instantiate", str(recipe), env=env).strip()
+    own = re.compile(rf"(/nix/store/\w{{32}}-)?[\w.]*-?pytorch210-{package}")
+    return own.sub(
+        "OWN",
+        re.sub(rf"{world.site.store}/\w{{32}}-(?=[\w.]*-?pytorch210-)", "", Path(drv).read_text()),
+    )
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from conftest import PROJECT, Project
 from test_bump import Api, commit
 from test_doc_examples import Reader, api, site
 from test_nightly_bump import listed, on_day
-from test_prefetch import OTHER, TORCH
+from test_prefetch import OTHER, TORCH, tool
 from test_publish import FLOX
 from world import Site, World, programs
 
@@ -64,9 +64,9 @@ NOT_RUN: Final = {
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
     "invoke build --all --builders machines": (1, "missing-feature"),
-    "invoke build nightly/sm121-armv9-wrapper": (2, "build-cudatoolkit"),  # cannot be downloaded
-    "invoke smoke nightly/sm121-armv9-wrapper": (3, "does not exist; run `invoke build"),
-    "invoke publish nightly/sm121-armv9-wrapper": (2, "not built for this recipe"),
+    "invoke build nightly/sm121-armv9": (2, "wrong platform"),
+    "invoke smoke nightly/sm121-armv9": (3, "does not exist; run `invoke build"),
+    "invoke publish nightly/sm121-armv9": (2, "not built for this recipe"),
     "flox build PACKAGE 2>&1 | invoke prefetch --from-log -": (1, "--accept takes the new hash"),
     "invoke publish cuda13_0/sm120-avx512 cuda13_0/sm120-avx512+torchvision --org acme": (
         1,
@@ -93,15 +93,15 @@ class Shell(Reader):
         self._fetch_as_recorded()
 
     def _fetch_as_recorded(self) -> None:
-        """Let nix-prefetch find the hashes of matrix.toml, and OTHER for what has none."""
+        """Let fetchers find the hashes of matrix.toml, and OTHER for what has none."""
         cases = ""
         for source in matrix_reader.load(self.root).sources():
             given = source.table.arguments
             words = ("repo", "rev") if "rev" in given else ("url",)
-            pattern = "*".join(f"'--{word} {given[word]} '" for word in words)
+            pattern = "*".join(f"'{given[word]} '" for word in words)
             cases += f"*{pattern}*) echo {source.hash} ;;\n" if source.hash else ""
-        script = f'#!/bin/sh\ncase "$* " in\n{cases}*) echo {OTHER} ;;\nesac\n'
-        self.world.program("nix-prefetch", script)
+        for name in ("nix-prefetch", "nix-prefetch-url"):
+            tool(self.world.project, name, f'case "$* " in\n{cases}*) echo {OTHER} ;;\nesac')
 
     def run(self, command: str) -> tuple[int, str]:
         """The exit code of a command, and what it printed."""

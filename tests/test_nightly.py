@@ -21,8 +21,6 @@ REV = "6fc0ad22f0a07b6f38d138861c56a765d5a9bb02"
 REPOSITORY = """owner = "barstoolbluz"
 repo = "build-cudatoolkit"
 rev = "0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a"
-hash = ""
-hash_of = ""
 """
 
 
@@ -170,6 +168,21 @@ def test_the_hash_is_not_taken_yet_and_the_repository_has_no_warning() -> None:
     matrix = matrix_reader.load(PROJECT)
     plain, wrapper = nightly(matrix)
     assert [name for name, _ in plain.untaken_hashes] == ["torch"]
-    assert [name for name, _ in wrapper.untaken_hashes] == ["torch", "cuda-packages"]
+    assert [name for name, _ in wrapper.untaken_hashes] == ["torch"]
     assert verification.verify(matrix, PROJECT, only=["stale-hash"]).findings == []
-    assert sum("no build begins" in note for note in matrix.notes) == 2
+    assert sum("no build begins" in note for note in matrix.notes) == 1
+    hash_ = wrapper.packages_from and wrapper.packages_from.hash
+    without = matrix_reader.parse(changed(f'hash = "{hash_}"', 'hash = ""'))
+    assert [name for name, _ in nightly(without)[1].untaken_hashes] == ["torch", "cuda-packages"]
+    assert sum("no build begins" in note for note in without.notes) == 2
+
+
+def test_the_wrapper_is_the_same_build_while_its_revision_is_the_one_that_was_read(
+    whole_matrix: Matrix,
+) -> None:
+    plain, wrapper = nightly(whole_matrix)
+    assert (plain.same_build_as, wrapper.same_build_as) == (None, plain)
+    packages = wrapper.packages_from
+    assert packages
+    other = matrix_reader.parse(changed(f'rev = "{packages.rev}"', f'rev = "{REV}"'))
+    assert nightly(other)[1].same_build_as is None

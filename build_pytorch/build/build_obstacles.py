@@ -111,6 +111,19 @@ def missing_hashes(package: Package, settings: BuildSettings) -> Iterator[tuple[
             yield name, place
 
 
+def same_build(package: Package) -> str:
+    """Return which other variant yields the same files now; empty for none."""
+    twin = package.variant.same_build_as
+    if twin is None or derivations.local_checkout(package.variant):
+        return ""
+    return f"the same build as {twin.id}, unless {CUDA_PACKAGES_VARIABLE} names other CUDA packages"
+
+
+def same_builds(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield the builds that make what another variant makes, under another name."""
+    yield from (f"{step.id}: {text}" for step in steps if (text := same_build(step.package)))
+
+
 def local_packages(steps: Sequence[Step]) -> Iterator[str]:
     """Yield the local checkout that CUDA packages of builds come from."""
     for path in dict.fromkeys(step.local_packages for step in steps if step.local_packages):

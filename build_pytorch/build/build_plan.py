@@ -146,6 +146,7 @@ def _warnings(building: Sequence[Step], backend: BuildBackend) -> Iterator[str]:
     """Yield what a user should know before builds begin."""
     local = [step for step in building if not step.where]
     yield from build_obstacles.local_packages(building)
+    yield from build_obstacles.same_builds(building)
     if not backend.settings.cores:
         yield from build_obstacles.few_cores(local, backend.settings.jobs)
     yield from backend.warnings(building)
@@ -164,13 +165,14 @@ def _is_built(result: PackageState) -> bool:
 def _skipped(
     packages: Sequence[Package], results: _Results, settings: BuildSettings
 ) -> dict[str, str]:
-    """Return why packages are not built, by id: no machine, or a nightly without its hashes.
+    """Return why packages are not built, by id: no machine, another variant's files, no hashes.
 
     If nothing else would be built, the missing hashes are an obstacle instead.
     """
     if settings.force:
         return {}
     found = {p.id: f"impossible-host: {p.impossible}" for p in packages if p.impossible}
+    found |= dict(_same_builds(packages, results, settings))
     left = [p for p in packages if p.id not in found and not _is_built(results[p.id])]
     nightlies = [package for package in left if package.variant.release.torch.is_nightly]
     waiting = [p for p in nightlies if any(build_obstacles.missing_hashes(p, settings))]
@@ -178,6 +180,18 @@ def _skipped(
         reason = "its sources have no hash yet; `invoke prefetch` takes them"
         found |= {package.id: reason for package in waiting}
     return found
+
+
+def _same_builds(
+    packages: Sequence[Package], results: _Results, settings: BuildSettings
+) -> Iterator[tuple[str, str]]:
+    """Yield packages, by id, whose files another variant has or gets, with that as the reason."""
+    for package in packages:
+        text, twin = build_obstacles.same_build(package), package.variant.same_build_as
+        if text and twin and not _is_built(results[package.id]):
+            state = package_state.package_states(settings.root, [twin])[twin.id]
+            if twin.id in results or _is_built(state):
+                yield package.id, text
 
 
 def _step(

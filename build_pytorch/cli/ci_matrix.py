@@ -49,8 +49,8 @@ def run(options: CiMatrixOptions) -> int:
     """Print the matrix: `include`, with jobs of at most `size` variants of a group.
 
     In a pipe it is one line, which is what GitHub takes; on a terminal it is readable.
-    Variants without a real machine are left out, those whose sources have no hash yet, and those
-    that the cache `store` has.
+    Variants without a real machine are left out, those whose sources have no hash yet, those that
+    are the same build as another one, and those that the cache `store` has.
     Raises BuildPytorchError for wrong arguments and for more jobs than GitHub takes.
     """
     labels = dict(_RUNNERS)
@@ -62,6 +62,8 @@ def run(options: CiMatrixOptions) -> int:
     matrix = matrix_reader.load(options.root)
     selected = select(matrix, options.variants, options.release)
     wanted = [v for v in selected if not (v.impossible or v.untaken_hashes)]
+    ids = {variant.id for variant in wanted}
+    wanted = [v for v in wanted if not (v.same_build_as and v.same_build_as.id in ids)]
     if options.store:
         wanted = _missing(options.root, matrix, wanted, options.store)
     jobs = tuple(_jobs(wanted, options.size, labels))

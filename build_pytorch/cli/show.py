@@ -11,6 +11,7 @@ from msgspec import Struct, convert, to_builtins
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Change, Tree
+from build_pytorch.build.build_obstacles import same_build
 from build_pytorch.cli import recommend
 from build_pytorch.cli.commands import ShowOptions
 from build_pytorch.generate import rendering
@@ -69,6 +70,7 @@ class ShowDocument(Struct, frozen=True, kw_only=True):
     pname: str
     version: str
     torch: str
+    same_build_as: str
     companions: tuple[str, ...]
     kind: str
     status: str
@@ -123,6 +125,7 @@ def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocume
         pname=package.pname,
         version=package.version,
         torch=variant.id,
+        same_build_as=variant.same_build_as.id if variant.same_build_as else "",
         companions=tuple(each.id for each in matrix.companions_of(variant)),
         kind=variant.kind,
         status=variant.status,
@@ -189,6 +192,8 @@ def _facts(document: ShowDocument, package: Package) -> Iterator[tuple[str, str]
         source = _source(package.companion.source)
         text = f"{package.name} {package.version} {source}, for PyTorch {release.torch.version}"
         yield "companion", f"{text} of {document.torch}"
+    if text := same_build(package):
+        yield "same files", text
     cuda = package.variant.cuda
     needs = f", CUDA {cuda.version}, driver {document.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"

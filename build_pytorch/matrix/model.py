@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import field_types as ft
@@ -177,6 +177,13 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     def packages_from(self) -> CudaPackages | None:
         """The source of CUDA packages other than its pin, or None."""
         return self.cuda.packages_from if self.cuda and self.is_wrapper else None
+
+    @property
+    def same_build_as(self) -> Variant | None:
+        """The variant from which a wrapper differs in its name alone, without a local checkout."""
+        packages = self.packages_from
+        is_same = packages and packages.rev and packages.same_of == packages.rev
+        return structs.replace(self, is_wrapper=False) if is_same else None
 
     @property
     def id(self) -> str:

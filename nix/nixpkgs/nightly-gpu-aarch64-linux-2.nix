@@ -4,7 +4,7 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:26a0d7d8e6be8f4e55b23b53a9327d40565499ee3d83b575f4e86642261e3b87
+# Digest of this file, with zeros in place of it: sha256:b7145bc8bfcdc6634009993fed49ea15ba1c0bbe3aad750024b820e714a4d65f
 
 import (builtins.fetchTarball {
     url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
@@ -28,7 +28,7 @@ import (builtins.fetchTarball {
           local = builtins.getEnv "CUDA_TOOLKIT_REPO";
           fetched = builtins.fetchTarball {
             url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
-            sha256 = "";
+            sha256 = "sha256-eo0XzwIliOIQsOXcDPm1swSDLXvC8RfV/YjIetcnJk4=";
           };
           repository =
             if local == "" then fetched

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:86ac87dc61af3dec687c031c051acd07df4f1ae5c92993b5eda683618600c371
+# Digest of this file, with zeros in place of it: sha256:7dc7d3447e89349d4d14a0c1c3725d62057f79b2736d4987f9f3b6e038b7633c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -32,7 +32,7 @@
           local = builtins.getEnv "CUDA_TOOLKIT_REPO";
           fetched = builtins.fetchTarball {
             url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
-            sha256 = "";
+            sha256 = "sha256-eo0XzwIliOIQsOXcDPm1swSDLXvC8RfV/YjIetcnJk4=";
           };
           repository =
             if local == "" then fetched
