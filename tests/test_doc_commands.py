@@ -97,8 +97,9 @@ class Shell(Reader):
         cases = ""
         for source in matrix_reader.load(self.root).sources():
             given = source.table.arguments
-            words = ("repo", "rev") if "rev" in given else ("url",)
-            pattern = "*".join(f"'{given[word]} '" for word in words)
+            pattern = f"'{given.get('url')} '"
+            if "rev" in given:
+                pattern = f"'--repo {given['repo']} '*'--rev {given['rev']} '"
             cases += f"*{pattern}*) echo {source.hash} ;;\n" if source.hash else ""
         for name in ("nix-prefetch", "nix-prefetch-url"):
             tool(self.world.project, name, f'case "$* " in\n{cases}*) echo {OTHER} ;;\nesac')
