@@ -114,7 +114,7 @@ PLANTED = {
         Planted(version="2.8.0", cuda="12.8", codes="sm_80 compute_80"),
         "--machine {machine}",
         "cannot run on this GPU",
-        "a driver for CUDA 12.2 does not compile PTX of CUDA 12.8",
+        "CUDA 12.8 needs driver 570.26 or newer; found driver 535.104.05",
         "pip install",
     ),
     "CUDA 13 on a driver of CUDA 12": (
@@ -150,7 +150,7 @@ PLANTED = {
         "--cpu avx2",
         "cannot run",
         "torch cannot be imported: Python ended by SIGILL during the import",
-        "--index-url https://download.pytorch.org/whl/cpu",
+        "-m pip install --force-reinstall torch==",
     ),
     "an import without a library": (
         Planted(before="raise ImportError('libcudnn.so.9: cannot open shared object file')"),

@@ -39,10 +39,8 @@ def run(options: DoctorOptions) -> int:
     installed, torch = _asked(python)
     if options.machine or options.gpu or options.cpu or options.driver:
         torch = msgspec.structs.replace(torch, problem="")  # that is of this machine
-    best = chosen.best.variant if chosen.best else None
-    build = best.id if best and (best.gpu or not machine.gpus) else ""
     case = Installation(
-        python=python, installed=installed, torch=torch, machine=machine, build=build
+        python=python, installed=installed, torch=torch, machine=machine, choice=chosen
     )
     found = diagnose(case)
     verdict = found[0].verdict if found else "right"
@@ -56,7 +54,7 @@ def run(options: DoctorOptions) -> int:
             "installed": installed,
             "torch": torch,
             "machine": saved_machines.document(machine),
-            "build": build or None,
+            "build": chosen.best and chosen.best.variant.id,
             "exit_code": code,
         }
         print_json(document, sys.stdout)

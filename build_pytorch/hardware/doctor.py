@@ -8,11 +8,11 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from build_pytorch.base.versions import numbers
+from build_pytorch.hardware.choice import Choice
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
-from build_pytorch.hardware.verdicts import DriverNeed, Obstacle, driver_limit
-from build_pytorch.hardware.wheels import INDEX, choose_wheel
-from build_pytorch.matrix import known_hardware, official_wheels
+from build_pytorch.hardware.verdicts import Obstacle, driver_limit
+from build_pytorch.hardware.wheels import wheel_need
+from build_pytorch.matrix import official_wheels
 from build_pytorch.matrix.official_wheels import OfficialWheel
 
 Verdict = Literal[
@@ -75,26 +75,22 @@ class DoctorFinding(Struct, frozen=True):
 
 
 class Installation(Struct, frozen=True, kw_only=True):
-    """The torch of a Python on a machine. `build`: the best variant of the matrix there, or ""."""
+    """The torch of a Python on a machine, and what is chosen for that machine."""
 
     python: str
     installed: InstalledTorch
     torch: ImportedTorch
     machine: Machine
-    build: str
+    choice: Choice
 
     def install(self) -> str:
         """Return the command that installs what the machine should have."""
-        wheel = best_wheel(self.machine)
-        if wheel is None and self.machine.gpus:
-            return f"invoke build {self.build}" if self.build else "invoke recommend"
-        known = official_wheels.official_wheels()
-        versions = [each.torch for each in known if each.platform == self.machine.platform]
-        version = wheel.torch if wheel else max(versions, key=numbers, default="")
-        index = wheel.index if wheel else "cpu"
-        words = [f"torch=={version}" if version else "torch"]
-        words += ["--index-url", f"{INDEX}{index}"] if index else []
-        return f"{self._installer()} {shlex.join(words)}"
+        wheel, best = self.choice.wheel, self.choice.best
+        if wheel is None or (self.machine.gpus and not wheel.runs_on):
+            build = best.variant if best else None
+            is_fitting = build and (build.gpu or not self.machine.gpus)
+            return f"invoke build {build.id}" if build and is_fitting else "invoke recommend"
+        return f"{self._installer()} {wheel.command.removeprefix('uv pip install ')}"
 
     def _installer(self) -> str:
         """Return the beginning of the command; only pip and uv change what they installed."""
@@ -119,13 +115,6 @@ def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:
         found = [DoctorFinding("cannot run", text, case.install())]
     verdicts = get_args(Verdict)
     return tuple(sorted(found, key=lambda finding: -verdicts.index(finding.verdict)))
-
-
-def best_wheel(machine: Machine) -> OfficialWheel | None:
-    """Return the newest known wheel that runs on all GPUs of a machine; None without GPUs."""
-    found = choose_wheel(machine, machine.gpus, "")
-    capabilities = {gpu.capability for gpu in machine.gpus}
-    return found.wheel if found and 0 < len(capabilities) == found.runs_on else None
 
 
 def _several(case: Installation) -> Iterator[DoctorFinding]:
@@ -173,27 +162,20 @@ def _gpu_findings(case: Installation) -> Iterator[DoctorFinding]:
 
 def _gpu_problem(case: Installation, cuda: str, gpu: MachineGpu) -> DoctorFinding | None:
     """Return what is wrong with the code of a CUDA build on a GPU, or with the driver."""
-    newest, codes = case.machine.cuda, " ".join(case.torch.codes) or "no GPU"
-    if old := _too_old(cuda, case.machine, gpu):
-        command = case.install() if best_wheel(case.machine) else "invoke recommend"
-        return DoctorFinding("cannot run on this GPU", f"update the NVIDIA driver: {old}", command)
-    name = f"{gpu.name} ({gpu.capability})"
-    runs = gpu.capability and official_wheels.code_runs_on(case.torch.codes, gpu.capability)
-    if gpu.capability and not runs:
-        text = f"no code for {name}: {codes}"
-        return DoctorFinding("cannot run on this GPU", text, case.install())
-    if runs != "ptx":
+    codes, name = " ".join(case.torch.codes) or "no GPU", f"{gpu.name} ({gpu.capability})"
+    if gpu.capability is None:
         return None
-    text = f"only PTX for {name}, which the driver compiles when a program starts: {codes}"
-    if newest and numbers(newest) < numbers(cuda):
-        # NVIDIA, CUDA Compatibility: minor version compatibility does not cover PTX.
-        text += f"; a driver for CUDA {newest} does not compile PTX of CUDA {cuda}"
-        return DoctorFinding("cannot run on this GPU", text, case.install())
-    return DoctorFinding("works, better available", text, case.install())
-
-
-def _too_old(cuda: str, machine: Machine, gpu: MachineGpu) -> str:
-    """Return why the driver of a machine does not run a CUDA; "" if it does, or is unknown."""
-    facts = known_hardware.load().cuda_like(cuda)
-    limit = facts and driver_limit(DriverNeed(cuda, facts.driver, ""), machine, gpu)
-    return limit.text if isinstance(limit, Obstacle) else ""
+    own = OfficialWheel(
+        torch="", platform="x86_64-linux", cuda=cuda, index="", sass=case.torch.codes,
+        source="", checked="",
+    )  # fmt: skip
+    runs = official_wheels.runs_on(own, gpu.capability)
+    text = "" if runs else f"no code for {name}: {codes}"
+    if runs == "ptx":
+        text = f"only PTX for {name}, which the driver compiles when a program starts: {codes}"
+    limit = driver_limit(wheel_need(own, gpu.capability), case.machine, gpu)
+    if runs and isinstance(limit, Obstacle):
+        text = "; ".join(filter(None, (text, f"update the NVIDIA driver: {limit.text}")))
+    elif runs == "ptx":
+        return DoctorFinding("works, better available", text, case.install())
+    return DoctorFinding("cannot run on this GPU", text, case.install()) if text else None
