@@ -190,6 +190,13 @@ def bench_sharing(session: nox.Session) -> None:
     session.run("pytest", "-n0", "-s", "-rs", *tests, *session.posargs, env=env)
 
 
+@nox.session(name="wheel-facts")
+def wheel_facts(session: nox.Session) -> None:
+    """Read official wheels into official_wheels.toml: their versions after --, 1 GB for each."""
+    _install(session)
+    session.run("python", "-m", "build_pytorch.cli.wheel_facts", *session.posargs)
+
+
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""

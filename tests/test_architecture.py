@@ -274,6 +274,7 @@ OPENS_FILES: Final = {
     "build_pytorch.generate.rendering": "lists the templates and the code of the package",
     "build_pytorch.hardware.detect": "/proc and /sys",
     "build_pytorch.hardware.torch_facts": "a script that runs elsewhere",
+    "build_pytorch.inspect.compiled_features": "results in the Nix store",
     "build_pytorch.inspect.config": "results in the Nix store",
     "build_pytorch.inspect.cpu_features": "a table of the package",
     "build_pytorch.inspect.device_code": "a table of the package",
@@ -287,6 +288,7 @@ OPENS_FILES: Final = {
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.cli.matrix_change": "a temporary folder of its own",
+    "build_pytorch.sources.wheel_reader": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",
 }
 """The modules that open or list files themselves, with what they open."""

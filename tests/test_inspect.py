@@ -291,7 +291,7 @@ def test_a_result_is_inspected_and_recorded_with_the_digest_of_its_recipe(
     report = json.loads((project.root / event.report).read_text())
     assert report["outcome"] == "passed"
     assert [p["id"] for p in report["parts"]] == [
-        "files", "device-code", "instructions", "config", "closure",
+        "files", "device-code", "instructions", "config", "features", "closure",
     ]  # fmt: skip
 
 

@@ -441,11 +441,13 @@ def test_what_is_no_matrix_at_all_is_one_error(text: str) -> None:
 def test_a_file_that_cannot_be_read_is_one_error_that_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "matrix.toml"
     path.mkdir()
-    with pytest.raises(MatrixError, match="cannot be read: Is a directory; restore it with `git"):
+    with pytest.raises(
+        MatrixError, match="cannot be read: Is a directory; move it away, then restore"
+    ):
         matrix_reader.load(tmp_path)
     path.rmdir()
     os.mkfifo(path)
-    with pytest.raises(MatrixError, match="cannot be read: not a regular file; restore it"):
+    with pytest.raises(MatrixError, match="cannot be read: not a regular file; move it away"):
         matrix_reader.load(tmp_path)
 
 
@@ -600,7 +602,7 @@ def test_every_key_is_in_the_reference_with_its_meaning() -> None:
         "[release.NAME.nixpkgs]": "pin retired config",
         "[[rule]]": "id when effect reason source checked until unconfirmed",
         "[release.NAME.build.closure_gib]": "gpu cpu",
-        "[[release.NAME.group]]": "title kind platform gpu cpu blas acl",
+        "[[release.NAME.group]]": "title kind platform gpu cpu blas acl without",
         "[[builder]]": "uri platforms key jobs speed features host_key",
         "[gpu.NAME]": "capability also ptx family hosts first_cuda last_cuda codegen_base driver"
         " source checked",

@@ -81,12 +81,12 @@ def _show(screen: Screen, package: Package, result: Inspection) -> None:
         reason = visible(f" ({part.reason})") if part.reason else ""
         screen.line(f"  {paint(part.state, 7)}  {part.id:<{width}}  {part.title}{reason}")
         for note in part.notes:
-            screen.line(f"    note   {note}")
+            screen.fold("    note   ", note, indent=6)
         for finding in part.findings:
-            found = visible(f"{finding.path}: {finding.found}")
-            screen.line(f"    {paint(finding.severity)}  {found}")
-            screen.line(f"      expected: {finding.expected}")
-            screen.line(f"      fix: {finding.fix}")
+            found, colour = f"{finding.path}: {finding.found}", _COLOURS.get(finding.severity)
+            screen.fold(f"    {finding.severity}  ", found, colour or "yellow", indent=6)
+            screen.fold("      expected: ", finding.expected, indent=8)
+            screen.fold("      fix: ", finding.fix, indent=8)
     severities = [finding.severity for part in result.parts for finding in part.findings]
     counts = ", ".join(counted(severities.count(it), it) for it in ("error", "warning"))
     screen.line(f"  {counts}" + (f"; report: {result.report}" if result.report else ""))

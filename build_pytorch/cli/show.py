@@ -234,6 +234,7 @@ def _effect(effect: dict[str, Any]) -> str:
     for key in ("cmake_flags", "fixes", "config"):
         words += effect.get(key, [])
     words += [f"patch {key}" for key in effect.get("patches", [])]
+    words += [f"without {name}" for name in effect.get("without", [])]
     return " ".join(words)
 
 

@@ -28,6 +28,7 @@ from build_pytorch.generate.recipes import (
 )
 from build_pytorch.hardware.choose import Chooser
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
+from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.compatibility import fit
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.matrix_reader import TomlLines
@@ -56,6 +57,9 @@ def render(matrix: Matrix, rendered: dict[str, str]) -> dict[str, str]:
     texts = {
         paths.RELEASES_DOC: render_file(matrix.root, "docs/releases.md.j2", releases=releases),
         paths.CHOOSING_DOC: render_file(matrix.root, "docs/choosing.md.j2", **_choosing(matrix)),
+        paths.WHEELS_DOC: render_file(
+            matrix.root, "docs/wheels.md.j2", wheels=official_wheels(), features=build_features()
+        ),
         paths.MATRIX_DOC: matrix_reference.page(matrix.root),
         paths.SCHEMA: matrix_reference.schema(),
         paths.RELEASE: release_nix(matrix, rendered),
@@ -235,6 +239,7 @@ def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int
         words = [f"{key}={value}" for key, value in effect.environment.items()]
         words += [*effect.cmake_flags, *effect.fixes, *effect.config]
         words += [f"patch {key}" for key in effect.patches]
+        words += [f"without {name}" for name in effect.without]
         yield rules[name], " ".join(words), number
 
 

@@ -135,9 +135,14 @@ def _stated(target: Target) -> dict[str, str]:
             text = read_named(place / _VERSION_FILE).decode(errors="replace")
         except OSError:
             continue
-        lines = r"^(\w+)\b[^=\n]*= (?:None\b|['\"]([^'\"\n]+)['\"])"
-        return dict(re.findall(lines, text, re.MULTILINE))
+        return stated_in(text)
     return {}
+
+
+def stated_in(text: str) -> dict[str, str]:
+    """Return the texts that the text of a version.py defines, "" for None."""
+    lines = r"^(\w+)\b[^=\n]*= (?:None\b|['\"]([^'\"\n]+)['\"])"
+    return dict(re.findall(lines, text, re.MULTILINE))
 
 
 def _string_with(library: Path, part: bytes) -> str | None:

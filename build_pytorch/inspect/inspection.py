@@ -9,9 +9,9 @@ from typing import Final, Literal
 from msgspec import Struct, structs, to_builtins
 
 from build_pytorch.base.errors import BuildPytorchError, ToolError
-from build_pytorch.inspect import closure, config, device_code, instructions
+from build_pytorch.inspect import closure, compiled_features, config, device_code, instructions
 from build_pytorch.inspect.elf_file import read_elf
-from build_pytorch.inspect.part import Part, PartResult, Progress, Target
+from build_pytorch.inspect.part import TORCH, Part, PartResult, Progress, Target
 from build_pytorch.matrix.model import Package, Variant
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts, evidence
@@ -63,6 +63,13 @@ PARTS: Final = (
         "{product}'s build configuration agrees with the matrix",
         "build the variant again from its recipe",
         config.check_config,
+    ),
+    Part(
+        "features",
+        "{product} has what the official wheel of its version has",
+        "compile it in, or name it with a reason in `without` of matrix.toml",
+        compiled_features.check_features,
+        of_torch=True,
     ),
     Part(
         "closure",
@@ -149,7 +156,9 @@ def inspect_target(target: Target, progress: Progress) -> Inspection:
     """Run the parts that apply; the first one checks whether the libraries are complete."""
     results: list[PartResult] = []
     for part in PARTS:
-        if part.needs_result and not target.artefact:
+        if (part.needs_result and not target.artefact) or (
+            part.of_torch and target.product is not TORCH
+        ):
             continue
         if part.needs_files and results[0].state == "failed":
             results.append(part.skipped(target, "the libraries are not complete"))

@@ -122,7 +122,7 @@ class Part(Struct, frozen=True):
 
     In the title, {product} is PyTorch or the companion. `check` raises ToolError if it cannot look.
     `needs_result`: it looks at a store path, so a folder has nothing for it. `needs_files`: it
-    reads the libraries.
+    reads the libraries. `of_torch`: companions have nothing for it.
     """
 
     id: str
@@ -131,6 +131,7 @@ class Part(Struct, frozen=True):
     check: Callable[[Target, PartResult, Progress], None]
     needs_result: bool = False
     needs_files: bool = True
+    of_torch: bool = False
 
     def inspect(self, target: Target, progress: Progress) -> PartResult:
         """Check the files; skipped if a tool is missing or fails or a file cannot be read."""

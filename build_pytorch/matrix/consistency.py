@@ -11,6 +11,7 @@ from typing import Final
 from build_pytorch.base.errors import near_miss
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import release_consistency, rules
+from build_pytorch.matrix.build_features import build_features
 from build_pytorch.matrix.field_types import Fault, Trail, listed, quoted, wrong
 from build_pytorch.matrix.hashed_sources import FAKE, sources
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
@@ -52,6 +53,8 @@ def _references(spec: MatrixFile) -> Iterator[tuple[Trail, str, Collection[str]]
                     yield ("rule", index, field, kind, position), key, known
         for position, key in enumerate(rule.effect.patches):
             yield ("rule", index, "effect", "patches", position), key, spec.patch
+        for position, key in enumerate(rule.effect.without):
+            yield ("rule", index, "effect", "without", position), key, build_features()
     for name, release in spec.release.items():
         for trail, key, known in _references_of(release, tables, [r.id for r in spec.rule]):
             yield ("release", name, *trail), key, known
@@ -61,7 +64,15 @@ def _references_of(
     release: Release, tables: Mapping[str, Collection[str]], rule_ids: Collection[str]
 ) -> Iterator[tuple[Trail, str, Collection[str]]]:
     yield ("nixpkgs", "pin"), release.nixpkgs.pin, tables["pin"]
+    for position, left_out in enumerate(release.without):
+        yield ("without", position, "feature"), left_out.feature, build_features()
     for index, group in enumerate(release.group):
+        for position, left_out in enumerate(group.without):
+            yield (
+                ("group", index, "without", position, "feature"),
+                left_out.feature,
+                build_features(),
+            )
         for kind in ("gpu", "cpu"):
             for position, key in enumerate(getattr(group, kind)):
                 yield ("group", index, kind, position), key, tables[kind]

@@ -210,6 +210,13 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
         return {"gpuArch": capability, "cpuISA": self.cpu_key, "blasProvider": blas}
 
     @property
+    def without(self) -> dict[str, str]:
+        """The features of the official wheel that it is to lack, each with the reason."""
+        left_out = (*self.release.without, *self.group.without)
+        by_rule = {name: r.reason for r in self.effects.rules for name in r.effect.without}
+        return by_rule | {each.feature: each.reason for each in left_out}
+
+    @property
     def source_fixes(self) -> tuple[str, ...]:
         """The fixes that change the source."""
         base = self.gpu and self.gpu.codegen_base

@@ -32,7 +32,7 @@ _DRIVERS: Final = {12: 525, 13: 580}
 _OF_GITHUB: Final = ("owner", "repo", "rev", "hash", "hash_of")
 
 _WHOLE_PAGES: Final = frozenset(
-    {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC}
+    {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC, paths.WHEELS_DOC}
 )
 
 

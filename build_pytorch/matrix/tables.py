@@ -40,6 +40,13 @@ class Condition(TomlTable, frozen=True, kw_only=True):
     pin_has: tuple[ft.Word, ...] = ()  #: fixes of pin.*.has
 
 
+class WithoutFeature(TomlTable, frozen=True, kw_only=True):
+    """A feature of the official wheel that builds leave out: none of them is told to lack it."""
+
+    feature: ft.Key  #: name of the feature, as docs/reference/wheels.md lists them
+    reason: ft.Text  #: why it is left out
+
+
 class Effect(TomlTable, frozen=True, kw_only=True):
     """What a rule changes in a recipe."""
 
@@ -50,6 +57,7 @@ class Effect(TomlTable, frozen=True, kw_only=True):
     config: tuple[ft.NixName, ...] = ()  #: options that are true in the config of nixpkgs
     blas: ft.Blas | None = None  #: BLAS and LAPACK; mkl on x86_64-linux only, with allowUnfree
     acl: bool = False  #: Arm Compute Library; true is refused, as nixpkgs has none
+    without: tuple[ft.Key, ...] = ()  #: features of the official wheel that it leaves out
 
 
 class Rule(TomlTable, frozen=True, kw_only=True):
@@ -145,6 +153,7 @@ class Group(TomlTable, frozen=True, kw_only=True):
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
     blas: ft.Blas | None = None  #: as of a rule; counts before that of the release
     acl: bool = False  #: as of a rule
+    without: tuple[WithoutFeature, ...] = ()
 
 
 class WithoutRule(TomlTable, frozen=True, kw_only=True):
@@ -208,6 +217,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     build: Build
     group: Annotated[tuple[Group, ...], ft.filled("group")]
     setting: tuple[VariantSetting, ...] = ()
+    without: tuple[WithoutFeature, ...] = ()
     cleanup: tuple[Cleanup, ...] = ()
     manual: tuple[Manual, ...] = ()
 

@@ -10,6 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from build_pytorch.base.versions import numbers
 from build_pytorch.matrix import compatibility
+from build_pytorch.matrix.build_features import lacking, seen, wheel_for
 from build_pytorch.matrix.compatibility import missing_cpu_flags
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.source_tables import version_for
@@ -208,6 +209,11 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
     if torch.triton and required and not _is_allowed(torch.triton, required):
         requires = f"PyTorch {torch.version} requires {required}"
         yield f"Triton is {torch.triton}, and {requires}: torch.compile may fail on a GPU"
+    wheel = wheel_for(variant)
+    if wheel and "Build settings: " in torch.config:
+        found = seen([f"{torch.config}\n{torch.parallel}".encode()], "config")
+        for each in lacking(variant, wheel, "config", found):
+            yield f"{each.problem}; {each.explanation}"
     if variant.gpu and report.gpu:
         is_fitting = report.gpu.capability in variant.gpu.capabilities
         for gpu in report.cuda.devices:

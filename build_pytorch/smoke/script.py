@@ -808,6 +808,7 @@ def torch_facts(torch: Any) -> Facts:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "config": torch.__config__.show(),
+        "parallel": torch.__config__.parallel_info(),
     }
 
 

@@ -19,6 +19,7 @@ _MOST_SECONDS: Final = 1e7
 
 Measure = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 """An error or a tolerance: neither negative nor infinite nor NaN."""
+Config = Annotated[str, Meta(max_length=1 << 16)]
 Index = Annotated[int, Meta(ge=0, le=1023)]
 
 
@@ -69,6 +70,10 @@ class TorchFacts(Struct, frozen=True, kw_only=True):
     triton_required: str | None = None
     arch_list: tuple[str, ...] = ()
     cpu_capability: str = ""
+    config: Config = ""
+    """What torch.__config__.show() prints."""
+    parallel: Config = ""
+    """What torch.__config__.parallel_info() prints."""
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,285 @@
+"""What builds lack of the official wheel: in their files, and in what torch.__config__ prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from built_files import COMMON, compile_library, looked, variant_of
+from conftest import ONE
+from msgspec.structs import replace
+from smoke_reports import FIXTURES, raw, report, right
+
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.build_features import (
+    LackingFeature,
+    build_features,
+    lacking,
+    seen,
+    wheel_for,
+)
+from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels
+from build_pytorch.smoke.judge import judge
+
+SHOWN = {
+    "blas": ("mkl_get_max_threads", "BLAS_INFO=mkl, "),
+    "blas_threads": (".gomp_critical_user_mkl_blas", "mkl_get_max_threads() : 8"),
+    "lapack": ("  - LAPACK is enabled (usually provided by MKL)",) * 2,
+    "onednn": ("Intel(R) MKL-DNN v", "Intel(R) MKL-DNN v3.7.1 (Git Hash 8d26)"),
+    "acl": ("libarm_compute.so", ""),
+    "openmp": ("libgomp.so.1", "ATen parallel backend: OpenMP"),
+    "fbgemm": ("-DUSE_FBGEMM ",) * 2,
+    "xnnpack": ("-DUSE_XNNPACK ",) * 2,
+    "nnpack": ("  - NNPACK is enabled",) * 2,
+    "kineto": ("-DUSE_KINETO ",) * 2,
+    "cupti": ("cuptiActivityEnable", ""),
+    "cudnn": ("libcudnn.so.9", "USE_CUDNN=ON"),
+    "cusparselt": ("libcusparseLt.so.0", "USE_CUSPARSELT=1"),
+    "cudss": ("libcudss.so.0", "USE_CUDSS=ON"),
+    "nccl": ("ncclAllReduce", "USE_NCCL=1"),
+    "gloo": ("_ZN4gloo9allreduceE", "USE_GLOO=ON"),
+    "magma": ("magma_version", "  - Magma 2.6.1"),
+}
+"""How each feature shows in files and in torch.__config__, "" where it does not."""
+LESSER = {
+    "blas": ("libopenblas.so.0", "BLAS_INFO=open, "),
+    "blas_threads": ("OpenBLAS 0.3.29 DYNAMIC_ARCH NO_AFFINITY ", "mkl_get_max_threads() : 1\n"),
+}
+"""What shows in place of the kind that the wheel has."""
+OTHER = "-DUSE_FBGEMM_GENAI NNPACK is disabled USE_NCCL=OFF USE_GLOO=0 "
+GPU: Variant = variant_of("sm120-avx512")
+WHEEL = replace(
+    next(w for w in official_wheels() if w.torch == "2.10.0" and w.cuda),
+    features={**dict.fromkeys(SHOWN, ""), "blas": "mkl", "blas_threads": "openmp"},
+)
+
+
+def lacked(
+    variant: Variant, evidence: Any, *texts: str, wheel: OfficialWheel = WHEEL
+) -> list[LackingFeature]:
+    found = seen([text.encode() for text in texts], evidence)
+    return list(lacking(variant, wheel, evidence, found))
+
+
+def without(name: str, position: int) -> list[str]:
+    return [OTHER, *(shown[position] for key, shown in SHOWN.items() if key != name)]
+
+
+def test_each_feature_has_its_sample() -> None:
+    assert SHOWN.keys() == build_features().keys()
+    assert {name for wheel in official_wheels() for name in wheel.features} <= SHOWN.keys()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_each_feature_that_is_dropped_is_found(name: str) -> None:
+    for position, evidence in enumerate(("files", "config")):
+        whole = without("", position)
+        assert lacked(GPU, evidence, *whole) == []
+        if not SHOWN[name][position]:
+            continue
+        found = lacked(GPU, evidence, *without(name, position))
+        if build_features()[name].if_unseen == "unknown":
+            assert found == []
+        else:
+            assert [(each.name, each.found) for each in found] == [(name, "")]
+            assert found[0].problem.endswith(": missing")
+            assert found[0].feature.source in found[0].explanation
+
+
+@pytest.mark.parametrize("name", LESSER)
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_lesser_kind_than_that_of_the_wheel_is_found(name: str, position: int) -> None:
+    evidence = ("files", "config")[position]
+    (found,) = lacked(GPU, evidence, *without(name, position), LESSER[name][position])
+    assert found.name == name
+    assert found.problem.endswith(f": {found.found}, not {WHEEL.features[name]}")
+
+
+def test_a_better_kind_than_that_of_the_wheel_is_none() -> None:
+    wheel = replace(WHEEL, features={"blas": "openblas"})
+    assert lacked(GPU, "files", "libnvpl_blas_core.so.0", wheel=wheel) == []
+
+
+def test_a_build_without_cuda_need_not_have_what_belongs_to_it() -> None:
+    cpu_only = [name for name, feature in build_features().items() if not feature.cuda]
+    found = lacked(variant_of("cpu-avx2"), "files", "")
+    assert {each.name for each in found} == {*cpu_only} - {"blas_threads"}
+
+
+def test_a_variant_is_compared_with_the_wheel_of_its_version_cuda_and_platform() -> None:
+    for id_ in ("sm120-avx512", "cpu-avx2", "sm110-armv9"):
+        wheel = wheel_for(variant_of(id_))
+        assert wheel
+        assert (wheel.torch, wheel.platform) == ("2.10.0", variant_of(id_).platform)
+    assert wheel_for(variant_of("cpu-avx2", torch="2.0.1")) is None
+
+
+# --- what torch.__config__ prints ---
+
+
+def as_text(name: str) -> str:
+    facts = raw(name)["torch"]
+    return str(facts["config"])
+
+
+@pytest.mark.parametrize(("name", "version"), [("h200", "2.11.0"), ("cpu-wheel", "2.13.0")])
+def test_a_wheel_lacks_nothing_of_itself(name: str, version: str) -> None:
+    variant = variant_of("sm90-avx512" if name == "h200" else "cpu-avx512", torch=version)
+    wheel = wheel_for(variant)
+    assert wheel
+    assert lacked(variant, "config", as_text(name), wheel=wheel) == []
+
+
+def test_what_debians_build_lacks() -> None:
+    variant = variant_of("cpu-avx2", torch="2.6.0")
+    text = (FIXTURES / "debian-config.txt").read_text()
+    wheel = wheel_for(variant)
+    assert wheel
+    problems = [each.problem for each in lacked(variant, "config", text, wheel=wheel)]
+    assert problems == ["BLAS: generic, not mkl", "FBGEMM: missing", "NNPACK: missing"]
+
+
+def test_a_smoke_test_notes_what_is_missing_and_passes() -> None:
+    variant = variant_of("cpu-avx2")
+    document = right(variant)
+    config = as_text("h200").replace("  - NNPACK is enabled\n", "")
+    document["torch"].update(config=config, parallel="mkl_get_max_threads() : 2\n")
+    judgement = judge(report(document), variant)
+    assert judgement.outcome == "passed"
+    (note,) = [note for note in judgement.notes if "NNPACK" in note]
+    assert note.startswith("NNPACK: missing; convolutions in fp32")
+    document["torch"]["config"] = "cut off"  # says nothing of any feature
+    assert not [note for note in judge(report(document), variant).notes if "missing" in note]
+
+
+def test_a_text_of_a_report_has_a_limit() -> None:
+    document = right(variant_of("cpu-avx2"))
+    document["torch"]["parallel"] = "x" * (1 << 17)
+    with pytest.raises(msgspec.ValidationError, match=re.escape("$.torch.parallel")):
+        report(document)
+
+
+# --- files ---
+
+
+def library(folder: Path, samples: dict[str, tuple[str, str]]) -> None:
+    """A libtorch_cpu.so that shows features: names as functions, other texts as strings."""
+    lines = []
+    for number, (sample, _) in enumerate(samples.values()):
+        is_name = re.fullmatch(r"\w+", sample)
+        lines.append(
+            f"void {sample}(void) {{}}"
+            if is_name
+            else f'__attribute__((used)) const char s{number}[] = "{sample}";'
+        )
+    compile_library(folder, [], sources={COMMON: "\n".join(lines)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "torch/lib"
+
+
+def test_features_are_seen_in_names_and_texts_of_a_library(folder: Path) -> None:
+    library(folder, SHOWN)
+    part = looked("features", "cpu-avx2", folder)
+    assert part["state"] == "passed"
+    assert part["figures"]["features"].keys() == SHOWN.keys()
+    assert "torch-2.10.0" in part["figures"]["wheel"]
+
+
+def test_a_missing_feature_is_a_warning_with_consequence_and_source(folder: Path) -> None:
+    library(folder, {name: shown for name, shown in SHOWN.items() if name != "fbgemm"})
+    part = looked("features", "cpu-avx2", folder)
+    assert part["state"] == "warning"
+    (finding,) = part["findings"]
+    assert finding["severity"] == "warning"
+    assert finding["found"].startswith("FBGEMM: missing; quantized operators have no engine")
+    assert "EmbeddingBag.cpp" in finding["found"]
+    assert finding["expected"] == "as in the official wheel of 2.10.0"
+
+
+def test_the_blas_beside_the_libraries_says_whose_threads_it_has(folder: Path) -> None:
+    library(folder, {name: shown for name, shown in SHOWN.items() if name != "blas_threads"})
+    text = f'__attribute__((used)) const char config[] = "{LESSER["blas_threads"][0]}";'
+    blas = compile_library(folder, [], sources={COMMON: text}, name="libopenblas.so.0")
+    part = looked("features", "cpu-avx2", folder)
+    assert [f["found"].partition(";")[0] for f in part["findings"]] == [
+        "threads of the BLAS: own, not openmp"
+    ]
+    (folder.parents[1] / "torch.libs").mkdir()
+    blas.rename(folder.parents[1] / "torch.libs/libopenblasp-r0.so")
+    assert looked("features", "cpu-avx2", folder)["figures"]["features"]["blas_threads"] == "own"
+
+
+def test_libraries_that_show_nothing_are_one_warning(folder: Path) -> None:
+    compile_library(folder, [])
+    (finding,) = looked("features", "cpu-avx2", folder)["findings"]
+    assert finding["found"] == "no feature shows in their names and texts"
+
+
+def test_without_a_known_wheel_a_note_says_so(folder: Path) -> None:
+    library(folder, {})
+    part = looked("features", variant_of("cpu-avx2", torch="2.0.1"), folder)
+    assert part["state"] == "passed"
+    (note,) = part["notes"]
+    assert "`nox -s wheel-facts -- 2.0.1`" in note
+
+
+# --- without, in matrix.toml ---
+
+LEFT_OUT = '{ feature = "nnpack", reason = "off in nixpkgs" }'
+RULE = """[[rule]]
+id = "no-nnpack"
+when = { kind = ["cpu-only"] }
+effect = { without = ["nnpack"] }
+reason = "off in nixpkgs"
+source = "https://example.org/nnpack"
+checked = "2026-11-22"
+
+[release."""
+
+
+def of_release(name: str) -> str:
+    return ONE.replace("support =", f"without = [{name}]\nsupport =", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_release(LEFT_OUT),
+        ONE.replace('cpu = ["avx2"', f'without = [{LEFT_OUT}]\ncpu = ["avx2"'),
+        ONE.replace("[release.", RULE, 1),
+    ],
+    ids=["release", "group", "rule"],
+)
+def test_what_the_matrix_leaves_out_with_a_reason_is_no_finding(text: str) -> None:
+    assert text != ONE
+    variants = matrix_reader.parse(text).variants
+    left_out = [variant for variant in variants if variant.without]
+    assert left_out
+    for variant in left_out:
+        assert variant.without == {"nnpack": "off in nixpkgs"}
+        assert "nnpack" not in {each.name for each in lacked(variant, "files", "")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_release(LEFT_OUT.replace("nnpack", "nnpak")),
+        ONE.replace("[release.", RULE.replace("nnpack", "nnpak"), 1),
+    ],
+)
+def test_an_unknown_feature_is_refused(text: str) -> None:
+    with pytest.raises(MatrixError, match=r'found "nnpak".*did you mean "nnpack"'):
+        matrix_reader.parse(text)
+
+
+def test_versions_are_those_that_the_text_states() -> None:
+    found = seen([as_text("h200").encode()], "config")
+    assert (found["onednn"], found["magma"], found["blas"]) == ("3.10.2", "2.6.1", "mkl")
