@@ -28,6 +28,7 @@ _C = types.SimpleNamespace()
 __config__ = types.SimpleNamespace(show=lambda: {config!r}, parallel_info=lambda: "")
 """
 H200 = PROJECT / "tests/machines/h200-recorded.json"
+SMOKE = PROJECT / "tests/fixtures/smoke"
 WHEEL_CODES = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 
 
@@ -189,6 +190,40 @@ def test_a_planted_installation_gets_its_verdict(tmp_path: Path, site: Path, nam
     assert text in out
     assert repair in out
     assert done.returncode == (verdict not in {"right", "works, better available"})
+
+
+def test_what_debian_leaves_out_is_slow_with_its_consequences_and_nothing_else(
+    tmp_path: Path, site: Path
+) -> None:
+    config = (SMOKE / "debian-config.txt").read_text()
+    planted = Planted(version="2.6.0+debian", cuda=None, codes="", config=config)
+    done = doctor(str(python_with(tmp_path, planted.plant(site))), "--cpu", "avx2", "--json")
+    found = json.loads(done.stdout)
+    assert (found["verdict"], done.returncode) == ("slow", 1)
+    problems = [finding["text"].partition(";")[0] for finding in found["findings"]]
+    assert problems == ["BLAS: generic, not mkl", "FBGEMM: missing", "NNPACK: missing"]
+    assert found["features"]["blas"] == "generic"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "verdict", "text"),
+    [
+        ("", "right", "BLAS mkl"),
+        ("-DUSE_FBGEMM ", "slow", "FBGEMM: missing"),
+        ("-DUSE_KINETO ", "works, better available", "Kineto: missing"),
+        ("Build settings: ", "right", "features are not judged: torch says nothing of them"),
+    ],
+)
+def test_a_feature_that_a_wheel_has_and_a_build_of_its_version_lacks_is_named(
+    tmp_path: Path, site: Path, dropped: str, verdict: str, text: str
+) -> None:
+    config = json.loads((SMOKE / "cpu-wheel.json").read_text())["torch"]["config"]
+    assert dropped in config
+    config = config.replace(dropped, "") if dropped else config
+    planted = Planted(version="2.13.0+cpu", cuda=None, codes="", config=config)
+    out = said(doctor(str(python_with(tmp_path, planted.plant(site))), "--cpu", "avx2"))
+    assert f"Verdict: {verdict}" in out
+    assert text in out
 
 
 def test_of_two_on_the_path_the_first_is_named_with_those_it_hides(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -53,6 +54,7 @@ def run(options: DoctorOptions) -> int:
             "origin": installed.origin(torch.folder) if torch.folder else None,
             "installed": installed,
             "torch": torch,
+            "features": case.features,
             "machine": saved_machines.document(machine),
             "build": chosen.best and chosen.best.variant.id,
             "exit_code": code,
@@ -63,9 +65,10 @@ def run(options: DoctorOptions) -> int:
     print_machine(screen, machine, matrix.cpus.values())
     _print_torch(screen, case)
     screen.line(screen.paint(f"\nVerdict: {verdict}", _COLOURS.get(verdict, "red")))
-    for finding in found:
-        screen.fold("- ", shortened(finding.text, _LONGEST), indent=2)
-        screen.command("  ", finding.command)
+    for command, same in itertools.groupby(found, lambda finding: finding.command):
+        for finding in same:
+            screen.fold("- ", shortened(finding.text, _LONGEST), indent=2)
+        screen.command("  ", command)
     return code
 
 
@@ -112,5 +115,10 @@ def _print_torch(screen: Screen, case: Installation) -> None:
         cuda = f"CUDA {torch.cuda}" if torch.cuda else "without CUDA"
         codes = f", code for {' '.join(torch.codes)}" if torch.codes else ""
         origin = case.installed.origin(torch.folder)
-        text = f"{torch.version} from {origin}, {cuda}{codes}: {torch.folder}"
+        blas = f", BLAS {case.features['blas']}" if "blas" in case.features else ""
+        text = f"{torch.version} from {origin}, {cuda}{codes}{blas}: {torch.folder}"
         screen.fold("torch    ", shortened(text, _LONGEST), indent=9)
+        if not (case.wheel and case.features):
+            unread = f"no official wheel of {torch.version} was read"
+            why = unread if case.features else "torch says nothing of them"
+            screen.fold("note     ", f"features are not judged: {why}", "yellow", indent=9)

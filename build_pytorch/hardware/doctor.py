@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -13,12 +13,18 @@ from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import Obstacle, driver_limit
 from build_pytorch.hardware.wheels import wheel_need
 from build_pytorch.matrix import official_wheels
+from build_pytorch.matrix.build_features import lacking_of, seen, wheel_like
 from build_pytorch.matrix.official_wheels import OfficialWheel
 
 Verdict = Literal[
     "right", "works, better available", "slow", "cannot run on this GPU", "cannot run"
 ]
 """From the best to the worst."""
+
+_FAST: Final = frozenset(
+    {"blas", "blas_threads", "onednn", "acl", "openmp", "fbgemm", "nnpack", "cudnn"}
+)
+"""Features without which operators are slow; without the others some do not exist."""
 
 _Text = Annotated[str, Meta(max_length=20000)]
 
@@ -63,6 +69,7 @@ class ImportedTorch(Struct, frozen=True, kw_only=True):
     hip: _Text | None = None
     codes: tuple[_Text, ...] = ()
     config: _Text = ""
+    threads: _Text = ""
     problem: _Text = ""
 
 
@@ -92,6 +99,18 @@ class Installation(Struct, frozen=True, kw_only=True):
             return f"invoke build {build.id}" if build and is_fitting else "invoke recommend"
         return f"{self._installer()} {wheel.command.removeprefix('uv pip install ')}"
 
+    @property
+    def features(self) -> dict[str, str]:
+        """What the torch says of itself that is compiled in, each with its kind or version."""
+        texts = [f"{self.torch.config}\n{self.torch.threads}".encode()]
+        return seen(texts, "config") if "Build settings: " in self.torch.config else {}
+
+    @property
+    def wheel(self) -> OfficialWheel | None:
+        """The official wheel of the same version, if one was read."""
+        version = self.torch.version.partition("+")[0]
+        return wheel_like(version, self.machine.platform, self.torch.cuda or "")
+
     def _installer(self) -> str:
         """Return the beginning of the command; only pip and uv change what they installed."""
         python = shlex.quote(self.python)
@@ -107,7 +126,7 @@ def diagnose(case: Installation) -> tuple[DoctorFinding, ...]:
     """Return what is not right, the worst first. A machine without GPUs needs no code for any."""
     found = list(_several(case))
     if not case.torch.error:
-        found += _gpu_findings(case)
+        found += [*_gpu_findings(case), *_feature_findings(case)]
     elif not case.installed.folders:
         found = [DoctorFinding("cannot run", "no torch is installed", case.install())]
     elif not found:
@@ -158,6 +177,16 @@ def _gpu_findings(case: Installation) -> Iterator[DoctorFinding]:
         command = "unset CUDA_VISIBLE_DEVICES" if is_limited else "nvidia-smi"
         text = f"torch finds no GPU: {torch.problem}"
         yield DoctorFinding("cannot run on this GPU", text, command)
+
+
+def _feature_findings(case: Installation) -> Iterator[DoctorFinding]:
+    """Yield what the official wheel of the same version has, and this torch lacks."""
+    wheel, found = case.wheel, case.features
+    if wheel is None or not found:
+        return
+    for each in lacking_of(wheel, "config", found, has_cuda=bool(case.torch.cuda)):
+        verdict: Verdict = "slow" if each.name in _FAST else "works, better available"
+        yield DoctorFinding(verdict, f"{each.problem}; {each.explanation}", case.install())
 
 
 def _gpu_problem(case: Installation, cuda: str, gpu: MachineGpu) -> DoctorFinding | None:

@@ -80,8 +80,13 @@ def seen(texts: Sequence[bytes], evidence: Evidence) -> dict[str, str]:
 
 def wheel_for(variant: Variant) -> OfficialWheel | None:
     """Return the wheel to compare a variant with: that of its CUDA, else another of its version."""
-    wheels = wheels_of(variant.release.torch.version, variant.cpu.platform)
     cuda = variant.release.cuda.version if variant.gpu and variant.release.cuda else ""
+    return wheel_like(variant.release.torch.version, variant.cpu.platform, cuda)
+
+
+def wheel_like(torch: str, platform: str, cuda: str) -> OfficialWheel | None:
+    """Return the wheel of a PyTorch for a CUDA ("": without), else another of the version."""
+    wheels = wheels_of(torch, platform)
     best = sorted(wheels, key=lambda wheel: (wheel.cuda != cuda, not wheel.cuda))
     return best[0] if best else None
 
@@ -89,17 +94,25 @@ def wheel_for(variant: Variant) -> OfficialWheel | None:
 def lacking(
     variant: Variant, wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str]
 ) -> Iterator[LackingFeature]:
+    """Yield what `lacking_of` yields for a variant, without what matrix.toml leaves out."""
+    every = lacking_of(wheel, evidence, found, has_cuda=variant.gpu is not None)
+    return (each for each in every if each.name not in variant.without)
+
+
+def lacking_of(
+    wheel: OfficialWheel, evidence: Evidence, found: Mapping[str, str], *, has_cuda: bool
+) -> Iterator[LackingFeature]:
     """Yield what a wheel has and a build lacks; `found` is what `seen` returns for the build.
 
-    What matrix.toml leaves out is none of it, nor what only builds with CUDA have in one without.
+    What only builds with CUDA have is none of it in one without.
     """
     for name, expected in wheel.features.items():
         feature, value = build_features()[name], found.get(name)
         patterns = feature.kinds(evidence)
         kinds = list(filter(None, patterns))
-        is_judged = any(patterns.values()) and (variant.gpu or not feature.cuda)
+        is_judged = any(patterns.values()) and (has_cuda or not feature.cuda)
         is_unknown = value is None and feature.if_unseen == "unknown"
-        if not is_judged or is_unknown or name in variant.without:
+        if not is_judged or is_unknown:
             continue
         if value is None or (expected in kinds and kinds.index(value) > kinds.index(expected)):
             yield LackingFeature(name, feature, found=value or "", expected=expected)
