@@ -34,26 +34,12 @@ BLOCK: Final = re.compile(r"(?ms)^```(diff|sh)\n(.*?)^```$")
 
 _PIP = "pip asks the network, and all sessions take minutes; `nox -s bare` runs README's lines"
 _ROOT = "changes the machine, as root"
-_DEBIAN = "makes a Debian of some gigabytes, as root"
 NOT_RUN: Final = {
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/invoke all": _PIP,
     ".venv/bin/nox": _PIP,
     "install -d -m 2770 -g nixbld /var/cache/build-pytorch": _ROOT,
     "echo 'max_size = 20G' >/var/cache/build-pytorch/ccache.conf": _ROOT,
     "echo 'extra-sandbox-paths = /var/cache/build-pytorch?' >>/etc/nix/nix.conf": _ROOT,
-    "debootstrap --variant=minbase --include=ca-certificates trixie /srv/trixie": _DEBIAN,
-    "echo 'deb-src http://deb.debian.org/debian trixie main' >>/srv/trixie/etc/apt/sources.list": (
-        _DEBIAN
-    ),
-    "mount -t proc proc /srv/trixie/proc && mount --bind /dev /srv/trixie/dev": _DEBIAN,
-    "chroot /srv/trixie sh -c 'apt-get update && apt-get install -y --no-install-recommends "
-    "ccache dpkg-dev'": _DEBIAN,
-    "chroot /srv/trixie sh -c 'mkdir /src && cd /src && apt-get source pytorch'": _DEBIAN,
-    "chroot /srv/trixie apt-get build-dep -y --no-install-recommends -Ppkg.nodoc,nocheck pytorch": (
-        _DEBIAN
-    ),
-    "BUILD_PYTORCH_DEBIAN=/srv/trixie BUILD_PYTORCH_OBJECTS=90 nox -s bench-sharing -- "
-    "-k pytorch_itself": "compiles 90 files of PyTorch in that Debian",
     "nix-eval-jobs release.nix --arg impossibleHosts false": (
         "a program that the project does not need; test_release_nix evaluates the same attributes"
     ),

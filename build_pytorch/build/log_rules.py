@@ -157,13 +157,11 @@ def reference_page() -> str:
         "",
         "A log rule is a pattern in a build log that names a failure. One with **stops** ends the",
         "build. [Read the log of a failed build](../how-to/read-a-log.md) shows how to use them.",
+        "What to do stands behind the arrow.",
         "",
-        "| rule | what went wrong | what to do |",
-        "|---|---|---|",
     ]
     for rule in RULES:
-        fix = rule.fix.replace("|", "\\|")
-        fix += f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
+        retry = f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
         stops = " **stops**" if rule.stops else ""
-        lines.append(f"| `{rule.id}`{stops} | {rule.meaning} | {fix} |")
+        lines.append(f"- `{rule.id}`{stops}: {rule.meaning} → {rule.fix}{retry}")
     return digest.seal("\n".join(lines) + "\n")

@@ -248,7 +248,6 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
     buildable = [variant for variant in matrix.variants if not variant.impossible]
     used = {variant.gpu_key for variant in buildable}
     built = {key: gpu for key, gpu in matrix.gpus.items() if key in used}
-    cells = {"exact": "best", "compatible": "runs", None: ""}
     chooser = Chooser(matrix)
     return {
         "total": len(matrix.variants),
@@ -266,9 +265,14 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
             for platform in get_args(Platform)
             if any(cpu.platform == platform for cpu in matrix.cpus.values())
         ],
-        "built": [f"{key} ({gpu.arch_list})" for key, gpu in built.items()],
         "devices": [
-            (gpu.capability, [cells[fit(own, gpu.capability)] for own in built.values()])
+            (
+                gpu.capability,
+                [
+                    ", ".join(key for key, own in built.items() if fit(own, gpu.capability) == how)
+                    for how in ("exact", "compatible")
+                ],
+            )
             for gpu in matrix.gpus.values()
             if gpu.is_single
         ],

@@ -26,7 +26,7 @@ StructComments = dict[str, tuple[str, dict[str, str]]]
 Row = dict[str, Any]
 """A key of a table: its name, meaning, JSON schema, and whether it is required."""
 
-_MANY: Final = 5
+_MANY: Final = 2
 """As many keys that are alike in two tables are explained in the first one only."""
 
 _HEAD: Final = {

@@ -109,6 +109,6 @@ def reference_page() -> str:
         "Only these requirements are checked: no check shows that a recipe builds.",
     ]
     for name, category in CATEGORIES.items():
-        lines += ["", f"## {name}", "", category.about, "", "| check | requirement |", "|---|---|"]
-        lines += [f"| `{check.id}` | {check.title} |" for check in checks_of(name)]
+        lines += ["", f"## {name}", "", category.about, ""]
+        lines += [f"- `{check.id}`: {check.title}" for check in checks_of(name)]
     return digest.seal("\n".join(lines) + "\n")
