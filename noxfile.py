@@ -194,7 +194,7 @@ def bench_sharing(session: nox.Session) -> None:
 def wheel_facts(session: nox.Session) -> None:
     """Read official wheels into official_wheels.toml: their versions after --, 1 GB for each."""
     _install(session)
-    session.run("python", "-m", "build_pytorch.cli.wheel_facts", *session.posargs)
+    session.run("python", "tests/wheel_facts.py", *session.posargs)
 
 
 @nox.session

@@ -288,7 +288,6 @@ OPENS_FILES: Final = {
     "build_pytorch.results.artefacts": "results in the Nix store",
     "build_pytorch.smoke.script": "runs alone, in the Python of a result",
     "build_pytorch.cli.matrix_change": "a temporary folder of its own",
-    "build_pytorch.sources.wheel_reader": "a temporary folder of its own",
     "build_pytorch.verify.hook_runs": "a temporary folder of its own",
 }
 """The modules that open or list files themselves, with what they open."""

@@ -71,9 +71,8 @@ def seen(texts: Sequence[bytes], evidence: Evidence) -> dict[str, str]:
             compiled = re.compile(pattern.encode())
             match = next(filter(None, map(compiled.search, texts)), None) if pattern else None
             if match:
-                found[name] = kind or (
-                    match[match.lastindex or 0] if match.lastindex else b""
-                ).decode(errors="replace")
+                version = match[match.lastindex] if match.lastindex else b""
+                found[name] = kind or version.decode(errors="replace")
                 break
     return found
 

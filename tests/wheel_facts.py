@@ -1,7 +1,11 @@
-"""Reads official wheels of PyTorch, without running them, into official_wheels.toml."""
+"""Read official wheels of PyTorch, without running them, into official_wheels.toml.
+
+`nox -s wheel-facts -- 2.15.0` runs it; each wheel is downloaded with pip and deleted after it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import hashlib
 import re
@@ -16,11 +20,15 @@ from typing import Final
 import msgspec
 import tomlkit
 
-from build_pytorch.base import process
+from build_pytorch.base import files, process
+from build_pytorch.base.console import write
+from build_pytorch.base.errors import EXIT_BAD_INPUT, EXIT_OK, ToolError
 from build_pytorch.base.versions import numbers
+from build_pytorch.cli.entry import guarded
 from build_pytorch.inspect import compiled_features, fatbin
 from build_pytorch.inspect.config import stated_in
 from build_pytorch.inspect.elf_file import read_elf
+from build_pytorch.matrix import official_wheels
 from build_pytorch.matrix.field_types import Platform
 from build_pytorch.matrix.official_wheels import OfficialWheel
 
@@ -103,3 +111,30 @@ def file_text(old: str, wheels: Iterable[OfficialWheel]) -> str:
         for w in ordered
     ]
     return old.partition("[[wheel]]")[0] + tomlkit.dumps({"wheel": rows})
+
+
+def main() -> int:
+    """Read the given versions, or the known ones again; 2 if one cannot be read."""
+    parser = argparse.ArgumentParser(prog="nox -s wheel-facts --")
+    parser.add_argument("versions", nargs="*", help="versions of PyTorch, such as 2.10.0")
+    parser.add_argument("--platform", choices=PLATFORMS, help="by default both")
+    options = parser.parse_args()
+    known = {(w.torch, w.platform, w.index): w for w in official_wheels.official_wheels()}
+    path, code = Path(official_wheels.__file__).with_suffix(".toml"), EXIT_OK
+    for torch in options.versions or dict.fromkeys(torch for torch, _, _ in known):
+        for platform in (each for each in PLATFORMS if options.platform in {each, None}):
+            title = f"PyTorch {torch} for {platform}"
+            write(sys.stderr, f"{title}: downloading up to 1 GB\n")
+            try:
+                known[torch, platform, ""] = read_wheel(torch, platform)
+            except ToolError as error:
+                write(sys.stderr, f"{title}: {str(error).splitlines()[-1]}\n")
+                code = EXIT_BAD_INPUT
+                continue
+            text = file_text(files.read_named(path).decode(), known.values())
+            files.write_all(path.parent, {path.name: text.encode()})
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(guarded(main))
