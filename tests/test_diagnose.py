@@ -20,7 +20,7 @@ import pytest
 from conftest import PROJECT, Project, error_line, unfolded
 
 from build_pytorch.base import files
-from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
+from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_package
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.diagnose import _chunks
 from build_pytorch.matrix.model import Matrix, Variant
@@ -213,6 +213,25 @@ OFF = "--   USE_CUDA              : OFF"
 STEPS = [f"[{n}/100] Building CXX object x{n}.o" for n in range(1, 101)]
 
 
+def test_the_log_of_a_companion_names_the_companion_and_its_failure(project: Project) -> None:
+    """As `nix-store --read-log` prints it, without any line of Nix."""
+    log = (
+        "Running phase: unpackPhase\nRunning phase: configurePhase\n"
+        "TorchVision 0.25.0 for pytorch-python313-cuda13_0-sm120-avx512\n"
+        "CPU flags: -mavx512f\nJobs:      8\nRunning phase: buildPhase\n"
+        "building 'torchvision._C' extension\n"
+        "[3/91] /nix/store/x-cuda13.0-cuda_nvcc-13.0.88/bin/nvcc -I/nix/store/x-python3.13-"
+        "pytorch210-python313-cuda13_0-sm120-avx512-2.10.0-cxxdev/include -c nms_kernel.cu\n"
+        "nvcc fatal   : Unsupported gpu architecture 'compute_99'\n"
+    )
+    (project.root / "vision.log").write_text(log)
+    found = json.loads(project.invoke("diagnose", "vision.log", "--json").stdout)
+    assert found["variant"] == "sm120-avx512+torchvision"
+    assert (found["failure"], found["phase"]) == ("unknown-architecture", "build")
+    argv = ("diagnose", "vision.log", "--variant", "sm120-avx512+torchaudio", "--json")
+    assert json.loads(project.invoke(*argv).stdout)["variant"] == argv[3]
+
+
 def building(variant: Variant) -> str:
     return f"building '/nix/store/{'a' * 32}-python3.13-{variant.pname}-2.10.0.drv'..."
 
@@ -391,12 +410,25 @@ def test_the_log_names_its_variant(matrix: Matrix) -> None:
     by_id = {v.id: v for v in matrix.variants}
     for name in ("cpu-avx512", "cpu-avx512bf16", "sm120-avx2"):
         line = f"building '/nix/store/x-python3.13-{by_id[name].pname}-2.10.0.drv'".encode()
-        assert named_variant(matrix.variants, [b"x", line]) is by_id[name]
+        assert named_package(matrix.variants, [b"x", line]) is by_id[name]
         line = f"nix-build {by_id[name].path}".encode()
-        assert named_variant(matrix.variants, [line]) is by_id[name]
+        assert named_package(matrix.variants, [line]) is by_id[name]
+    own, other = (
+        next(c for c in matrix.companions if c.id == id_)
+        for id_ in ("sm120-avx2+torchvision", "cpu-avx2+torchvision")
+    )
+    torch = f"-I/nix/store/x-python3.13-{own.variant.pname}-2.10.0-cxxdev/include"
+    begun = f"building '/nix/store/x-python3.13-{own.pname}-0.25.0.drv'..."
+    printed = f"TorchVision 0.25.0 for {own.variant.package}"
+    for first in (begun, printed, f"$ nix-build {own.path} --cores 4"):
+        log = [first.encode(), torch.encode()]
+        assert named_package(matrix.packages, log) is own
+        assert named_package(matrix.packages, [*log, other.package.encode()]) is None
+        whole = [*log, f"building '/nix/store/x-python3.13-{own.variant.pname}.drv'".encode()]
+        assert named_package(matrix.packages, whole) is own.variant
     both = [by_id["cpu-avx2"].package.encode(), by_id["sm90-avx2"].package.encode()]
-    assert named_variant(matrix.variants, both) is None
-    assert named_variant(matrix.variants, [b"nothing"]) is None
+    assert named_package(matrix.variants, both) is None
+    assert named_package(matrix.variants, [b"nothing"]) is None
 
 
 def test_lines_are_split_wherever_the_pieces_end() -> None:

@@ -7,7 +7,7 @@ import json
 
 from conftest import WHOLE, Project
 
-from build_pytorch.build.build_progress import named_variant
+from build_pytorch.build.build_progress import named_package
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import option_specs
 from build_pytorch.matrix import matrix_reader
@@ -123,5 +123,5 @@ def test_a_log_names_a_variant_only_if_no_other_release_has_the_name() -> None:
     matrix = matrix_reader.parse(text)
     of_copy = matrix.of_release("copy")
     line = f"building {of_copy[0].package}".encode()
-    assert named_variant(matrix.variants, [line]) is None
-    assert named_variant(select(matrix, [], "copy"), [line]) is of_copy[0]
+    assert named_package(matrix.variants, [line]) is None
+    assert named_package(select(matrix, [], "copy"), [line]) is of_copy[0]

@@ -31,7 +31,7 @@ from build_pytorch.build.log_rules import (
     LogRule,
     is_interesting,
 )
-from build_pytorch.matrix.model import Variant
+from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.nix.log_format import LogLine, hash_mismatches
 
 TAIL: Final = 30  #: lines shown of a failure that no rule names
@@ -242,7 +242,7 @@ class LogFinding(Struct, frozen=True):
 class LogDiagnosis(Struct, frozen=True, kw_only=True):
     """What a log says."""
 
-    variant: Variant | None
+    package: Package | None
     lines: int
     phase: str
     progress: tuple[int, int] | None  #: done and all steps of ninja
@@ -252,17 +252,17 @@ class LogDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(
-    lines: Iterable[bytes], variant: Variant | None, matrix: Iterable[Variant] = ()
+    lines: Iterable[bytes], package: Package | None, matrix: Iterable[Variant] = ()
 ) -> LogDiagnosis:
     """Read a log. Never raises for what the log says.
 
-    Lines of the builds of other variants in `matrix` are left out. Without a variant, rules that
-    depend on it do not match.
+    Lines of the builds of other variants in `matrix` are left out. Without a package, rules that
+    depend on its variant do not match.
     """
-    package = variant.package if variant else ""
-    siblings = [v.package for v in matrix if v.package != package] if variant else []
-    reader = LogFileReader(package, siblings)
-    progress = BuildProgress(variant)
+    name = package.package if package else ""
+    siblings = [v.package for v in matrix if v is not package.variant] if package else []
+    reader = LogFileReader(name, [each for each in siblings if each != name])
+    progress = BuildProgress(package.variant if package else None)
     stop: LogFinding | None = None
     matches: dict[str, list[tuple[int, str]]] = {}
     number, started = 0, Sign.NONE
@@ -277,7 +277,7 @@ def diagnose(
                 started, stop = reader.started, None
                 progress = progress.begun_again()
                 matches.clear()
-            rule = progress.see(line, float(number), own=line.derivation == package)
+            rule = progress.see(line, float(number), own=line.derivation == name)
             if found := progress.latest:
                 several = matches.setdefault(found.rule.id, [])
                 several.append((number, shortened(found.text, _SHOWN)))
@@ -287,7 +287,7 @@ def diagnose(
     cause = None if stop else progress.cause()
     failure = LogFinding(cause.rule, tuple(matches[cause.rule.id])) if cause else stop
     return LogDiagnosis(
-        variant=variant,
+        package=package,
         lines=number,
         phase=progress.phase,
         progress=(progress.done, progress.total) if progress.total else None,
@@ -297,24 +297,34 @@ def diagnose(
     )
 
 
-def named_variant(variants: Iterable[Variant], head: Iterable[bytes]) -> Variant | None:
-    """Return the variant that the first lines of a log name, if they name exactly one.
+def named_package(packages: Iterable[Package], head: Iterable[bytes]) -> Package | None:
+    """Return the package that the first lines of a log name, if they name exactly one.
 
-    Variants of several releases may have one name; then another name has to tell them apart.
+    Packages of several releases may have one name; then another name has to tell them apart. A
+    companion names its variant too, which is meant only where the log builds it.
     """
-    by_name: dict[str, dict[str, Variant]] = {}
-    for variant in variants:
-        for name in (variant.package, variant.pname):
-            by_name.setdefault(name, {})[variant.path] = variant
-    names = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![A-Za-z0-9_])".encode())
+    by_name: dict[str, dict[str, Package]] = {}  # name, recipe of the variant
+    names_of_companions = set()
+    for package in packages:
+        names = [package.package, package.pname]
+        if isinstance(package, CompanionPackage):  # as its build prints it
+            names.append(f"{package.title} {package.version} for {package.variant.package}")
+            names_of_companions.update(names)
+        for name in names:
+            by_name.setdefault(name, {})[package.variant.path] = package
+    text = "|".join(map(re.escape, sorted(by_name, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.])(?:{text})(?![A-Za-z0-9_])".encode())
     signs = tuple({name.split("-")[0].encode() for name in by_name})
-    found = {
-        match[0].decode()
-        for line in head
-        if any(sign in line for sign in signs)
-        for match in pattern.finditer(line)
-    }
-    first, *others = [by_name[name] for name in found] or [{}]
-    common = [v for path, v in first.items() if all(path in other for other in others)]
-    return common[0] if len(common) == 1 else None
+    found, built = set(), set()
+    for line in head:
+        if any(sign in line for sign in signs):
+            names_here = {match[0].decode() for match in pattern.finditer(line)}
+            found |= names_here
+            built |= names_here if b"building '" in line else set()
+    is_variant = bool(built - names_of_companions) or not found & names_of_companions
+    relevant = found - names_of_companions if is_variant else found
+    recipes = [by_name[name].keys() for name in relevant] or [{}.keys()]
+    common = set(recipes[0]).intersection(*recipes)
+    of_kind = relevant if is_variant else found & names_of_companions
+    meant = {p.path: p for name in of_kind for key, p in by_name[name].items() if key in common}
+    return next(iter(meant.values())) if len(meant) == 1 else None

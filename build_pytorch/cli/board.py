@@ -197,5 +197,5 @@ def _diagnosis(root: Path, log: str, state: PackageState) -> LogDiagnosis | None
     """Return what the end of a log says, or None if it cannot be read."""
     with suppress(OSError, LinkError, ValueError):
         head, tail = ends_below(root, log, _TAIL)
-        return diagnose([head, *tail.split(b"\n")], state.variant)
+        return diagnose([head, *tail.split(b"\n")], state.package)
     return None

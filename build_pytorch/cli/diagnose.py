@@ -22,11 +22,11 @@ from msgspec import Struct
 from build_pytorch.base import files
 from build_pytorch.base.console import ProgressLine, Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
-from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_variant
+from build_pytorch.build.build_progress import LogDiagnosis, diagnose, named_package
 from build_pytorch.build.log_reader import split_lines
 from build_pytorch.cli.commands import DiagnoseOptions
 from build_pytorch.matrix import matrix_reader
-from build_pytorch.matrix.selection import select
+from build_pytorch.matrix.selection import select_packages
 
 _CHUNK: Final = 1 << 20
 _EXPANDERS: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
@@ -70,14 +70,15 @@ def run(options: DiagnoseOptions) -> int:
         raise BuildPytorchError("name one log: invoke diagnose LOG, or - for standard input")
     (name,) = options.log
     matrix = matrix_reader.load(options.root)
-    known = select(matrix, [options.variant] if options.variant else [], options.release)
-    chosen = known if options.variant else ()
+    found = select_packages(matrix, list(filter(None, [options.variant])), options.release)
+    chosen = found if options.variant else ()
     if len(chosen) > 1:
         raise BuildPytorchError(f"--variant {options.variant}: names several; name one")
     lines = split_lines(_chunks(name), _CHUNK)
     head = list(itertools.islice(lines, _HEAD))
-    variant = chosen[0] if chosen else named_variant(known, head)
-    diagnosis = diagnose(itertools.chain(head, lines), variant, matrix.variants)
+    known = [p for p in matrix.packages if options.release in {"", p.release_name}]
+    package = chosen[0] if chosen else named_package(known, head)
+    diagnosis = diagnose(itertools.chain(head, lines), package, matrix.variants)
     if options.json:
         print_json(document(diagnosis), sys.stdout)
     else:
@@ -146,7 +147,7 @@ def document(diagnosis: LogDiagnosis) -> DiagnosisDocument:
     """Return the document of --json."""
     stop, failure = diagnosis.stop, diagnosis.failure
     return DiagnosisDocument(
-        variant=diagnosis.variant.id if diagnosis.variant else None,
+        variant=diagnosis.package.id if diagnosis.package else None,
         lines=diagnosis.lines,
         phase=diagnosis.phase or None,
         progress=diagnosis.progress,
@@ -166,9 +167,9 @@ def show(screen: Screen, name: str, diagnosis: LogDiagnosis, *, is_given: bool =
     if not diagnosis.lines:
         screen.line(f"{log}: is empty, so it names no failure")
         return
-    variant = diagnosis.variant
-    whose = f"{variant.id}" if variant else "unknown variant, see --variant"
-    whose += "" if is_given or not variant else " (named in the log)"
+    package = diagnosis.package
+    whose = package.id if package else "unknown variant, see --variant"
+    whose += "" if is_given or not package else " (named in the log)"
     screen.line(f"{log}: {counted(diagnosis.lines, 'line')}, {whose}")
     steps = "step {} of {}".format(*diagnosis.progress) if diagnosis.progress else ""
     place = ", ".join(filter(None, (diagnosis.phase, steps)))
