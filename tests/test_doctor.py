@@ -328,6 +328,32 @@ def test_what_is_no_python_is_refused_in_one_line(words: list[str], said: str) -
     assert done.returncode == 2
 
 
+FIRST = '{"python": "3.12", "folders": [], "packages": [], "conda": false, "visible_devices": null}'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{}",
+        "[" * 100_000,
+        FIRST.replace('"3.12"', "312"),
+        FIRST.replace("[]", "[5]", 1),
+        f"{FIRST}\n[]",
+        f'{FIRST}\n{{"codes": "sm_90"}}',
+        FIRST + "\n" + json.dumps({"config": "x" * 20_001}),
+    ],
+    ids=range(7),
+)
+def test_another_answer_than_that_of_the_script_is_refused(tmp_path: Path, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    program.chmod(0o755)
+    done = doctor(str(program), "--cpu", "avx2")
+    assert "its answer is not that of a Python 3.8 or newer" in error_line(done)
+    assert done.returncode == 2
+
+
 def test_the_active_environment_comes_before_python3(tmp_path: Path, site: Path) -> None:
     (tmp_path / "bin").mkdir()
     python = python_with(tmp_path / "bin", Planted().plant(site))
