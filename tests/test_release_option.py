@@ -10,9 +10,9 @@ from conftest import WHOLE, Project
 from build_pytorch.build.build_progress import named_package
 from build_pytorch.cli.commands import COMMANDS
 from build_pytorch.cli.declaration import option_specs
+from build_pytorch.cli.outdated import old_facts
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.selection import select
-from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.fetchers import sources
 
 ALL = matrix_reader.parse(WHOLE)

@@ -12,12 +12,12 @@ from conftest import WHOLE, Project, needs_nix, write_recipes
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.cli.outdated import old_facts
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import configuration, select, session_ids
 from build_pytorch.matrix.tables import Condition
-from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.fetchers import sources
 from build_pytorch.verify import verification
 

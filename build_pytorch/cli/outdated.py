@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
 from build_pytorch.base.console import Screen, counted, print_json
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import OutdatedOptions
-from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix import known_hardware, matrix_reader
+from build_pytorch.matrix.field_types import Trail, dotted
+from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import require_release
-from build_pytorch.sources.fact_age import old_facts
 from build_pytorch.sources.github import BRANCH, upstream_versions
+
+_OLDEST: Final = dt.timedelta(days=365)
 
 
 def today() -> dt.date:
@@ -46,3 +50,42 @@ def run(options: OutdatedOptions, clock: Callable[[], dt.date] = today) -> int:
     for place, checked in old:
         screen.line(f"{place}: checked on {checked}, more than a year ago; check it again")
     return code
+
+
+def old_facts(matrix: Matrix, today: dt.date, release: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the tables whose `checked` is more than a year ago, each with that date.
+
+    Those of matrix.toml, and those of known_hardware.toml that it does not have; with a release,
+    only its pin, its CUDA, its GPU architectures and the rules that apply to it.
+    """
+    dates: dict[Trail, str | None] = {("pin", key): pin.checked for key, pin in matrix.pins.items()}
+    dates |= {("gpu", key): gpu.checked for key, gpu in matrix.gpus.items()}
+    dates |= {
+        ("release", name, "cuda"): release.cuda.checked
+        for name, release in matrix.releases.items()
+        if release.cuda
+    }
+    dates |= {("rule", index): rule.checked for index, rule in enumerate(matrix.rules)}
+    known = known_hardware.load()
+    for kind in ("gpu", "cpu", "cuda"):
+        for key, fact in getattr(known, kind).items():
+            dates.setdefault((kind, key), fact.checked)
+    if release:
+        of_it = _tables(matrix, release)
+        dates = {trail: checked for trail, checked in dates.items() if trail in of_it}
+    limit = (today - _OLDEST).isoformat()
+    for trail, checked in dates.items():
+        if checked and checked < limit:
+            yield dotted(trail), checked
+
+
+def _tables(matrix: Matrix, release: str) -> set[Trail]:
+    """Return the tables with facts that a release uses."""
+    variants = matrix.of_release(release)
+    applied = {rule.id for variant in variants for rule in variant.effects.rules}
+    return {
+        ("pin", matrix.releases[release].nixpkgs.pin),
+        ("release", release, "cuda"),
+        *(("gpu", variant.gpu_key) for variant in variants if variant.gpu_key),
+        *(("rule", index) for index, rule in enumerate(matrix.rules) if rule.id in applied),
+    }

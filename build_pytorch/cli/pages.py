@@ -1,16 +1,20 @@
-"""`invoke pages`: write the page that names the right variant for a machine."""
+"""`invoke pages` writes the picker. Also the reference pages that describe the program itself."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 
-from build_pytorch.base import file_plan, paths
+from build_pytorch.base import digest, file_plan, paths
 from build_pytorch.base.console import Screen
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.base.errors import EXIT_CODES, EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
-from build_pytorch.cli.commands import PagesOptions
+from build_pytorch.build import log_rules
+from build_pytorch.cli.commands import COMMANDS, PagesOptions
+from build_pytorch.cli.declaration import option_specs
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
+from build_pytorch.verify import registry
 
 
 def run(options: PagesOptions) -> int:
@@ -30,3 +34,38 @@ def run(options: PagesOptions) -> int:
         screen.diff(change.diff())
     pending = options.check and change.action.writes
     return EXIT_FINDINGS if pending or change.action is Action.REFUSED else EXIT_OK
+
+
+def reference_pages() -> dict[str, str]:
+    """Return the text of each reference page by its path below the root."""
+    return {
+        paths.CHECKS_DOC: registry.reference_page(),
+        paths.COMMANDS_DOC: commands_page(),
+        paths.LOG_RULES_DOC: log_rules.reference_page(),
+    }
+
+
+def commands_page() -> str:
+    """Return the reference page of commands, options and exit codes, with its digest."""
+    lines = [
+        "# Commands",
+        "",
+        "<!-- Generated from build_pytorch/cli/commands.py by `invoke phase5`.",
+        f"     Digest of this file, with zeros in place of it: {digest.PLACEHOLDER} -->",
+        "",
+        "`invoke NAME [OPTIONS]` runs a command, `invoke --help NAME` explains its options.",
+        "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
+        '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
+        "",
+        "| command | purpose | options |",
+        "|---|---|---|",
+    ]
+    for options, group in itertools.groupby(COMMANDS.values(), lambda command: command.options):
+        usages = ", ".join(f"`{spec.usage}`" for spec in option_specs(options))
+        escaped = usages.replace("|", r"\|")
+        for command in group:
+            lines.append(f"| `{command.name}` | {command.summary} | {escaped} |")
+            escaped = "the same"
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return digest.seal("\n".join(lines) + "\n")

@@ -13,7 +13,7 @@ from build_pytorch.base.console import WIDTH, Screen, counted, print_json, some
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.cli.commands import StatusOptions
-from build_pytorch.cli.reference_pages import reference_pages
+from build_pytorch.cli.pages import reference_pages
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package

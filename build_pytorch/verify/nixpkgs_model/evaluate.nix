@@ -68,7 +68,7 @@ let
           given:
           known ? ${toString variant}
           && isSame torch given
-          && builtins.any (input: input.drvPath or null == torch.drvPath) alone.propagatedBuildInputs;
+          && builtins.any (input: input.drvPath or null == torch.drvPath) (alone.propagatedBuildInputs or [ ]);
       };
       getsSame =
         given:
