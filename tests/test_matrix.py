@@ -253,6 +253,12 @@ def test_a_message_has_at_most_twenty_errors_and_the_number_of_the_others() -> N
     assert lines[-1] == "and 100 more errors"
 
 
+def test_a_folder_that_no_file_system_takes_is_refused() -> None:
+    message = error_of('folder = ".flox/pkgs"', f'folder = "{"x" * 300}/.flox/pkgs"')
+    found = "found 311 characters; allowed: at most 200 characters"
+    assert message.endswith(f"release.cuda13_0.folder: {found}")
+
+
 @pytest.mark.parametrize("value", ["nan", "-1.0", "true", '"60"', "[60]", "9" * 400])
 def test_what_is_no_size_is_refused_with_its_line(value: str) -> None:
     message = error_of("disk = 60", f"disk = {value}")

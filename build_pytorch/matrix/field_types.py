@@ -45,6 +45,8 @@ CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 
 _NAME: Final = 60
 """Maximum length of the four parts of a file name, of which Linux takes 255 characters."""
+_PATH: Final = 200
+"""Maximum length of a path in the checkout, and so of each of its names."""
 
 Platform = Literal["x86_64-linux", "aarch64-linux", "aarch64-darwin"]
 Kind = Literal["gpu", "cpu-only", "mps"]
@@ -88,20 +90,21 @@ _HTTPS: Final = "https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/[A-Za-z0-9._/~%+=?&
 Url = Annotated[str, like(_HTTPS, "an https:// URL")]
 NoUrl = Annotated[str, like(f"({_HTTPS})?", "the URL of the hash, or empty without a hash")]
 FileName = Annotated[
-    str, like(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix", "the name of a .nix file, without a folder")
+    str,
+    like(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.nix", "the name of a .nix file, without a folder", _PATH),
 ]
 PatchName = Annotated[
     str, like(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\.patch", "the name of a .patch file, without a folder")
 ]
 _PART: Final = r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*"
-Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..")]
+Folder = Annotated[str, like(f"{_PART}(/{_PART})*", "a folder below the root, without ..", _PATH)]
 _COPIES: Final = "a folder below the root, without ..; a checkout elsewhere: CUDA_TOOLKIT_REPO"
-CopiesFolder = Annotated[str, like(f"({_PART}(/{_PART})*)?", _COPIES)]
+CopiesFolder = Annotated[str, like(f"({_PART}(/{_PART})*)?", _COPIES, _PATH)]
 Digest = Annotated[str, like("sha256:[0-9a-f]{64}", "sha256: and 64 hex digits")]
 _PLACE: Final = "a file or folder below the release's folder, without .."
-PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE)]
+PlaceInFolder = Annotated[str, like(f"{_PART}(/{_PART})*", _PLACE, _PATH)]
 _DOC: Final = r"docs(/[A-Za-z0-9][A-Za-z0-9_.-]*)+\.md"
-DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/")]
+DocPath = Annotated[str, like(_DOC, "a Markdown file below docs/", _PATH)]
 Flag = Annotated[str, like("-m[a-z0-9][A-Za-z0-9=+._-]*", "a machine flag of gcc, like -mavx2")]
 _OPTION: Final = "-D[A-Za-z][A-Za-z0-9_]*=[A-Za-z0-9][A-Za-z0-9_.+/-]*"
 CmakeFlag = Annotated[str, like(_OPTION, "a CMake option such as -DUSE_X=OFF")]

@@ -79,7 +79,7 @@ class Target:
             text = path.read_text()
             path.write_text(text.replace(*EDIT) if EDIT[0] in text else text.replace(*EDIT[::-1]))
         rest = {
-            "build": [self.unbuilt[0], "--backend", "nix"],
+            "build": [*self.unbuilt[:1], "--backend", "nix"],
             "prefetch": ["--only", "torch", "--dry-run"],
             "publish": [PACKAGE],
             "smoke": [PACKAGE, "--python", str(self.world.bin / "slow-python")],

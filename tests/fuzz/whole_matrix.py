@@ -55,6 +55,7 @@ effect.cmake_flags = ["-DUSE_OURS=1"]
 effect.patches = ["magma_clock_rate"]
 effect.fixes = ["cupti-paths"]
 effect.config = ["allowOurs"]
+effect.blas = "openblas"
 reason = "ours"
 source = "https://example.org/ours"
 checked = "2026-11-21"
@@ -76,6 +77,7 @@ catalog = "copied"
 notes = "docs/explanation/build-notes-copied.md"
 purpose = "every field that the others have not"
 support = "none"
+blas = "mkl"
 setting = []
 manual = []
 names.suffix = "-copied"
@@ -116,6 +118,7 @@ title = "CPU copied"
 kind = "cpu-only"
 platform = "x86_64-linux"
 cpu = ["avx2"]
+blas = "openblas"
 
 [gpu.sm86_89]
 capability = "8.6"
