@@ -56,6 +56,7 @@ effect.patches = ["magma_clock_rate"]
 effect.fixes = ["cupti-paths"]
 effect.config = ["allowOurs"]
 effect.blas = "openblas"
+effect.without = ["nnpack"]
 reason = "ours"
 source = "https://example.org/ours"
 checked = "2026-11-21"
@@ -78,6 +79,7 @@ notes = "docs/explanation/build-notes-copied.md"
 purpose = "every field that the others have not"
 support = "none"
 blas = "mkl"
+without = [{ feature = "nnpack", reason = "ours" }]
 setting = []
 manual = []
 names.suffix = "-copied"
@@ -119,6 +121,7 @@ kind = "cpu-only"
 platform = "x86_64-linux"
 cpu = ["avx2"]
 blas = "openblas"
+without = [{ feature = "nnpack", reason = "ours" }]
 
 [gpu.sm86_89]
 capability = "8.6"
