@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import WHOLE, Project
 from msgspec.structs import replace
+from sample_fleet import LAST, SampleFleet
 from test_recommend import machine, shown_for
 
 from build_pytorch.hardware import wheels
 from build_pytorch.hardware.choice import Choice
 from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine
-from build_pytorch.hardware.wheels import WHEEL, ChosenWheel, Measurement, choose_wheel
+from build_pytorch.hardware.wheels import ChosenWheel, Measurement, choose_wheel
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels
+from build_pytorch.results import ledger
 
 MATRIX = matrix_reader.parse(WHOLE)
 Plant = Callable[..., None]
@@ -100,7 +103,7 @@ def test_without_a_gpu_the_wheel_without_cuda_is_named(plant: Plant) -> None:
 
 
 def test_a_wheel_that_uses_the_gpu_comes_before_a_cpu_build(
-    plant: Plant, whole: Project, tmp_path: Any
+    plant: Plant, whole: Project, tmp_path: Path
 ) -> None:
     plant(wheel("2.10.0", "12.8", "sm_70"))
     here = machine("v100-broadwell")
@@ -113,7 +116,7 @@ def test_a_wheel_that_uses_the_gpu_comes_before_a_cpu_build(
 
 
 def test_a_platform_without_a_known_wheel_says_so(
-    plant: Plant, whole: Project, tmp_path: Any
+    plant: Plant, whole: Project, tmp_path: Path
 ) -> None:
     plant(wheel("2.10.0", "12.8", "sm_90"))
     lines = shown_for(machine("gh200"), tmp_path, whole)
@@ -125,17 +128,15 @@ def test_a_platform_without_a_known_wheel_says_so(
 BF16, AVX512, AVX2 = (f"cuda13_0/sm120-{isa}" for isa in ("avx512bf16", "avx512", "avx2"))
 
 
-def measured(package: str, against: str, verdict: Any, ratio: float, **changes: str) -> Measurement:
-    return Measurement(
-        package=package,
-        against=against,
-        machine_class=changes.get("machine_class", "NVIDIA GeForce RTX 5090"),
-        verdict=verdict,
-        ratio=ratio,
-        low=ratio - 0.01,
-        high=ratio + 0.01,
-        date=changes.get("date", "2026-11-22"),
-    )
+RTX5090 = "AMD Ryzen 9 7950X 16-Core Processor, 16 cores, NVIDIA GeForce RTX 5090"
+H200 = "AMD Ryzen 9 7950X 16-Core Processor, 16 cores, NVIDIA H200"
+XEON = "Intel(R) Xeon(R) w5-3435X, 16 cores, NVIDIA GeForce RTX 5090"
+OFFICIAL = "wheel 2.10.0+cu130"
+
+
+def measured(package: str, against: str, verdict: Any, **changes: str) -> Measurement:
+    known = {"machine_class": RTX5090, "figures": "0: 1.00 (0.99 to 1.01)", "date": "2026-11-22"}
+    return Measurement(package=package, against=against, verdict=verdict, **{**known, **changes})
 
 
 def with_measurements(*measurements: Measurement) -> Choice:
@@ -143,31 +144,63 @@ def with_measurements(*measurements: Measurement) -> Choice:
 
 
 def test_without_a_measurement_nothing_is_claimed() -> None:
-    elsewhere = measured(BF16, WHEEL, "faster", 0.8, machine_class="NVIDIA H200")
-    of_another = measured(AVX2, WHEEL, "faster", 0.8)
-    for choice in (with_measurements(), with_measurements(elsewhere, of_another)):
+    elsewhere = [measured(BF16, OFFICIAL, "faster", machine_class=it) for it in (H200, XEON)]
+    of_another = measured(AVX2, OFFICIAL, "faster")
+    for choice in (with_measurements(), with_measurements(*elsewhere, of_another)):
         assert choice.compared == "not measured on this class of machine"
 
 
 def test_the_newest_comparison_with_the_wheel_is_quoted() -> None:
-    old = measured(BF16, WHEEL, "faster", 0.8, date="2026-01-01")
-    new = measured(BF16, WHEEL, "slower", 1.22)
+    old = measured(BF16, OFFICIAL, "faster", date="2026-01-01")
+    new = measured(BF16, OFFICIAL, "slower")
     assert with_measurements(new, old).compared == (
-        "22% slower (ratio of times 1.21 to 1.23; NVIDIA GeForce RTX 5090, 2026-11-22)"
+        f"slower on {RTX5090}, 2026-11-22 (0: 1.00 (0.99 to 1.01))"
     )
-    same = measured(BF16, WHEEL, "no difference", 1.0, date="2026-11-23")
-    assert with_measurements(new, same).compared.startswith("no difference (ratio of times 0.99")
+    cpu_alone = RTX5090.rpartition(", ")[0]
+    later = measured(BF16, OFFICIAL, "no difference", date="2026-11-23", machine_class=cpu_alone)
+    assert with_measurements(new, later).compared.startswith("no difference on AMD Ryzen 9")
+
+
+def test_the_command_quotes_what_the_ledger_has(whole: Project, tmp_path: Path) -> None:
+    """A comparison of the current recipe; one of an older recipe counts no more."""
+    sample = SampleFleet(whole.root)
+    variant = next(it for it in matrix_reader.load(whole.root).variants if it.id == BF16)
+
+    def compared(against: str, outcome: Any, **ratios: float) -> None:
+        facts = ledger.ComparedFacts(against=against, machine=RTX5090, ratios=ratios)
+        event = ledger.Tested(
+            **sample.common(variant, LAST),
+            by="compare",
+            outcome=outcome,
+            output="/nix/store/x",
+            reason="0: figures",
+            compared=facts,
+        )
+        sample.append(event)
+
+    def shown() -> str:
+        return " ".join(" ".join(shown_for(machine("rtx5090-zen4"), tmp_path, whole)).split())
+
+    compared(OFFICIAL, "failed", gpu=1.1)
+    assert f"{BF16} against it: slower on {RTX5090}" in shown()
+    compared(AVX2, "passed", gpu=1.01, cpu=0.9)
+    assert f"Best: {BF16}" in shown()  # it is faster on the CPU
+    compared(AVX2, "passed", gpu=1.01, cpu=0.99)
+    assert f"Best: {AVX2}" in shown()
+    assert "avx2 is enough: no difference on AMD Ryzen 9" in shown()
+    recipe = whole.root / variant.path
+    recipe.write_text(recipe.read_text() + "# changed\n")
+    assert f"{BF16} against it: not measured on this class of machine" in shown()
 
 
 def test_of_isas_that_are_equal_the_lowest_is_recommended_with_the_reason() -> None:
-    equal = [measured(BF16, AVX512, "no difference", 1.0), measured(AVX2, BF16, "no difference", 1)]
+    equal = [measured(BF16, AVX512, "no difference"), measured(AVX2, BF16, "no difference")]
     for measurements in (equal, equal[::-1]):
         choice = with_measurements(*measurements)
         assert choice.best is not None
         assert choice.best.variant.id == AVX2
         assert choice.best.reason.endswith(
-            "avx2 is enough: no difference (ratio of times 0.99 to 1.01; "
-            "NVIDIA GeForce RTX 5090, 2026-11-22)"
+            f"avx2 is enough: no difference on {RTX5090}, 2026-11-22 (0: 1.00 (0.99 to 1.01))"
         )
         assert choice.better is None  # the ideal build is the same one
 
@@ -175,13 +208,13 @@ def test_of_isas_that_are_equal_the_lowest_is_recommended_with_the_reason() -> N
 @pytest.mark.parametrize(
     "other",
     [
-        measured(BF16, AVX2, "too noisy", 1.0),
-        measured(BF16, AVX2, "faster", 0.9),
-        measured(BF16, AVX2, "no difference", 1.0, machine_class="NVIDIA H200"),
-        measured(BF16, "cuda13_0/cpu-avx2", "no difference", 1.0),
-        measured(BF16, "cuda12_8/sm120-avx2", "no difference", 1.0),
-        measured(AVX512, AVX2, "no difference", 1.0),
-        measured(BF16, "cuda13_0/sm120-none", "no difference", 1.0),
+        measured(BF16, AVX2, "too noisy"),
+        measured(BF16, AVX2, "faster"),
+        measured(BF16, AVX2, "no difference", machine_class=H200),
+        measured(BF16, "cuda13_0/cpu-avx2", "no difference"),
+        measured(BF16, "cuda12_8/sm120-avx2", "no difference"),
+        measured(AVX512, AVX2, "no difference"),
+        measured(BF16, "cuda13_0/sm120-none", "no difference"),
     ],
 )
 def test_nothing_else_lowers_the_isa(other: Measurement) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,10 +12,12 @@ from build_pytorch.base.console import Screen, counted, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
+from build_pytorch.compare.ratio_statistics import EQUAL
 from build_pytorch.hardware import choose, explain, saved_machines
 from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdicts import Candidate
+from build_pytorch.hardware.wheels import MeasuredVerdict, Measurement
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import package_state
@@ -23,6 +25,7 @@ from build_pytorch.results.package_state import PackageState
 
 _COLUMN: Final = 28
 """Maximum width of a table's first column, in characters."""
+_VERDICTS: Final[dict[str, MeasuredVerdict]] = {"failed": "slower", "skipped": "too noisy"}
 _MOST: Final = 150
 """Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
 
@@ -31,11 +34,17 @@ def run(options: RecommendOptions) -> int:
     """Print the recommendation. Returns 1 if no variant runs. Raises BuildPytorchError."""
     matrix = matrix_reader.load(options.root)
     machine, number = described_machine(options, matrix)
-    choice = choose.choose(matrix, machine, gpu=number, release=options.release or None)
+    here = [variant for variant in matrix.variants if variant.platform == machine.platform]
+    known = package_state.package_states(options.root, here)
+    choice = choose.choose(
+        matrix,
+        machine,
+        gpu=number,
+        release=options.release or None,
+        measurements=list(_measurements(known.values())),
+    )
     best = [answer.best.variant for answer in choice.answers if answer.best]
     code = EXIT_OK if best else EXIT_FINDINGS  # a variant for one GPU of several is enough
-    builds = [it for it in (choice.first, choice.best, choice.ideal) if it and it.is_in_matrix]
-    known = package_state.package_states(options.root, [*best, *(it.variant for it in builds)])
     if options.json:
         document = {
             "machine": saved_machines.document(machine),
@@ -64,6 +73,22 @@ def run(options: RecommendOptions) -> int:
         counts = f"{counted(others, 'fallback')}, {counted(len(choice.remarks), 'remark')}"
         screen.line(f"`--all` adds {counts}, and why the others do not run")
     return code
+
+
+def _measurements(states: Iterable[PackageState]) -> Iterator[Measurement]:
+    """Yield what comparisons of current recipes found, as the ledger has it."""
+    for state in states:
+        for event in state.comparisons:
+            if facts := event.compared:
+                is_equal = all(abs(ratio - 1) <= EQUAL for ratio in facts.ratios.values())
+                yield Measurement(
+                    package=state.package.id,
+                    against=facts.against,
+                    machine_class=facts.machine,
+                    verdict=_VERDICTS.get(event.outcome, "no difference" if is_equal else "faster"),
+                    figures=event.reason,
+                    date=event.at[:10],
+                )
 
 
 def commands(
@@ -225,7 +250,8 @@ def _print_wheel(screen: Screen, machine: Machine, choice: Choice, longest: int)
     text = "; ".join([found.code, *found.limits])
     screen.fold("  ", shortened(text, longest))
     if choice.first:
-        screen.fold("  ", f"{choice.first.variant.id} against it: {choice.compared}")
+        text = f"{choice.first.variant.id} against it: {choice.compared}"
+        screen.fold("  ", shortened(text, longest))
     screen.command("  install  ", found.command)
 
 

@@ -95,7 +95,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     def compared(self) -> str:
         """What was measured between the first build and the wheel."""
         name = self.first.variant.id if self.first else ""
-        found = [it for it in self.measured if (it.package, it.against) == (name, WHEEL)]
+        found = [it for it in self.measured if it.package == name and it.against.startswith(WHEEL)]
         newest = max(found, key=lambda it: it.date, default=None)
         return newest.says if newest else "not measured on this class of machine"
 

@@ -77,8 +77,7 @@ class Chooser:
         running = [[it.variant for it in answer.accepted if it.variant.gpu] for answer in answers]
         for_all = _first_common(running) if len(answers) > 1 else None
         newest = msgspec.structs.replace(machine, driver="9999", cuda=None, is_wsl=False)
-        classes = {machine.cpu.model, *(each.name for each in gpus)}
-        measured = tuple(it for it in self._measurements if it.machine_class in classes)
+        measured = tuple(it for it in self._measurements if it.is_like(machine, gpus))
         builds = (_best(answers, for_all), self._ideal(machine, gpus), self._ideal(newest, gpus))
         best, ideal, later = (it and self._lowest_equal(it, machine, measured) for it in builds)
         chosen = [build.variant for build in (best, ideal) if build]
@@ -98,8 +97,17 @@ class Chooser:
     ) -> ChosenBuild:
         """Return the build with the lowest ISA of those that were measured to be no slower."""
         first = build.variant
-        pairs = [({it.package, it.against}, it) for it in measured if it.verdict == "no difference"]
-        equal = {str(*pair - {first.id}): it for pair, it in pairs if first.id in pair}
+        dated = sorted(measured, key=lambda it: it.date)
+        last = {
+            frozenset((it.package, it.against)): it
+            for it in dated
+            if first.id in (it.package, it.against)
+        }
+        equal = {
+            str(*pair - {first.id}): it
+            for pair, it in last.items()
+            if it.verdict == "no difference"
+        }
         lower = [
             variant
             for variant in self._ranked

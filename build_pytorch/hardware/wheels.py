@@ -13,8 +13,8 @@ from build_pytorch.hardware.verdicts import DriverNeed, Obstacle, driver_limit
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels, runs_on
 
-WHEEL: Final = "wheel"
-"""The official wheel in a measurement, in place of the id of a package."""
+WHEEL: Final = "wheel "
+"""How the name of an official wheel begins in a measurement, where another has a package's id."""
 INDEX: Final = "https://download.pytorch.org/whl/"
 _CODE: Final = {
     "exact": "machine code for {}",
@@ -22,6 +22,7 @@ _CODE: Final = {
     "ptx": "PTX, which the driver compiles for {} at the first start",
     None: "no code for {}, which stays unused",
 }
+MeasuredVerdict = Literal["faster", "slower", "no difference", "too noisy"]
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -30,21 +31,22 @@ class Measurement(Struct, frozen=True, kw_only=True):
     package: str
     against: str
     machine_class: str
-    """The name of the GPU, or of the CPU for a comparison on the CPU."""
-    verdict: Literal["faster", "slower", "no difference", "too noisy"]
-    ratio: float
-    """Time of the package divided by that of the other one: the geometric mean of all workloads."""
-    low: float
-    high: float
-    """The interval of the ratio."""
+    """The model of the CPU, its cores, and the names of the GPUs, with commas."""
+    verdict: MeasuredVerdict
+    figures: str
+    """The verdict of each setting, with the ratio of times and its interval."""
     date: str
 
     @property
     def says(self) -> str:
         """The result in words."""
-        size = f"{abs(1 - self.ratio):.0%} " if self.verdict in {"faster", "slower"} else ""
-        interval = f"ratio of times {self.low:.2f} to {self.high:.2f}"
-        return f"{size}{self.verdict} ({interval}; {self.machine_class}, {self.date})"
+        return f"{self.verdict} on {self.machine_class}, {self.date} ({self.figures})"
+
+    def is_like(self, machine: Machine, gpus: Sequence[MachineGpu]) -> bool:
+        """Return whether a machine is of the class: it has the CPU, and GPUs of these names."""
+        model = f"{machine.cpu.model}, "
+        _, *names = self.machine_class.removeprefix(model).split(", ")
+        return self.machine_class.startswith(model) and {*names} <= {gpu.name for gpu in gpus}
 
 
 class ChosenWheel(Struct, frozen=True, kw_only=True):

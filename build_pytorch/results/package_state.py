@@ -192,6 +192,12 @@ class PackageState(Struct, frozen=True, kw_only=True):
         return EvidenceState(self.comparison.outcome if self.comparison else "-")
 
     @property
+    def comparisons(self) -> list[Tested]:
+        """Every comparison of the current recipe, oldest first."""
+        tested = (event for event in self.events if isinstance(event, Tested))
+        return [event for event in tested if event.compared and event.digest == self.digest]
+
+    @property
     def compare_label(self) -> str:
         """The geometric mean of the last comparison, such as `1.22`; of several the slowest."""
         facts = self.comparison.compared if self.comparison else None
