@@ -122,7 +122,7 @@ PLANTED = {
         Planted(),
         "--gpu H100 --driver 550.54.15",
         "cannot run on this GPU",
-        "update the NVIDIA driver: CUDA 13.0 needs driver 580.65.06 or newer; found driver 550",
+        "update the NVIDIA driver: CUDA 13 needs driver 580.65.06 or newer; found driver 550",
         "torch==2.10.0",
     ),
     "a build for AMD GPUs": (

@@ -30,7 +30,6 @@ from build_pytorch.hardware.wheels import ChosenWheel, wheel_needs
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
 from build_pytorch.matrix.model import Matrix, Package, Variant
-from build_pytorch.matrix.official_wheels import official_wheels
 from build_pytorch.matrix.tables import environment_of
 
 NO_GPU: Final = "none"
@@ -145,7 +144,7 @@ class PickerAnswers:
         drivers = sorted((driver for driver in needed if driver), key=numbers)
         branches = dict.fromkeys(driver.partition(".")[0] for driver in drivers)
         majors = [f"{toolkit.version.partition('.')[0]}.0" for toolkit in toolkits]
-        wheels = (wheel.cuda for wheel in official_wheels() if wheel.cuda)
+        wheels = {need.cuda for kind in self._capabilities for need in wheel_needs(kind)}
         cudas = sorted({*majors, *(it.version for it in toolkits), *wheels}, key=numbers)
         self._axes = (
             Axis(name="isConsumer"),

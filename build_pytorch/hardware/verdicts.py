@@ -40,8 +40,8 @@ class DriverNeed(NamedTuple):
 
     cuda: str
     driver: str
-    architecture: str
-    """Such as `SM120`; empty where the driver is that of the CUDA."""
+    whose: str
+    """What needs it, such as `SM120`; empty for the CUDA of this version."""
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -106,8 +106,8 @@ def driver_need(variant: Variant) -> DriverNeed:
     cuda = variant.cuda
     if cuda is None:
         return DriverNeed("", "", "")
-    architecture = variant.gpu_label if variant.driver != cuda.driver else ""
-    return DriverNeed(cuda.version, variant.driver, architecture)
+    whose = variant.gpu_label if variant.driver != cuda.driver else ""
+    return DriverNeed(cuda.version, variant.driver, whose)
 
 
 def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacle | str | None:
@@ -117,11 +117,11 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
     versions mislead: Jetson and Windows (below WSL) number them differently, and a container may
     bring a newer libcuda.
     """
-    cuda, oldest, architecture = need
+    cuda, oldest, whose = need
     if not cuda:
         return None
     driver, newest = machine.driver, machine.cuda
-    needs = f"{architecture or f'CUDA {cuda}'} needs driver {oldest} or newer"
+    needs = f"{whose or f'CUDA {cuda}'} needs driver {oldest} or newer"
     is_enough = newest is not None and numbers(newest) >= numbers(cuda)
     if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
         # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.

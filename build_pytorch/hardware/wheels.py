@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from build_pytorch.base.versions import digits, numbers, order
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import DriverNeed, Obstacle, driver_limit
 from build_pytorch.matrix import known_hardware
+from build_pytorch.matrix.compatibility import TEGRA
 from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels, runs_on
 
 WHEEL: Final = "wheel "
@@ -76,9 +78,11 @@ class ChosenWheel(Struct, frozen=True, kw_only=True):
 def choose_wheel(machine: Machine, gpus: Sequence[MachineGpu], torch: str) -> ChosenWheel | None:
     """Return the wheel that serves most GPUs, then the one of a version of PyTorch, or the newest.
 
-    Without a GPU, one without CUDA comes first. None if none is known for the platform.
+    Without a GPU, it is one without CUDA. None if none is known for the platform.
     """
     known = [wheel for wheel in official_wheels() if wheel.platform == machine.platform]
+    if not gpus:  # PyTorch's own index has each version without CUDA, too
+        known = [replace(wheel, cuda="", index="cpu", sass=(), ptx=()) for wheel in known]
     judged = [_judge(wheel, machine, gpus, torch) for wheel in known]
     return max(judged, key=lambda row: row[0], default=((), None))[1]
 
@@ -97,7 +101,6 @@ def _judge(
         len(running),
         len(limits),
         list(code.values()).count("ptx") * -1,
-        bool(wheel.cuda) == bool(kinds),
         wheel.torch == torch,
         order(wheel.torch),
         numbers(wheel.cuda or "0"),
@@ -119,13 +122,15 @@ def wheel_need(wheel: OfficialWheel, capability: str) -> DriverNeed:
 
     A driver runs machine code of each newer CUDA of its major version, and no PTX of it.
     """
-    known = known_hardware.load()
+    known, major = known_hardware.load(), wheel.cuda.partition(".")[0]
     cuda, is_ptx = known.cuda_like(wheel.cuda), runs_on(wheel, capability) == "ptx"
     oldest = (cuda and ((is_ptx and cuda.bundled) or cuda.driver)) or "0"
     gpu = next((it.driver for it in known.gpu.values() if it.capability == capability), "")
     if gpu and numbers(gpu) > numbers(oldest):
-        return DriverNeed(wheel.cuda, gpu, f"SM{digits(capability)}")
-    return DriverNeed(wheel.cuda, oldest, "")
+        return DriverNeed(f"{major}.0", gpu, f"SM{digits(capability)}")
+    if is_ptx or capability in TEGRA:  # whose drivers have other numbers
+        return DriverNeed(wheel.cuda, oldest, "")
+    return DriverNeed(f"{major}.0", oldest, f"CUDA {major}")
 
 
 def wheel_needs(capability: str) -> list[DriverNeed]:
