@@ -15,6 +15,7 @@ import requests
 from msgspec import Struct
 
 from build_pytorch.base import foreign_json, outputs, paths, process
+from build_pytorch.base.console import counted
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
 from build_pytorch.matrix.model import Matrix, Package
@@ -110,7 +111,7 @@ def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> Compar
             [uv, "venv", "--clear", "--seed", "-p", base] if uv else [base, "-m", "venv", "--clear"]
         )
         process.capture([*seed, str(folder)])
-        wanted = [f"torch=={version}{f'+{line}' if line else ''}", "numpy"]
+        wanted = [f"torch=={version}{f'+{line}' if line else ''}"]
         wanted += ["--index-url", f"{INDEX}/{line}"] if line else []
         dry_run = [str(own), "-m", "pip", "install", "--quiet", "--dry-run", "--report", "-"]
         _announce(name, _run([*dry_run, *wanted], name, on_wait), folder, say)
@@ -147,7 +148,7 @@ def _announce(name: str, report: str, folder: Path, say: Say) -> None:
     urls = [item.download_info.url for item in found.install]
     sizes = [_size(url) for url in urls]
     total, unknown = sum(filter(None, sizes)), sizes.count(None)
-    files = f"{len(urls)} files, {total / _GIB:.2f} GiB" + (
+    files = f"{counted(len(urls), 'file')}, {total / _GIB:.2f} GiB" + (
         f" and {unknown} of unknown size" if unknown else ""
     )
     say(f"{name}: downloading {files} into {folder}")

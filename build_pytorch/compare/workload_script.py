@@ -5,7 +5,7 @@ This file needs nothing beside it: run it with the Python whose torch is to be m
     python workload_script.py [--device cpu|INDEX] [--workload NAME ...] [--facts]
 
 Threads are those of the environment (OMP_NUM_THREADS and the like): a build decides itself what it
-makes of them. On a CPU each workload is warmed up and called in batches of at least 1 ms for
+makes of them. On a CPU each workload is warmed up and called in batches of at least 0.3 ms for
 SECONDS; its time is that of one call in the fastest batch, because other work on a machine only
 ever adds time; the import is measured in CPU seconds for the same reason. On a GPU, CUDA events
 time batches of at least 10 ms, and the median counts.
@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 Prepare = Callable[[Any, Any], Call]
 
 FORMAT = 1
-SECONDS, SHORTEST, FEWEST = 0.2, 1e-3, 5
+SECONDS, SHORTEST, FEWEST = 0.2, 0.3e-3, 5
 GPU_BATCH, GPU_BATCHES = 10e-3, 7
 POOLS = re.compile(
     r"/[^\n]*/(lib(?:gomp|iomp5|omp|openblas|blis|tbb|mkl_\w*thread)[^/\n]*)$", re.MULTILINE

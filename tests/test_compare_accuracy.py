@@ -1,0 +1,214 @@
+"""How good `invoke compare` is: real processes on a busy machine, with a stand-in for torch.
+
+`python tests/test_compare_accuracy.py` prints the figures of a quiet machine: how often ten percent
+and half of the threads are found, and that equal builds are equal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from built_files import small_project
+from conftest import error_line, unfolded
+
+from build_pytorch.compare.builds import ComparedBuild
+from build_pytorch.compare.measurement import MeasuredSetting, Setting, measure, run_process
+from build_pytorch.compare.ratio_statistics import Verdict
+
+pytestmark = pytest.mark.slow
+
+STAND_IN = '''
+"""Hashes bytes where torch computes, with as many threads as OMP_NUM_THREADS says."""
+import hashlib, os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace as Facts
+
+__version__ = "2.10.0"
+version = Facts(cuda=None)
+backends = Facts(cpu=Facts(get_cpu_capability=lambda: "none"))
+__config__ = Facts(show=lambda: "", parallel_info=lambda: "")
+THREADS = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
+POOL = ThreadPoolExecutor(THREADS)
+PART = bytes(int(4e5 * float(os.environ.get("FACTOR", 1)) / THREADS))
+
+
+def get_num_threads():
+    return THREADS
+
+
+class Thing:
+    def __init__(self, name):
+        self.name = name
+
+    def __getattr__(self, name):
+        return Thing(name)
+
+    def __call__(self, *_args, **_options):
+        if self.name in {"softmax", "fft"}:
+            list(POOL.map(lambda part: hashlib.sha256(part).digest(), [PART] * THREADS))
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Thing(name)
+'''
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in."""
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "torch").mkdir()
+    (folder / "torch/__init__.py").write_text(STAND_IN)
+    return folder
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Other work: as many programs as there are cores, which compute and sleep in turn."""
+    code = (
+        "import os, random, time\nparent = os.getppid()\n"
+        "while os.getppid() == parent:\n"
+        " end = time.time() + random.uniform(0, 2)\n"
+        " while time.time() < end: sum(range(10000))\n"
+        " time.sleep(random.uniform(0, 2))\n"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(CORES)]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def build(folder: Path, **env: str) -> ComparedBuild:
+    return ComparedBuild(
+        label="A" if env else "B",
+        python=Path(sys.executable),
+        env={"PYTHONPATH": str(folder), **env},
+    )
+
+
+def compared(a: ComparedBuild, b: ComparedBuild, threads: int, rounds: int) -> MeasuredSetting:
+    """Compare two workloads in so many rounds at most."""
+    started = 0
+
+    def run(build: ComparedBuild, setting: Setting) -> object:
+        nonlocal started
+        started += 1
+        chosen = ("--workload", "softmax", "--workload", "FFT")
+        env = dict(build.env)
+        if halved := env.pop("HALVED", None):  # as a wrapper of Python would do
+            setting = Setting("cpu", int(halved))
+        changed = ComparedBuild(label=build.label, python=build.python, env=env)
+        return run_process(changed, setting, lambda _: None, *chosen)
+
+    return measure(
+        (a, b),
+        Setting("cpu", threads),
+        run,  # type: ignore[arg-type] # object: see above
+        is_over=lambda: started >= 2 * rounds,
+        on_round=lambda _: None,
+    )
+
+
+def verdicts(found: MeasuredSetting) -> list[Verdict]:
+    assert found.mean
+    return [*(estimate.verdict for estimate in found.workloads.values()), found.mean.verdict]
+
+
+@pytest.mark.usefixtures("busy")
+def test_equal_builds_are_never_called_slower_on_a_busy_machine(folder: Path) -> None:
+    found = [
+        verdict
+        for number in range(20)
+        for verdict in verdicts(compared(build(folder), build(folder), 1 + number % 2, rounds=8))
+    ]
+    assert Verdict.SLOWER not in found
+    decided = sum(verdict in {Verdict.EQUAL, Verdict.NOISY} for verdict in found)
+    assert decided >= 0.95 * len(found)
+
+
+def test_ten_percent_are_found_in_nine_of_ten_comparisons(folder: Path) -> None:
+    slow = build(folder, FACTOR="1.1")
+    found = [verdicts(compared(slow, build(folder), 1, rounds=16)) for _ in range(10)]
+    assert sum(Verdict.SLOWER in each for each in found) >= 9
+    assert not any(Verdict.FASTER in each for each in found)
+
+
+# --- wheels: real pip, and files in a folder in place of an index ---
+
+
+def wheel_file(folder: Path, version: str) -> None:
+    """A wheel of the stand-in for torch."""
+    info = f"torch-{version}.dist-info"
+    stand_in = STAND_IN.replace('"2.10.0"', f'"{version}"')
+    tag = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files = {
+        "torch/__init__.py": stand_in,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
+        f"{info}/WHEEL": tag,
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+
+
+def test_a_wheel_is_installed_once_after_its_size_was_shown(tmp_path: Path, folder: Path) -> None:
+    project = small_project(tmp_path / "project", "cpu-avx2")
+    wheel_file(tmp_path, "2.10.0")
+    wheel_file(tmp_path, "2.9.0+cpu")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={folder}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    words = ["--threads", "1", "--minutes", "0.001", "--device", "cpu"]
+    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+
+    def run(*argv: str) -> subprocess.CompletedProcess[str]:
+        return project.run("invoke", "compare", *argv, *words, env=env)
+
+    for name in ("wheel:2.10.0", "wheel:2.9.0+cpu"):
+        done = run(str(python), "--against", name)
+        assert done.returncode in {0, 1, 3}, done.stderr
+        assert f"{name}: downloading 1 file, " in done.stdout
+        assert f"B: wheel {name[6:]}: PyTorch {name[6:]}, " in unfolded(done.stdout)
+    assert "downloading" not in run(str(python), "--against", "wheel:2.10.0").stdout
+    missing = run(str(python), "--against", "wheel:2.8.0")
+    assert missing.returncode == 2
+    assert "wheel:2.8.0: cannot be installed: ERROR: " in error_line(missing)
+    assert not (project.root / ".build-pytorch/wheels/2.8.0-python3.11/complete").exists()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "torch").mkdir()
+        (place / "torch/__init__.py").write_text(STAND_IN)
+        same = build(place, FACTOR="10")
+        for title, other, cores, count in (
+            ("equal builds, 1 thread", same, 1, 20),
+            ("equal builds, all cores", same, CORES, 20),
+            ("10 % slower, 1 thread", build(place, FACTOR="11"), 1, 20),
+            ("half of the threads", build(place, FACTOR="10", HALVED=str(CORES // 2)), CORES, 5),
+        ):
+            words = [verdicts(compared(other, same, cores, rounds=16)) for _ in range(count)]
+            runs = sum(Verdict.SLOWER in found for found in words)
+            total = Counter(verdict for found in words for verdict in found)
+            print(f"{title}: slower in {runs} of {count} runs; {dict(total)}", flush=True)
