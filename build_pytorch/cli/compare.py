@@ -121,11 +121,14 @@ def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
         screen.line(_row(screen, _MEAN, found.mean, " " * 18))
     for name, why in found.missing.items():
         screen.fold(f"  {name}: not measured: ", why)
-    for side, context, report in zip("AB", found.contexts, found.facts, strict=True):
+    for side, context, clock, report in zip(
+        "AB", found.contexts, found.clocks, found.facts, strict=True
+    ):
         if (torch := report.torch) is None:
             continue
         pools = ", ".join(path.rpartition("/")[2] for path in torch.pools) or "none of a library"
         memory = f"; {context >> 20} MiB of device memory for its context" if context else ""
+        memory += f", {clock} MHz" if clock else ""
         screen.fold(f"  {side}: ", f"{counted(torch.threads, 'thread')}; pools: {pools}{memory}")
 
 

@@ -51,8 +51,6 @@ class ComparedMachine(Struct, frozen=True, kw_only=True):
     governor: str
     load: float
     """Load of the last minute at the start, in processes."""
-    clocks: dict[str, int]
-    """Clock of each GPU after it was measured, in MHz."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -87,15 +85,12 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
     load, cores = os.getloadavg()[0], wish.cores
     a, a_report = _checked(matrix, wish, wish.a, None, say)
     b, b_report = _checked(matrix, wish, wish.b, a_report, say)
-    clocks: dict[str, int] = {}
     found = []
     settings = _settings(wish, (a_report, b_report))
     end = time.monotonic() + wish.minutes * 60
     for index, setting in enumerate(settings):
         now = time.monotonic()
         found.append(_measured((a, b), setting, now + max(0, end - now) / (len(settings) - index)))
-        if setting.device != "cpu":
-            clocks[setting.device] = detect.gpu_clocks(int(setting.device)).clock
     here = detect.this_machine()
     gpus = [each.facts[0].gpu.name for each in found if each.facts[0].gpu]
     machine = ComparedMachine(
@@ -104,7 +99,6 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
         cores=cores,
         governor=detect.file_text(_GOVERNOR).strip() or "unknown",
         load=load,
-        clocks=clocks,
     )
     outcome, reasons = judged(found)
     result = Comparison(

@@ -18,7 +18,7 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import workload_script
 from build_pytorch.compare.builds import ComparedBuild
 from build_pytorch.compare.ratio_statistics import Estimate, Pair, estimates
-from build_pytorch.hardware.detect import gpu_clocks
+from build_pytorch.hardware.detect import GpuClocks, gpu_clocks
 from build_pytorch.smoke.script import ending
 
 ROUNDS: Final = 8
@@ -98,6 +98,8 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     others: float
     """Cores that other programs kept busy meanwhile."""
     throttled: tuple[str, ...] = ()
+    clock: int = 0
+    """Highest clock of the GPU in MHz meanwhile; 0: unknown."""
     context: int = 0
     """Bytes of device memory that the process took for its context; 0: unknown."""
 
@@ -118,6 +120,7 @@ class MeasuredSetting(Struct, frozen=True, kw_only=True):
     """How many rounds were run again, by reason."""
     facts: tuple[ProcessReport, ProcessReport]
     contexts: tuple[int, int]
+    clocks: tuple[int, int]
     rounds: tuple[Pair, ...]
 
 
@@ -131,12 +134,13 @@ def run_process(
     argv = [str(build.python), workload_script.__file__, "--device", setting.device, *options]
     threads = dict.fromkeys(_VARIABLES, str(setting.threads)) if setting.threads else {}
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **threads}
-    reasons: set[str] = set()
-    free = 0 if setting.device == "cpu" else gpu_clocks(int(setting.device)).free
+    gpu = None if setting.device == "cpu" else int(setting.device)
+    free = 0 if gpu is None else gpu_clocks(gpu).free
+    seen: list[GpuClocks] = []
 
     def look(done: int) -> None:
-        if free:
-            reasons.update(gpu_clocks(int(setting.device)).throttled)
+        if gpu is not None:
+            seen.append(gpu_clocks(gpu))
         on_wait(done)
 
     before, began = _busy_seconds(), time.monotonic()
@@ -157,7 +161,11 @@ def run_process(
         raise BuildPytorchError(f"{build.label}: torch does not work: {report.error}")
     context = max(0, free - report.gpu.free) if free and report.gpu else 0
     return ProcessFacts(
-        report=report, others=max(0, others), throttled=tuple(sorted(reasons)), context=context
+        report=report,
+        others=max(0, others),
+        throttled=tuple(sorted({reason for clocks in seen for reason in clocks.throttled})),
+        clock=max((clocks.clock for clocks in seen), default=0),
+        context=context,
     )
 
 
@@ -217,6 +225,7 @@ def measure(
         repeated=dict(repeated),
         facts=(both[0].report, both[1].report),
         contexts=(both[0].context, both[1].context),
+        clocks=(both[0].clock, both[1].clock),
         rounds=tuple(rounds),
     )
 
