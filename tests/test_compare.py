@@ -82,21 +82,21 @@ def test_three_percent_are_hardly_ever_called_slower() -> None:
 
 
 def test_equal_builds_are_never_called_slower_or_faster_on_a_busy_machine() -> None:
-    found = [v for seed in range(40) for v in verdicts(drawn(seed, busy=0.4, noise=0.05))]
+    found = [v for seed in range(20) for v in verdicts(drawn(seed, busy=0.4, noise=0.05))]
     assert set(found) <= {Verdict.EQUAL, Verdict.NOISY}
 
 
 def test_ten_percent_are_found_beside_three_percent_of_noise() -> None:
-    found = [v for seed in range(10) for v in verdicts(drawn(seed, noise=0.02, factor=1.1))]
+    found = [v for seed in range(5) for v in verdicts(drawn(seed, noise=0.02, factor=1.1))]
     assert found.count(Verdict.SLOWER) >= 0.9 * len(found)
     assert Verdict.FASTER not in found
 
 
 def test_the_intervals_of_equal_builds_contain_one() -> None:
     """95 of 100, less what few rounds cost a bootstrap."""
-    found = [e for seed in range(40) for e in estimates(drawn(seed, rounds=12))[0].values()]
+    found = [e for seed in range(15) for e in estimates(drawn(seed, rounds=12))[0].values()]
     inside = sum(each.low <= 1 <= each.high for each in found)
-    assert inside >= 0.92 * len(found)
+    assert inside >= 0.9 * len(found)
 
 
 def test_one_disturbed_process_does_not_change_a_ratio() -> None:
@@ -373,7 +373,7 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
 ) -> None:
     env, package = result_in_store(tmp_path, project), variant(matrix, ID)
     b = python(tmp_path, "b")
-    done = compare(project, ID, "--against", b, **env)
+    done = compare(project, ID, "--against", b, "--threads", "1", **env)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "not recorded: the ledger has no recipe for this result" in done.stdout
     assert "no comparison of a package is recorded" in compare(project, "--show").stdout

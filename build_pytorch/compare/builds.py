@@ -104,6 +104,7 @@ def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> Compar
     folder = root / paths.STATE / "wheels" / f"{name[6:]}-{Path(base).name}"
     own, done = folder / "bin" / "python", folder / "complete"
     if not done.exists():
+        say(f"{name}: asking {f'{INDEX}/{line}' if line else 'PyPI, or the index of pip'}")
         with write_errors(folder):
             outputs.make_state(root)
         uv = shutil.which("uv")
