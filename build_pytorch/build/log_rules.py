@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Final, Literal
@@ -160,8 +161,13 @@ def reference_page() -> str:
         "What to do stands behind the arrow.",
         "",
     ]
-    for rule in RULES:
-        retry = f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
-        stops = " **stops**" if rule.stops else ""
-        lines.append(f"- `{rule.id}`{stops}: {rule.meaning} → {rule.fix}{retry}")
+    for (fix, retry, stops), group in itertools.groupby(RULES, _reaction):
+        named = "; ".join(f"`{rule.id}`{stops}: {rule.meaning}" for rule in group)
+        lines.append(f"- {named} → {fix}{retry}")
     return digest.seal("\n".join(lines) + "\n")
+
+
+def _reaction(rule: LogRule) -> tuple[str, str, str]:
+    """Return what to do, whether the build is started again, and whether it is stopped."""
+    retry = f" (built again: {rule.retry.replace('-', ' ')})" if rule.retry else ""
+    return rule.fix, retry, " **stops**" if rule.stops else ""
