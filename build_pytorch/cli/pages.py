@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 
 from build_pytorch.base import digest, file_plan, paths
@@ -11,7 +10,6 @@ from build_pytorch.base.errors import EXIT_CODES, EXIT_FINDINGS, EXIT_OK
 from build_pytorch.base.file_plan import Action, Tree, plan_text
 from build_pytorch.build import log_rules
 from build_pytorch.cli.commands import COMMANDS, PagesOptions
-from build_pytorch.cli.declaration import option_specs
 from build_pytorch.generate import rendering
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.verify import registry
@@ -57,15 +55,10 @@ def commands_page() -> str:
         "`nox -s NAME -- [OPTIONS]` is the same for `verify`, `prefetch`, `smoke` and `build`;",
         '`nox -s "build(VARIANT)" -- [OPTIONS]` is the same as `invoke build VARIANT [OPTIONS]`.',
         "",
-        "| command | purpose | options |",
-        "|---|---|---|",
+        "| command | purpose |",
+        "|---|---|",
     ]
-    for options, group in itertools.groupby(COMMANDS.values(), lambda command: command.options):
-        usages = ", ".join(f"`{spec.usage}`" for spec in option_specs(options))
-        escaped = usages.replace("|", r"\|")
-        for command in group:
-            lines.append(f"| `{command.name}` | {command.summary} | {escaped} |")
-            escaped = "the same"
+    lines += [f"| `{command.name}` | {command.summary} |" for command in COMMANDS.values()]
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return digest.seal("\n".join(lines) + "\n")
