@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ONE, PROJECT, Project
+from conftest import ONE, PROJECT, WHOLE, Project
+from packaging.version import Version
 
 from build_pytorch.base import paths
 from build_pytorch.generate import docs, recipes
 from build_pytorch.hardware import saved_machines
+from build_pytorch.hardware.choice import preference
 from build_pytorch.hardware.choose import choose
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.compatibility import runs_on
-from build_pytorch.matrix.model import Matrix
+from build_pytorch.matrix.model import Matrix, Variant
 
+ALL = (PROJECT / "examples/all-lines/matrix.toml").read_text()
 MATRIX = matrix_reader.parse(ONE)
 PAGE = docs.render(MATRIX, recipes.render(MATRIX))[paths.CHOOSING_DOC]
 MACHINES = sorted((PROJECT / "tests/machines").glob("*.json"))
@@ -63,6 +68,32 @@ def test_the_tables_lead_where_the_command_leads(matrix: Matrix, path: Path) -> 
     here = saved_machines.load(path)
     first = choose(matrix, here).answers[0]
     assert by_hand(here) == (first.best.variant.id if first.best else None)
+
+
+RANKS: dict[str, Callable[[Variant], Any]] = {
+    "Variants with GPU code before CPU-only variants.": lambda v: v.gpu is not None,
+    "Releases before nightlies.": lambda v: not v.release.torch.is_nightly,
+    "The newest PyTorch, if several releases run.": lambda v: Version(v.release.torch.version),
+    "The GPU's own capability, then the nearest below it.": lambda v: (
+        Version(v.gpu.capability) if v.gpu else Version("0")
+    ),
+    "A build for one GPU architecture before one for several.": lambda v: (
+        not v.gpu or not v.gpu.also
+    ),
+    "The first ISA of table 2.": lambda v: v.cpu.level,
+    "The CUDA packages of the pin before those of a `-wrapper`.": lambda v: not v.is_wrapper,
+}
+"""What each step of the page's order compares."""
+
+
+def test_the_order_in_words_is_that_of_the_command() -> None:
+    """Of every pair of variants, the first step of the page that tells them apart decides."""
+    steps = re.findall(r"(?m)^\d\. (.*)$", PAGE[PAGE.index("\n## Order of preference\n") :])
+    assert steps[:-1] == list(RANKS)
+    assert "a comparison on this class of machine" in steps[-1]  # not a rank: a later correction
+    for variants in (matrix_reader.parse(WHOLE).variants, matrix_reader.parse(ALL).variants):
+        by_words = sorted(variants, key=lambda v: [rank(v) for rank in RANKS.values()])
+        assert by_words == sorted(variants, key=preference)
 
 
 def test_the_compatibility_table_is_the_rule(matrix: Matrix) -> None:

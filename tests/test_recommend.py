@@ -678,6 +678,14 @@ def test_a_short_name_of_a_gpu_is_understood(still: Project) -> None:
     assert answers[1:] == answers[:1] * 2
 
 
+@pytest.mark.parametrize("name", ["none", "cpu", "None"])
+def test_a_machine_without_a_gpu_may_be_described(still: Project, name: str) -> None:
+    done = still.invoke("recommend", "--gpu", name, "--cpu", "zen4", "--json")
+    assert done.returncode == 0, done.stderr
+    (answer,) = json.loads(done.stdout)["answers"]
+    assert answer["best"]["variant"] == "cpu-avx512bf16"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -265,7 +265,7 @@ class MachineOptions(CommandOptions, frozen=True):
         _Words,
         "GPU",
         "only this GPU, by its number in nvidia-smi; or, instead of those of the machine, a GPU by "
-        "its name ('RTX 4090') or capability (8.9), which may be repeated",
+        "its name ('RTX 4090') or capability (8.9), which may be repeated; none: no GPU",
     ] = ()
     cpu: Annotated[str, "CPU", "a machine with this CPU: an ISA (avx2) or a name (zen4)"] = ""
     driver: Annotated[

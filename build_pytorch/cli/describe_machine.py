@@ -25,6 +25,8 @@ _WIDTH: Final = 36
 _LONGEST: Final = 200
 """Maximum length of a GPU's name."""
 _LAST_GPU: Final = 1023
+_NO_GPU: Final = {"none", "cpu"}
+"""What `--gpu` takes for a machine without one."""
 _INDENT: Final = len("machine  ")
 
 
@@ -69,7 +71,8 @@ def described_machine(options: MachineOptions, matrix: Matrix) -> tuple[Machine,
     if names:
         host = changes.get("platform", machine.platform)
         what = f"--cpu {options.cpu}" if options.cpu else "the machine"
-        gpus = [_gpu(name, index, host, what) for index, name in enumerate(names)]
+        named = [] if {name.lower() for name in names} <= _NO_GPU else names
+        gpus = [_gpu(name, index, host, what) for index, name in enumerate(named)]
         changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
         changes["other_gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, str))
         changes["notes"] = ()
