@@ -48,7 +48,10 @@ SHOWN = {
 """How each feature shows in files and in torch.__config__, "" where it does not."""
 LESSER = {
     "blas": ("libopenblas.so.0", "BLAS_INFO=open, "),
-    "blas_threads": ("OpenBLAS 0.3.29 DYNAMIC_ARCH NO_AFFINITY ", "mkl_get_max_threads() : 1\n"),
+    "blas_threads": (
+        "OpenBLAS 0.3.29 DYNAMIC_ARCH NO_AFFINITY ",
+        "mkl_get_max_threads() : 1\n\tMKL_NUM_THREADS : [not set]",
+    ),
 }
 """What shows in place of the kind that the wheel has."""
 OTHER = "-DUSE_FBGEMM_GENAI NNPACK is disabled USE_NCCL=OFF USE_GLOO=0 "
@@ -98,6 +101,11 @@ def test_a_lesser_kind_than_that_of_the_wheel_is_found(name: str, position: int)
     (found,) = lacked(GPU, evidence, *without(name, position), LESSER[name][position])
     assert found.name == name
     assert found.problem.endswith(f": {found.found}, not {WHEEL.features[name]}")
+
+
+def test_threads_that_the_environment_limits_are_no_finding() -> None:
+    limited = "mkl_get_max_threads() : 1\n\tMKL_NUM_THREADS : 1\n"
+    assert lacked(GPU, "config", *without("blas_threads", 1), limited) == []
 
 
 def test_a_better_kind_than_that_of_the_wheel_is_none() -> None:
