@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, WHOLE
+from conftest import PROJECT, WHOLE, Project, needs_nix
 from mutations import gone, swap
 
 from build_pytorch.base.file_plan import Tree
@@ -62,3 +63,24 @@ def test_missing_environments_are_found_and_made_but_that_of_the_root(tree: Tree
     left = {place for place, *_ in flox_environments.faults(MATRIX, tree)}
     assert left == {".flox/env.json", ROOT}
     assert not list(flox_environments.plan(MATRIX, tree))
+
+
+@pytest.mark.slow
+@needs_nix
+def test_a_new_release_has_its_environments(whole: Project) -> None:
+    """From the command to the check, with a release whose pin is known: no network is asked."""
+    argv = ("add", "release", "cuda12_9", "--like", "cuda12_8", "--cuda", "12.9")
+    done = whole.invoke(*argv)
+    assert done.returncode == 0, done.stdout + done.stderr
+    matrix = matrix_reader.load(whole.root)
+    own = {"releases/cuda12_9", "releases/cuda12_9/companions"}
+    assert own < set(flox_environments.environments(matrix))
+    assert not list(flox_environments.faults(matrix, Tree(whole.root)))
+    for folder in own:
+        manifest = whole.root / folder / ".flox/env/manifest.toml"
+        assert tomllib.loads(manifest.read_text())["options"]["systems"]
+        assert (manifest.parents[1] / "env.json").exists()
+        shutil.rmtree(whole.root / folder / ".flox/env")
+    verified = whole.invoke("verify", "--only", "flox-environment")
+    assert verified.returncode == 1
+    assert all(f"{folder}/.flox" in verified.stdout for folder in own)
