@@ -279,7 +279,7 @@ def test_two_pythons_are_compared_in_a_table_and_json(
         assert row.endswith(verdict) or code == 3
     assert max(len(line) for line in table if str(tmp_path) not in line) <= WIDTH
     assert "below 1 A is faster, above 1 A is slower" in done.stderr
-    assert "A: 1 thread; pools: libgomp.so.1" in done.stderr
+    assert "A: 1 thread; pools: lib/libgomp.so.1" in done.stderr
     assert not found["recorded"]
     kept = json.loads((project.root / found["report"]).read_text())
     assert len(kept["settings"][0]["rounds"]) >= 8

@@ -126,7 +126,9 @@ def _show_setting(screen: Screen, found: MeasuredSetting) -> None:
     ):
         if (torch := report.torch) is None:
             continue
-        pools = ", ".join(path.rpartition("/")[2] for path in torch.pools) or "none of a library"
+        pools = (
+            ", ".join("/".join(path.split("/")[-2:]) for path in torch.pools) or "none of a library"
+        )
         memory = f"; {context >> 20} MiB of device memory for its context" if context else ""
         memory += f", {clock} MHz" if clock else ""
         screen.fold(f"  {side}: ", f"{counted(torch.threads, 'thread')}; pools: {pools}{memory}")
