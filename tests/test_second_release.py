@@ -120,8 +120,9 @@ def test_two_releases_do_not_share_a_file() -> None:
 
 def test_no_code_and_no_template_knows_a_release() -> None:
     known = re.compile(r"cuda13_0|2\.10|pytorch210|python313|6a030d5|CUDA 13\.0|235aefb7")
-    # A row of the smoke script's table of PyTorch and Triton is a fact of all releases.
-    allowed = re.compile(r'such as|docs: |^    "[0-9.]+": "[~=0-9.]+",$')
+    # A row of the smoke script's table of PyTorch and Triton is a fact of all releases; `wheel:` is
+    # followed by any version of the official wheel.
+    allowed = re.compile(r'such as|docs: |wheel:|^    "[0-9.]+": "[~=0-9.]+",$')
     sources = [*(PROJECT / "build_pytorch").rglob("*.py"), *(PROJECT / "templates").rglob("*.j2")]
     for path in sources:
         for line in path.read_text().splitlines():

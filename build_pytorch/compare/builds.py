@@ -29,7 +29,7 @@ INDEX: Final = "https://download.pytorch.org/whl"
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+)(?:\+(cpu|cu\d+))?")
 _GIB: Final = 1 << 30
 _UNPACKED: Final = 2.5
-"""Bytes on disk for each byte of a wheel: less than 2 in torch 2.10.0 and its CUDA libraries."""
+"""Bytes on disk for each byte of a wheel: less than 2, such as for torch 2.10.0 and its CUDA."""
 
 Say = Callable[[str], object]
 Wait = Callable[[int], object]
