@@ -44,6 +44,8 @@ class Target:
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world = world
+        done = world.project.invoke("all")  # the pages of a world are of another matrix
+        assert done.returncode == 0, done.stdout + done.stderr
         world.push(folder / "remote.git")
         assert world.build(PACKAGE, "--backend", "nix").returncode == 0
         self._add_evidence()
