@@ -282,6 +282,7 @@ class RecommendOptions(MachineOptions, frozen=True):
 
 
 class DoctorOptions(MachineOptions, frozen=True):
+    release: _Release = ""
     what: Annotated[
         _Words, "PYTHON", "the Python (default: of the active environment, else python3)"
     ] = ()

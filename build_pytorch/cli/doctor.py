@@ -33,7 +33,7 @@ def run(options: DoctorOptions) -> int:
     matrix = matrix_reader.load(options.root)
     python = _python(options.what)
     machine, number = described_machine(options, matrix)
-    chosen = choose.choose(matrix, machine, gpu=number)
+    chosen = choose.choose(matrix, machine, gpu=number, release=options.release or None)
     if number is not None:
         gpus = tuple(gpu for gpu in machine.gpus if gpu.index == number)
         machine = msgspec.structs.replace(machine, gpus=gpus)
