@@ -21,6 +21,7 @@ WORDS = {
     "add": ["sm75"],
     "build": ["sm90-avx512"],
     "bump": ["--torch", "2.11.0"],
+    "compare": ["sm90-avx512"],
     "diagnose": ["a.log"],
     "inspect": ["sm90-avx512"],
     "publish": ["sm90-avx512"],
