@@ -20,6 +20,7 @@ from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
+from build_pytorch.nix import nix_evaluation
 from build_pytorch.verify import recipe_evaluation, verification
 from build_pytorch.verify.check import Finding
 
@@ -234,7 +235,7 @@ def test_every_mistake_is_caught_and_an_edit_without_meaning_trips_only_the_comp
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One test, as all edits are verified together; more end Nix than one is asked to correct."""
-    monkeypatch.setattr(recipe_evaluation, "MOST_ENDED", 1000)
+    monkeypatch.setattr(nix_evaluation, "MOST_ENDED", 1000)
     mutations, others = caught(tmp_path)
     missed = [name for name, checks in mutations.items() if not checks]
     assert missed == [], "only comparing with the rendered text notices them"

@@ -135,7 +135,7 @@ import os, signal, sys, time, types
 __version__ = "2.10.0"
 version = types.SimpleNamespace(git_version="x", cuda="13.0", hip=None)
 _C = types.SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90")
-__config__ = types.SimpleNamespace(show=lambda: "config")
+__config__ = types.SimpleNamespace(show=lambda: "config", parallel_info=lambda: "")
 get_num_threads = lambda: 1
 manual_seed = lambda seed: None
 set_float32_matmul_precision = lambda name: None

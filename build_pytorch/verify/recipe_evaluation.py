@@ -22,7 +22,7 @@ from build_pytorch.base.errors import ToolError
 from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.matrix.source_tables import known_companions, version_for
 from build_pytorch.nix import nix_evaluation, quoting
-from build_pytorch.nix.nix_evaluation import MOST_ENDED, RecipeSource, message_of
+from build_pytorch.nix.nix_evaluation import RecipeSource, message_of
 from build_pytorch.verify.check import Context
 
 MODEL: Final = Path(__file__).resolve().with_name("nixpkgs_model")
@@ -114,11 +114,13 @@ def evaluated(context: Context) -> Evaluation:
             done.results[recipe.id] = _described(context, recipe, result)
     rest = [recipe for recipe in recipes if recipe.id not in done.results]
     rest.sort(key=lambda recipe: recipe.id not in run.failed)
-    for recipe in rest[:MOST_ENDED]:
+    for recipe in rest[: nix_evaluation.MOST_ENDED]:
         failed = run.failed.get(recipe.id) or _run_one(context, recipe)
         done.results[recipe.id] = _from_single_run(context, recipe, failed)
-    if unknown := rest[MOST_ENDED:]:
-        done.reason = f"not evaluated: {MOST_ENDED} other recipes end Nix; correct these first"
+    if unknown := rest[nix_evaluation.MOST_ENDED :]:
+        done.reason = (
+            f"not evaluated: {nix_evaluation.MOST_ENDED} other recipes end Nix; correct these first"
+        )
         problem = f"{counted(len(unknown), 'recipe')} {done.reason}"
         done.results[unknown[0].id] = EvaluatedRecipe(unknown[0].id, problem=problem)
     return done
