@@ -18,14 +18,13 @@ from build_pytorch.base import foreign_json, outputs, paths, process
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.files import write_all, write_errors
+from build_pytorch.hardware.wheels import INDEX
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.selection import select_packages
 from build_pytorch.nix import store
 from build_pytorch.results import artefacts
 from build_pytorch.results.artefacts import Artefact
 
-INDEX: Final = "https://download.pytorch.org/whl"
-"""Official wheels by CUDA line, such as .../cu128; pytorch.org, "Get started", 2026-11-22."""
 _WHEEL: Final = re.compile(r"wheel:(\d+(?:\.\d+)+)(?:\+(cpu|cu\d+))?")
 _GIB: Final = 1 << 30
 _UNPACKED: Final = 2.5
@@ -104,7 +103,7 @@ def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> Compar
     folder = root / paths.STATE / "wheels" / f"{name[6:]}-{Path(base).name}"
     own, done = folder / "bin" / "python", folder / "complete"
     if not done.exists():
-        say(f"{name}: asking {f'{INDEX}/{line}' if line else 'PyPI, or the index of pip'}")
+        say(f"{name}: asking {f'{INDEX}{line}' if line else 'PyPI, or the index of pip'}")
         with write_errors(folder):
             outputs.make_state(root)
         uv = shutil.which("uv")
@@ -113,7 +112,7 @@ def wheel(root: Path, name: str, python: str, say: Say, on_wait: Wait) -> Compar
         )
         process.capture([*seed, str(folder)])
         wanted = [f"torch=={version}{f'+{line}' if line else ''}"]
-        wanted += ["--index-url", f"{INDEX}/{line}"] if line else []
+        wanted += ["--index-url", f"{INDEX}{line}"] if line else []
         dry_run = [str(own), "-m", "pip", "install", "--quiet", "--dry-run", "--report", "-"]
         _announce(name, _run([*dry_run, *wanted], name, on_wait), folder, say)
         install = (

@@ -6,7 +6,7 @@ import resource
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -216,18 +216,25 @@ def measure(
         mean=mean,
         workloads=found,
         seconds={name: (_median(rounds, 0, name), _median(rounds, 1, name)) for name in found},
-        missing={
-            result.name: f"{build.label}: {result.error or 'not measured in every round'}"
-            for build, facts in zip(builds, both, strict=True)
-            for result in facts.report.results
-            if result.name not in found
-        },
+        missing=_missing(builds, both, found),
         repeated=dict(repeated),
         facts=(both[0].report, both[1].report),
         contexts=(both[0].context, both[1].context),
         clocks=(both[0].clock, both[1].clock),
         rounds=tuple(rounds),
     )
+
+
+def _missing(
+    builds: Sequence[ComparedBuild], both: Sequence[ProcessFacts], found: Container[str]
+) -> dict[str, str]:
+    """Return by workload why it was not measured in every round: the error, if a build has one."""
+    reasons: dict[str, str] = {}
+    for build, facts in zip(builds, both, strict=True):
+        for each in facts.report.results:
+            if each.name not in found and (each.error or each.name not in reasons):
+                reasons[each.name] = f"{build.label}: {each.error or 'not in every round'}"
+    return reasons
 
 
 def disturbance(both: Sequence[ProcessFacts], usual: Sequence[float]) -> str:

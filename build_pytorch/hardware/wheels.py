@@ -18,6 +18,7 @@ from build_pytorch.matrix.official_wheels import OfficialWheel, official_wheels,
 WHEEL: Final = "wheel "
 """How the name of an official wheel begins in a measurement, where another has a package's id."""
 INDEX: Final = "https://download.pytorch.org/whl/"
+"""Official wheels by CUDA line, such as .../cu128; pytorch.org, "Get started", 2026-11-22."""
 _CODE: Final = {
     "exact": "machine code for {}",
     "compatible": "machine code that runs on {}",
