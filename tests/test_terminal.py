@@ -56,6 +56,7 @@ COMMAND_LINES: dict[str, list[tuple[str, ...]]] = {
     "smoke": [("cpu-avx2",), ("cpu-avx2", "--python", "./python"), ("cpu-avx2", "--json")],
     "inspect": [("cpu-avx2",), ("cpu-avx2", "--path", "lib"), ("cpu-avx2", "--json")],
     "compare": [("./python",), ("--show",), ("--list",)],
+    "doctor": [("./python",), ("./python", "--machine", "machine.json", "--json")],
     "publish": [("cpu-avx2",), ("cpu-avx2", "--json"), ("cpu-avx2", "--org", "o", "--dry-run")],
     "recommend": [("--machine", "machine.json"), ("--machine", "machine.json", "--json"), ()],
     "describe-machine": [()],
@@ -183,7 +184,7 @@ def test_only_what_paint_returned_is_a_colour() -> None:
 
 
 def test_one_function_writes_to_the_terminal() -> None:
-    """Except the smoke test's script, which runs alone, and the message about missing packages."""
+    """Except scripts that run alone, and the message about missing packages."""
     writes = re.compile(r"(?<![\w.])print\(|(?:stdout|stderr)(?:\.buffer)?\.write")
     found = [
         path.relative_to(PROJECT).as_posix()
@@ -192,6 +193,7 @@ def test_one_function_writes_to_the_terminal() -> None:
     ]
     assert sorted(found) == [
         "build_pytorch/base/errors.py",
+        "build_pytorch/hardware/torch_facts.py",
         "build_pytorch/inspect/config.py",  # in the program that it starts
         "build_pytorch/smoke/script.py",
     ]
