@@ -16,7 +16,7 @@ import pytest
 from build_pytorch.base import console, digest, files, outputs, process
 from build_pytorch.base.console import ProgressLine, Screen, visible
 from build_pytorch.base.errors import TemplateError, ToolError, WriteError
-from build_pytorch.base.file_plan import Action, Change, Tree, plan_text, print_plan
+from build_pytorch.base.file_plan import Action, Change, Tree, plan_text
 
 PYTHON = sys.executable
 
@@ -340,11 +340,3 @@ def test_a_command_that_is_longer_than_a_line_is_broken() -> None:
     lines = console.folded("", f"run {command} or a `b` c`", indent=2)
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == f"run {command} or a `b` c`"
-
-
-def test_a_plan_breaks_before_a_path_that_does_not_fit() -> None:
-    path = f"companions/.flox/pkgs/{'x' * 48}.nix"
-    change = Change(path=path, action=Action.CREATE, reason="missing", group="SM120")
-    stream = io.StringIO()
-    print_plan(Screen(stream), "Files", [change])
-    assert stream.getvalue() == f"Files\n  SM120 create\n    {path}:\n    missing\n"

@@ -246,8 +246,6 @@ def print_plan(screen: Screen, title: str, changes: Sequence[Change]) -> None:
             head = f"  {label}{action:<9}  "
             gap = " " if len(f"{head}{what}: {reason}") <= WIDTH else "\n    "
             painted = screen.paint(head, _COLOURS.get(action, ""))
-            if len(f"{head}{what}:") > WIDTH:
-                painted = f"{painted.rstrip()}\n    "
             screen.line(f"{painted}{visible(what)}:{gap}{visible(reason)}")
 
 
