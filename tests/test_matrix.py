@@ -123,8 +123,8 @@ def test_impossible_host_is_derived_from_the_hosts_that_exist(matrix: Matrix) ->
         ("hosts.x86_64-linux = [", "hosts.x86-64-linux = [", "x86-64-linux", '"x86_64-linux"?'),
         ('cpu = ["armv8_2", "armv9"]', "cpu = []", "group[1].cpu", "found []"),
         # values of the wrong form
-        ('"12.1"', '"sm_121"', "gpu.sm121.capability", "never sm_120"),
-        ('"12.1"', '"121"', "gpu.sm121.capability", 'found "121"'),
+        ('capability = "12.1"', 'capability = "sm_121"', "gpu.sm121.capability", "never sm_120"),
+        ('capability = "12.1"', 'capability = "121"', "gpu.sm121.capability", 'found "121"'),
         ('rev = "v2.10.0"', 'rev = "main"', "torch.rev", "never a branch"),
         ('rev = "6a030d5', 'rev = "6a030d', "pin.early_2026.rev", "40 hex digits"),
         ('hash = "sha256-RKi', 'hash = "sha256-RK', "torch.hash", "an SRI hash"),

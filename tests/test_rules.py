@@ -7,8 +7,9 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from conftest import WHOLE, Project, needs_nix, write_recipes
+from conftest import PROJECT, WHOLE, Project, needs_nix, write_recipes
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
@@ -64,10 +65,51 @@ NO_VARIANT = {
 
 
 def test_each_key_of_a_condition_decides(all_releases: Matrix) -> None:
-    assert set(NO_VARIANT) == set(Condition.__struct_fields__)
+    others = {"pin_lacks", "not_in_default_capabilities"}  # below
+    assert set(NO_VARIANT) | others == set(Condition.__struct_fields__)
     for key, value in NO_VARIANT.items():
         condition = structs.replace(Condition(), **{key: value})
         assert not any(rules.holds(condition, variant) for variant in all_releases.variants), key
+
+
+PATCH = "pytorch-pr-108847.patch"
+
+
+@pytest.mark.parametrize(
+    ("when", "ids"),
+    [
+        (f'pin_has = ["{PATCH}"]', {"l8"}),  # not where the torch of the pin is replaced
+        (f'pin_lacks = ["{PATCH}"]', {"l13", "l1"}),
+        ('pin_has = ["fix-cuda13.patch"]', {"l1"}),
+        (f'pin_lacks = ["fix-cuda13.patch", "{PATCH}"]', {"l13"}),
+    ],
+)
+def test_a_condition_asks_for_the_patches_of_the_pin(when: str, ids: set[str]) -> None:
+    """l8 and l13 are PyTorch 2.9.1 and 2.10.0 on one pin, l1 is 2.8.0 on an older one."""
+    text = (PROJECT / "examples/all-lines/matrix.toml").read_text()
+    of_first = "[pin.autumn_2025.facts]\n"
+    assert of_first in text
+    text = text.replace(of_first, f'{of_first}magma_patches = ["fix-cuda13.patch"]\n')
+    matrix = matrix_reader.parse(text)
+    condition = msgspec.toml.decode(when, type=Condition)
+    variants = [matrix.of_release(name)[0] for name in ("l1", "l8", "l13")]
+    assert {v.release_name for v in variants if rules.holds(condition, v)} == ids
+
+
+def test_a_condition_asks_for_gpus_that_libraries_of_the_pin_leave_out() -> None:
+    """nixpkgs compiles NCCL and MAGMA for default capabilities; one that is not known is none."""
+    condition = Condition(not_in_default_capabilities=True)
+
+    def left_out(text: str) -> set[str | None]:
+        variants = matrix_reader.parse(text).of_release("cuda12_8")
+        return {v.gpu_key for v in variants if rules.holds(condition, v)}
+
+    assert left_out(WHOLE) == {"sm61"}
+    default = '"8.9", "9.0", "10.0", "12.0"]'
+    assert left_out(edited((default, default.replace('"9.0", ', "")))) == {"sm61", "sm90"}
+    unknown = re.sub(r"(?m)^cuda_sets.*\n", "", WHOLE)
+    assert {"sm61", "sm90", "sm120"} <= left_out(unknown)
+    assert None not in left_out(unknown)
 
 
 def test_known_rules_do_what_those_of_the_matrix_do(all_releases: Matrix) -> None:

@@ -46,9 +46,12 @@ def in_range(version: str, bounds: str) -> bool:
 def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
     """Return whether those parts of a condition hold that a release decides."""
     torch, cuda = release.torch, release.cuda
+    asked = condition.pin_has or condition.pin_lacks
+    contents = pin.contents(keeps_torch=torch.is_of_pin) if asked else frozenset()
     return (
         (not condition.pin or release.nixpkgs.pin in condition.pin)
-        and (not condition.pin_has or not {*condition.pin_has}.isdisjoint(pin.has))
+        and (not condition.pin_has or not contents.isdisjoint(condition.pin_has))
+        and contents.isdisjoint(condition.pin_lacks)
         and condition.torch_source in {None, torch.source}
         and (not condition.cuda or (cuda is not None and in_range(cuda.version, condition.cuda)))
         and (not condition.torch or in_range(torch.version, condition.torch))
@@ -65,8 +68,17 @@ def holds(condition: Condition, variant: Variant) -> bool:
         and (not condition.gpu or variant.gpu_key in condition.gpu)
         and (not condition.cpu or variant.cpu_key in condition.cpu)
         and (not wanted or any(in_range(capability, wanted) for capability in capabilities))
+        and (not condition.not_in_default_capabilities or _lacks_code(variant))
         and may_hold(condition, variant.release, variant.pin)
     )
+
+
+def _lacks_code(variant: Variant) -> bool:
+    """Return whether libraries of the pin's CUDA may lack code for a GPU; also if unknown."""
+    if not (variant.gpu and variant.cuda):
+        return False
+    defaults = variant.pin.cuda_facts(variant.cuda.package_set).capabilities
+    return not {*variant.gpu.capabilities} <= {*defaults}
 
 
 def is_ended(rule: Rule, variant: Variant) -> bool:

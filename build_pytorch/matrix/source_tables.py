@@ -218,6 +218,28 @@ if not TYPE_CHECKING:  # a field for each package of companion_versions.toml
     )
 
 
+class CudaSetFacts(TomlTable, frozen=True, kw_only=True):
+    """What one CUDA package set of a pin contains. What is empty is not known."""
+
+    nccl: ft.NoText = ""  #: version of NCCL
+    cccl: Literal["cuda_cccl", "cccl"] | None = None  #: package with the CCCL headers
+    capabilities: tuple[ft.Capability, ...] = ()  #: capabilities that packages have code for
+    broken: tuple[ft.Text, ...] = ()  #: conditions for which torch is marked as broken on it
+
+
+class PinFacts(TomlTable, frozen=True, kw_only=True):
+    """What a pin contains beside its versions. What is empty is not known."""
+
+    of: ft.Rev40  #: the revision that has them
+    pythons: tuple[ft.Version, ...] = ()  #: Pythons with packages
+    triton: ft.NoText = ""  #: version of python3Packages.triton
+    magma: ft.NoText = ""  #: version of MAGMA
+    magma_patches: tuple[ft.Content, ...] = ()  #: names of the patches of MAGMA
+    torch_patches: tuple[ft.Content, ...] = ()  #: names of the patches of torch with CUDA
+    cuda_sets: dict[ft.NixName, CudaSetFacts] = {}
+    unconfirmed: ft.Text | None = None  #: which of them nobody has confirmed by an evaluation
+
+
 class Pin(HashedTable, frozen=True, kw_only=True):
     """A revision of nixpkgs and what it contains. Evaluation checks rely on these facts."""
 
@@ -236,6 +258,18 @@ class Pin(HashedTable, frozen=True, kw_only=True):
     source: ft.Origin  #: where these facts are from
     checked: ft.Date  #: date of the last comparison with the source
     unconfirmed: ft.Text | None = None  #: which of these facts nobody has confirmed
+    facts: PinFacts | None = None
+
+    def contents(self, *, keeps_torch: bool) -> frozenset[str]:
+        """Return the names of its fixes and patches; those of torch where its source is kept."""
+        facts = self.facts or PinFacts(of=self.rev)
+        own = facts.torch_patches if keeps_torch else ()
+        return frozenset((*self.has, *facts.magma_patches, *own))
+
+    def cuda_facts(self, package_set: str) -> CudaSetFacts:
+        """Return the facts of a CUDA package set; empty ones if they are not known."""
+        known = self.facts.cuda_sets if self.facts else {}
+        return known.get(package_set, CudaSetFacts())
 
     @property
     def address(self) -> str:

@@ -37,7 +37,9 @@ class Condition(TomlTable, frozen=True, kw_only=True):
     torch: ft.Range = ""  #: versions of PyTorch
     torch_source: Literal["nixpkgs", "github"] | None = None  #: source of PyTorch
     pin: tuple[ft.Key, ...] = ()  #: pins
-    pin_has: tuple[ft.Word, ...] = ()  #: fixes of pin.*.has
+    pin_has: tuple[ft.Content, ...] = ()  #: fixes and patches; those of torch where it is the pin's
+    pin_lacks: tuple[ft.Content, ...] = ()  #: fixes and patches of which the pin has none
+    not_in_default_capabilities: bool = False  #: a capability is not a default one of its CUDA set
 
 
 class WithoutFeature(TomlTable, frozen=True, kw_only=True):

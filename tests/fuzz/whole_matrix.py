@@ -40,6 +40,8 @@ when.torch = ">=2.10"
 when.torch_source = "github"
 when.pin = ["early_2026"]
 when.pin_has = ["ours"]
+when.pin_lacks = ["theirs"]
+when.not_in_default_capabilities = true
 until.kind = ["gpu"]
 until.platform = ["x86_64-linux"]
 until.gpu = ["sm120"]
@@ -50,6 +52,8 @@ until.torch = ">=99.0"
 until.torch_source = "github"
 until.pin = ["early_2026"]
 until.pin_has = ["ours"]
+until.pin_lacks = ["theirs"]
+until.not_in_default_capabilities = true
 effect.environment = { USE_OURS = "1" }
 effect.cmake_flags = ["-DUSE_OURS=1"]
 effect.patches = ["magma_clock_rate"]
@@ -186,6 +190,8 @@ def document() -> dict[str, Any]:
             conditions[axis] = [key for key in conditions[axis] if key in used[axis]]
     first["nixpkgs"]["config"].append("allowOurs")
     found["pin"]["early_2026"]["has"] = ["ours"]
+    found["pin"]["early_2026"]["facts"]["magma_patches"] = ["ours.patch"]
+    found["pin"]["early_2026"]["facts"]["cuda_sets"]["cudaPackages_13"]["nccl"] = "2.28"
     recipe = "pytorch-python313-cuda13_0-{}.nix"
     kept = {"file": "pytorch-python313-cpu-avx2.nix", "action": "keep", "reason": "ours"}
     first["cleanup"] = [e for e in first["cleanup"] if e["action"] == "delete"] + [kept]
