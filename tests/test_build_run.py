@@ -92,6 +92,20 @@ def test_a_shared_process_takes_all_steps_at_once(matrix: Matrix) -> None:
     assert plan.take(30, [], [], 0) == waiting
 
 
+def test_each_builder_has_a_process_of_its_own(matrix: Matrix) -> None:
+    """A builder that cannot be reached ends the Nix that builds for it, and no other."""
+    here, one, two = steps(matrix, "cpu-avx2", "sm110-armv9", "sm121-armv9")
+    one, two = (msgspec.structs.replace(step, where="ssh://arm") for step in (one, two))
+    plan = schedule([one, here, two], shared=True)
+    assert plan.take(0, [], [], 0) == [one, two]
+    assert plan.take(0, [one, two], [], 1) == [here]
+    plan.put_back(one)
+    assert plan.take(0, [two, here], [], 2) == []
+    plan.put_back(here)
+    plan.retry(one, rule("builder-unreachable"), 0.0)
+    assert plan.take(0, [], [], 0) == [here]  # it waits for no retry of the others
+
+
 def test_a_download_is_retried_three_times_after_longer_and_longer_waits(matrix: Matrix) -> None:
     (step,) = steps(matrix, "cpu-avx2")
     plan = schedule([])

@@ -24,15 +24,10 @@ from build_pytorch.base.console import WIDTH
 from build_pytorch.compare import workload_script
 from build_pytorch.compare.builds import ComparedBuild, wheel_like
 from build_pytorch.compare.measurement import ProcessFacts, ProcessReport, Setting, measure
-from build_pytorch.compare.ratio_statistics import (
-    Pair,
-    Verdict,
-    chance_of_ranks,
-    estimates,
-)
+from build_pytorch.compare.ratio_statistics import Pair, chance_of_ranks, estimates
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.results.evidence import recipe_digest
-from build_pytorch.results.ledger import Ended, Ledger, now
+from build_pytorch.results.ledger import Ended, Ledger, Verdict, now
 from build_pytorch.results.ledger import Tested as Evidence
 
 NAMES = workload_script.names("cpu")
@@ -396,6 +391,7 @@ def test_a_comparison_of_a_result_is_evidence_for_its_recipe_and_its_class_of_ma
     assert found.compared
     assert found.compared.against == b
     assert set(found.compared.ratios) == {"1 thread", "2 threads"}
+    assert found.compared.verdicts["1 thread"] is Verdict.SLOWER
     shown = unfolded(compare(project, "--show").stdout)
     assert f"cuda13_0/{ID} 1 thread: 1.2" in shown
     assert found.compared.machine in shown

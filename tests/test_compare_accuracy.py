@@ -21,7 +21,7 @@ from conftest import error_line, unfolded
 
 from build_pytorch.compare.builds import ComparedBuild
 from build_pytorch.compare.measurement import MeasuredSetting, Setting, measure, run_process
-from build_pytorch.compare.ratio_statistics import Verdict
+from build_pytorch.results.ledger import Verdict
 
 pytestmark = pytest.mark.slow
 

@@ -49,7 +49,7 @@ NOT_RUN: Final = {
 
 _NO_PYTHON = (3, "its closure has no Python 3.13")  # the stand-in for a build makes no files
 ENDS: Final[dict[str, tuple[int, str]]] = {
-    "invoke build --all --builders machines": (1, "missing-feature"),
+    "invoke build --all --builders machines": (1, "builder-unreachable"),
     "invoke build nightly/sm121-armv9": (2, "wrong platform"),
     "invoke smoke nightly/sm121-armv9": (3, "does not exist; run `invoke build"),
     "invoke publish nightly/sm121-armv9": (2, "not built for this recipe"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from conftest import PROJECT, WHOLE, Project, copied_project, error_line
+from conftest import PROJECT, WHOLE, Project, copied_project, error_line, unfolded
 from drawn_machines import machines
 from hypothesis import given, settings
 from test_recommend import ALL_MACHINES, MACHINES, machine
@@ -227,7 +228,7 @@ def test_the_ideal_build_runs_and_is_no_worse_than_the_best(here: Machine) -> No
     for gpu in found.gpus or (None,):
         assert cpu_obstacles(found.variant, here) == gpu_verdict(found.variant, gpu).obstacles == ()
         assert gpu is None or not isinstance(
-            driver_limit(driver_need(found.variant), here, gpu), Obstacle
+            driver_limit(driver_need(found.variant, gpu), here, gpu), Obstacle
         )
     assert {gpu.index for gpu in (*found.gpus, *found.unused)} == set(range(len(here.gpus)))
     assert found.reason
@@ -364,6 +365,35 @@ def test_a_gpu_of_arm_machines_does_not_get_another_cpu(
     why = f"{gpu} exists on aarch64-linux only, and {whose} is x86_64-linux"
     line = f"--gpu: {why}; give the CPU of its machine: --cpu armv9"
     assert error_line(done) == line
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the CPU of an ARM machine is taken")
+@pytest.mark.parametrize("gpu", ["GH200", "GB10", "12.1"])
+def test_a_gpu_of_arm_machines_brings_its_cpu(whole: Project, gpu: str) -> None:
+    found = asked(whole, "--gpu", gpu)
+    cpu = "neoverse_v2" if gpu == "GH200" else "gb10"
+    assert found == asked(whole, "--gpu", gpu, "--cpu", cpu)
+    assert found["machine"]["platform"] == "aarch64-linux"
+    card = asked(whole, "--gpu", "H100")
+    assert card["machine"]["platform"] == "x86_64-linux"
+
+
+def test_a_driver_must_know_the_gpu_and_not_only_the_code_for_it() -> None:
+    """Code for SM120 runs on SM121, which a driver of SM120's time does not know."""
+    variant = next(it for it in MATRIX.variants if it.id == "cuda12_8/sm120-avx2")
+    own, newer = (MachineGpu(index=0, name="", capability=it) for it in ("12.0", "12.1"))
+    assert driver_need(variant, own).driver == "570.26"
+    assert driver_need(variant, newer) == ("12.8", "580.65.06", "SM121")
+
+
+def test_an_older_cuda_of_the_same_major_version_is_enough_but_for_a_newer_gpu(
+    whole: Project,
+) -> None:
+    given = ("--cpu", "avx2", "--driver", "12.4")
+    assert asked(whole, "--gpu", "A100", *given)["best"]["release"] == "cuda12_8"
+    done = whole.invoke("recommend", "--gpu", "RTX 5090", *given, "--all")
+    why = "SM120 needs driver 570.26 or newer; found a driver whose newest CUDA is 12.4"
+    assert why in unfolded(done.stdout)
 
 
 @pytest.mark.parametrize(

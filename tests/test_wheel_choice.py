@@ -163,11 +163,14 @@ def test_the_newest_comparison_with_the_wheel_is_quoted() -> None:
 
 def test_the_command_quotes_what_the_ledger_has(whole: Project, tmp_path: Path) -> None:
     """A comparison of the current recipe; one of an older recipe counts no more."""
-    sample = SampleFleet(whole.root)
+    sample, (slower, noisy, faster, equal) = SampleFleet(whole.root), ledger.Verdict
     variant = next(it for it in matrix_reader.load(whole.root).variants if it.id == BF16)
 
-    def compared(against: str, outcome: Any, **ratios: float) -> None:
-        facts = ledger.ComparedFacts(against=against, machine=RTX5090, ratios=ratios)
+    def compared(against: str, outcome: Any, **verdicts: ledger.Verdict) -> None:
+        ratios = dict.fromkeys(verdicts, 0.5)  # what a comparison decided is not decided again
+        facts = ledger.ComparedFacts(
+            against=against, machine=RTX5090, ratios=ratios, verdicts=verdicts
+        )
         event = ledger.Tested(
             **sample.common(variant, LAST),
             by="compare",
@@ -181,11 +184,13 @@ def test_the_command_quotes_what_the_ledger_has(whole: Project, tmp_path: Path) 
     def shown() -> str:
         return " ".join(" ".join(shown_for(machine("rtx5090-zen4"), tmp_path, whole)).split())
 
-    compared(OFFICIAL, "failed", gpu=1.1)
+    compared(OFFICIAL, "failed", gpu=slower, cpu=faster)
     assert f"{BF16} against it: slower on {RTX5090}" in shown()
-    compared(AVX2, "passed", gpu=1.01, cpu=0.9)
+    compared(AVX2, "passed", gpu=equal, cpu=faster)
     assert f"Best: {BF16}" in shown()  # it is faster on the CPU
-    compared(AVX2, "passed", gpu=1.01, cpu=0.99)
+    compared(AVX2, "skipped", gpu=equal, cpu=noisy)
+    assert f"Best: {BF16}" in shown()
+    compared(AVX2, "passed", gpu=equal, cpu=equal)
     assert f"Best: {AVX2}" in shown()
     assert "avx2 is enough: no difference on AMD Ryzen 9" in shown()
     recipe = whole.root / variant.path

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base import files, git, outputs, paths, process
+from build_pytorch.base import files, git, process
 from build_pytorch.base.console import counted, some
 from build_pytorch.base.errors import BuildPytorchError, near_miss
 from build_pytorch.build.build_backend import (
@@ -111,7 +111,9 @@ class BuilderMachine(Struct, frozen=True):
 
 
 class RemoteBackend(NixBackend):
-    """The backend `nix` with --builders: one Nix hands all builds to remote machines over SSH.
+    """The backend `nix` with --builders: a Nix for each builder, and one for what is built here.
+
+    Without the builder that it needs, a derivation ends its Nix, with all that is built in it.
 
     Nix knows platforms and system features, not CPUs: a machine that does not state the feature of
     an ISA is left out of a run that has variants of the ISA, unless their recipes require it.
@@ -175,21 +177,14 @@ class RemoteBackend(NixBackend):
             )
 
     def command(self, steps: Sequence[Step], jobs: int, cores: int) -> BuildCommand:
-        """Return one `nix-store --realise` for all steps; `jobs` and `cores` are the local ones.
-
-        Writes the machines file. Raises WriteError.
-        """
+        """Return one `nix-store --realise` for all steps; `jobs` and `cores` are the local ones."""
         unfit = self._unfit(steps)
-        lines = [f"{machine.line}\n" for machine in self.machines if machine not in unfit]
-        root, name = self.settings.root, f"{paths.STATE}/machines"
-        with files.write_errors(root / name):
-            outputs.make_state(root)
-            files.write_all(root, {name: "".join(lines).encode()})
+        builders = " ; ".join(machine.line for machine in self.machines if machine not in unfit)
         drvs = [step.derivation.drv_path for step in steps if step.derivation]
         # Nix may build here what this platform can: not if the CPU here lacks the ISA of a step.
         is_unable = any(s.where and s.variant.cpu.platform in self.host.systems for s in steps)
         local_jobs = 0 if is_unable else jobs
-        argv = store.realise_argv(drvs, jobs=local_jobs, cores=cores, builders=f"@{root / name}")
+        argv = store.realise_argv(drvs, jobs=local_jobs, cores=cores, builders=builders)
         return BuildCommand(argv, hidden=with_json_log(()))
 
     def outputs(self, step: Step, began: float, code: int) -> tuple[str, ...]:

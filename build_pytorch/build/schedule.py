@@ -72,7 +72,7 @@ class Schedule:
     """The steps that wait, with their cores and retries.
 
     `retry_seconds` pass before the first retry of a download; each further one waits twice as
-    long. `is_shared`: one process builds all steps that have what they need.
+    long. `is_shared`: one process builds all steps of a builder that have what they need.
     """
 
     def __init__(
@@ -98,13 +98,15 @@ class Schedule:
 
         `ended`: the variants of which a build has ended, not only of a seed or a companion.
         """
-        if processes >= (1 if self._is_shared else self._jobs):
+        if not self._is_shared and processes >= self._jobs:
             return []
         missing = {step.name for step in (*self.waiting, *running)}
         ready = [step for step in self.waiting if missing.isdisjoint(step.needs)]
         due = [step for step in ready if now >= self._not_before.get(step.name, 0.0)]
-        if self._is_shared:
-            taken = due if len(due) == len(ready) else []
+        if self._is_shared:  # one process for each builder: an error of one ends no other
+            busy = {step.where for step in (*running, *(s for s in ready if s not in due))}
+            free = [step for step in due if step.where not in busy]
+            taken = [step for step in free if step.where == free[0].where]
         elif not (taken := [step for step in due if not step.is_variant][:1]):
             building = [step.variant for step in running if step.is_variant]
             chosen = next_of([step.variant for step in due], building, ended)

@@ -14,10 +14,10 @@ from build_pytorch.cli.commands import CompareOptions
 from build_pytorch.compare import comparison, workload_script
 from build_pytorch.compare.comparison import Comparison, ComparisonWish
 from build_pytorch.compare.measurement import MeasuredSetting
-from build_pytorch.compare.ratio_statistics import Estimate, Verdict
+from build_pytorch.compare.ratio_statistics import Estimate
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import Ledger, Tested
+from build_pytorch.results.ledger import Ledger, Tested, Verdict
 
 _COLOURS: Final = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.NOISY: "yellow"}
 _MEAN: Final = "geometric mean"

@@ -17,6 +17,7 @@ from build_pytorch.hardware import explain, saved_machines
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu, Processor
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import missing_cpu_flags
+from build_pytorch.matrix.known_hardware import KnownGpu
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import CpuIsa
 
@@ -25,6 +26,8 @@ _WIDTH: Final = 36
 _LONGEST: Final = 200
 """Maximum length of a GPU's name."""
 _LAST_GPU: Final = 1023
+_CAPABILITY: Final = re.compile(r"[1-9]\d?\.\d", re.ASCII)
+_OF_CAPABILITY: Final = "a GPU of capability"
 _NO_GPU: Final = {"none", "cpu"}
 """What `--gpu` takes for a machine without one."""
 _INDENT: Final = len("machine  ")
@@ -55,22 +58,24 @@ def described_machine(options: MachineOptions, matrix: Matrix) -> tuple[Machine,
     names = [word for word in options.gpu if not _is_index(word)]
     if numbers and (names or len(numbers) > 1):
         raise BuildPytorchError("--gpu: give one number of this machine, or names of GPUs")
+    cpu = options.cpu
+    machine = Machine(platform="x86_64-linux", cpu=Processor(flags=""))
     if options.machine:
         machine = saved_machines.load(options.machine)
-    elif options.cpu:  # nothing of this machine matters
-        machine = Machine(platform="x86_64-linux", cpu=Processor(flags=""))
-    else:
+    elif not cpu:
         from build_pytorch.hardware import detect  # loads the module of NVML
 
-        machine = detect.this_machine()
+        here = detect.this_machine()
+        cpu = "" if here.platform.startswith("aarch64-") else _cpu_beside(names)
+        machine = machine if cpu else here  # with another CPU nothing of this machine matters
     changes: dict[str, Any] = {}
-    if options.cpu:
-        changes |= _cpu(options.cpu, matrix)
+    if cpu:
+        changes |= _cpu(cpu, matrix)
     if options.driver:
         changes |= _driver(options.driver)
     if names:
         host = changes.get("platform", machine.platform)
-        what = f"--cpu {options.cpu}" if options.cpu else "the machine"
+        what = f"--cpu {cpu}" if cpu else "the machine"
         named = [] if {name.lower() for name in names} <= _NO_GPU else names
         gpus = [_gpu(name, index, host, what) for index, name in enumerate(named)]
         changes["gpus"] = tuple(gpu for gpu in gpus if isinstance(gpu, MachineGpu))
@@ -103,6 +108,22 @@ def _cpu(name: str, matrix: Matrix) -> dict[str, Any]:
     return {"platform": isa.platform, "cpu": Processor(model=model, flags=" ".join(flags))}
 
 
+def _cpu_beside(gpus: Iterable[str]) -> str:
+    """Return the known processor beside GPUs that exist in ARM machines only, or an empty text."""
+    known = known_hardware.load()
+    found = map(_product, gpus)
+    return next((cpu for it in found if it and (cpu := known.arm_processor(*it))), "")
+
+
+def _product(name: str) -> tuple[str, KnownGpu] | None:
+    """Return the title and the facts of a known GPU by a name or its capability, or None."""
+    known = known_hardware.load()
+    if not _CAPABILITY.fullmatch(name):
+        return known.gpu_typed(name[:_LONGEST])
+    like = (gpu for gpu in known.gpu.values() if gpu.capability == name)
+    return next(((f"{_OF_CAPABILITY} {name}", gpu) for gpu in like), None)
+
+
 def _gpu(name: str, index: int, platform: str, host: str) -> MachineGpu | str:
     """Return the GPU of a name or capability; one of another vendor as its name.
 
@@ -110,28 +131,26 @@ def _gpu(name: str, index: int, platform: str, host: str) -> MachineGpu | str:
     `host`, which is named in the error, has another platform.
     """
     known, short = known_hardware.load(), name[:_LONGEST]
-    if len(name) <= _WIDTH and re.fullmatch(r"[1-9]\d?\.\d", name):
-        title, capability = f"a GPU of capability {name}", name
-        product = next((gpu for gpu in known.gpu.values() if gpu.capability == name), None)
-    elif found := known.gpu_typed(short):
-        title, product = found
-        capability = product.capability
-    elif known.other_vendor(short):
-        return short
-    else:
+    found = _product(name)
+    if found is None:
+        if _CAPABILITY.fullmatch(name):
+            return MachineGpu(index=index, name=f"{_OF_CAPABILITY} {name}", capability=name)
+        if known.other_vendor(short):
+            return short
         fix = "give its compute capability, such as 8.9, or a name such as 'RTX 4090'"
         if like := known.gpus_like(short):
             fix = f"did you mean {' or '.join(like)}?"
         raise _unknown("gpu", name, f", an unknown GPU; {fix}")
     # A card fits into any machine; a GPU that exists on ARM only shares a package with its CPU.
-    processor = known.arm_processor(title, product) if product else None
+    title, product = found
+    processor = known.arm_processor(title, product)
     if processor is not None and not platform.startswith("aarch64-"):
         isa = f": --cpu {known.processor[processor].isa}" if processor else " with --cpu"
         raise BuildPytorchError(
             f"--gpu: {visible(name[:_WIDTH])} exists on aarch64-linux only, and {host} is "
             f"{platform}; give the CPU of its machine{isa}"
         )
-    return MachineGpu(index=index, name=title, capability=capability)
+    return MachineGpu(index=index, name=title, capability=product.capability)
 
 
 def _is_index(word: str) -> bool:

@@ -12,12 +12,12 @@ from build_pytorch.base.console import Screen, counted, print_json, shortened
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
 from build_pytorch.cli.commands import RecommendOptions
 from build_pytorch.cli.describe_machine import described_machine, print_machine
-from build_pytorch.compare.ratio_statistics import EQUAL
+from build_pytorch.compare.ratio_statistics import overall
 from build_pytorch.hardware import choose, explain, saved_machines
 from build_pytorch.hardware.choice import Answer, Choice, ChosenBuild
 from build_pytorch.hardware.saved_machines import Machine
 from build_pytorch.hardware.verdicts import Candidate
-from build_pytorch.hardware.wheels import MeasuredVerdict, Measurement
+from build_pytorch.hardware.wheels import Measurement
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.results import package_state
@@ -25,7 +25,6 @@ from build_pytorch.results.package_state import PackageState
 
 _COLUMN: Final = 28
 """Maximum width of a table's first column, in characters."""
-_VERDICTS: Final[dict[str, MeasuredVerdict]] = {"failed": "slower", "skipped": "too noisy"}
 _MOST: Final = 150
 """Maximum length of a reason on the first screen, in characters; `--all` has the whole one."""
 
@@ -80,12 +79,11 @@ def _measurements(states: Iterable[PackageState]) -> Iterator[Measurement]:
     for state in states:
         for event in state.comparisons:
             if facts := event.compared:
-                is_equal = all(abs(ratio - 1) <= EQUAL for ratio in facts.ratios.values())
                 yield Measurement(
                     package=state.package.id,
                     against=facts.against,
                     machine_class=facts.machine,
-                    verdict=_VERDICTS.get(event.outcome, "no difference" if is_equal else "faster"),
+                    verdict=overall(facts.verdicts.values()),
                     figures=event.reason,
                     date=event.at[:10],
                 )

@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
@@ -17,11 +17,11 @@ from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.compare import builds, measurement
 from build_pytorch.compare.builds import ComparedBuild, Say
 from build_pytorch.compare.measurement import MeasuredSetting, ProcessReport, Setting
-from build_pytorch.compare.ratio_statistics import Estimate, Verdict
+from build_pytorch.compare.ratio_statistics import Estimate, overall
 from build_pytorch.hardware import detect, saved_machines
 from build_pytorch.matrix.model import CompanionPackage, Matrix
 from build_pytorch.results import evidence
-from build_pytorch.results.ledger import ComparedFacts
+from build_pytorch.results.ledger import ComparedFacts, TestOutcome, Verdict
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
@@ -60,7 +60,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     b: ComparedSide
     machine: ComparedMachine
     settings: tuple[MeasuredSetting, ...]
-    outcome: Literal["passed", "failed", "skipped"]
+    outcome: TestOutcome
     """failed: A is slower; skipped: too noisy to tell."""
     reasons: tuple[str, ...]
     recorded: bool = False
@@ -121,6 +121,7 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
             against=b.label,
             machine=machine.class_,
             ratios={each.title: each.mean.ratio for each in found if each.mean},
+            verdicts={each.title: each.mean.verdict for each in found if each.mean},
         ),
     )
     return structs.replace(result, report=report, recorded=recorded), a
@@ -128,18 +129,17 @@ def compare(matrix: Matrix, wish: ComparisonWish, say: Say) -> tuple[Comparison,
 
 def judged(
     settings: Sequence[MeasuredSetting],
-) -> tuple[Literal["passed", "failed", "skipped"], tuple[str, ...]]:
+) -> tuple[TestOutcome, tuple[str, ...]]:
     """Return the outcome by the geometric means, and each of them in words."""
-    verdicts, reasons = set(), []
+    verdicts, reasons = [], []
     for each in settings:
         if each.mean is None:
             raise BuildPytorchError(f"{each.title}: A and B have no workload that both can run")
         mean, verdict = each.mean, each.mean.verdict
         reasons.append(f"{each.title}: {verdict}, {interval(mean)}")
-        verdicts.add(verdict)
-    if Verdict.SLOWER in verdicts:
-        return "failed", tuple(reasons)
-    return ("skipped" if Verdict.NOISY in verdicts else "passed"), tuple(reasons)
+        verdicts.append(verdict)
+    outcomes: dict[Verdict, TestOutcome] = {Verdict.SLOWER: "failed", Verdict.NOISY: "skipped"}
+    return outcomes.get(overall(verdicts), "passed"), tuple(reasons)
 
 
 def interval(estimate: Estimate) -> str:

@@ -9,11 +9,12 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+
+from build_pytorch.results.ledger import Verdict
 
 EQUAL: Final = 0.03
 """Ratios from 1 / 1.03 to 1.03 are no difference."""
@@ -30,15 +31,6 @@ Pair = tuple[Seconds, Seconds]
 """A round: what a process of A and a process of B measured."""
 
 
-class Verdict(StrEnum):
-    """What an interval says. A difference of less than 3 % is none."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    EQUAL = "no difference"
-    NOISY = "too noisy"
-
-
 class Estimate(Struct, frozen=True, kw_only=True):
     """A ratio with its 95 % interval."""
 
@@ -51,6 +43,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     def is_narrow(self) -> bool:
         """Whether the interval is narrower than 3 %."""
         return self.high - self.low < WIDTH * self.ratio
+
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of all settings: the first of slower, too noisy, faster that one has."""
+    return min(verdicts, key=list(Verdict).index, default=Verdict.NOISY)
 
 
 def estimates(rounds: Sequence[Pair]) -> tuple[dict[str, Estimate], Estimate | None]:

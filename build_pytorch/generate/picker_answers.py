@@ -29,7 +29,7 @@ from build_pytorch.hardware.verdicts import (
 from build_pytorch.hardware.wheels import ChosenWheel, wheel_needs
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import compiles
-from build_pytorch.matrix.model import Matrix, Package, Variant
+from build_pytorch.matrix.model import Matrix, Package
 from build_pytorch.matrix.tables import environment_of
 
 NO_GPU: Final = "none"
@@ -171,9 +171,9 @@ class PickerAnswers:
     def _driver_states(self) -> Iterator[_DriverState]:
         """Yield a state for each combination of places on the axes, as the page numbers them."""
         releases = [*self.possible.releases, *self.possible.others]
-        variants = self._variants(releases, list(self.possible.gpus))
+        own = [it for kind in self._capabilities for it in self._needs(releases, kind)]
         wheels = (need for kind in self._capabilities for need in wheel_needs(kind))
-        needs = list(dict.fromkeys([*map(driver_need, variants), *wheels]))
+        needs = list(dict.fromkeys([*own, *wheels]))
         endings = ("", "", ".8888", ".7777")
         values = (axis.values(end) for axis, end in zip(self._axes, endings, strict=True))
         for is_consumer, is_wsl, cuda, driver in itertools.product(*values):
@@ -181,21 +181,21 @@ class PickerAnswers:
                 driver, cuda, needs, is_wsl=bool(is_wsl), is_consumer=bool(is_consumer)
             )
 
-    def _variants(self, releases: Iterable[str], keys: Sequence[str]) -> Iterator[Variant]:
-        """Yield one variant for each release and GPU architecture that its CUDA compiles for."""
-        isa = next(iter(self.possible.cpus))
-        for name, key in itertools.product(releases, keys):
-            variant = self.possible.variant(name, key, isa)
-            if compiles(variant.cuda, self.possible.gpus[key]):
-                yield variant
+    def _needs(self, releases: Iterable[str], kind: str) -> list[DriverNeed]:
+        """Return what the code that runs on a kind of GPU asks of its driver, by release."""
+        keys = self.possible.fitting(kind) if kind in self._capabilities else ()
+        isa, gpu = next(iter(self.possible.cpus)), MachineGpu(index=0, name="", capability=kind)
+        variants = (self.possible.variant(*pair, isa) for pair in itertools.product(releases, keys))
+        return [
+            driver_need(variant, gpu)
+            for variant in variants
+            if variant.gpu and compiles(variant.cuda, variant.gpu)
+        ]
 
     def _of_gpu(self, kind: str) -> dict[str, Any]:
         """Return the answers for a kind of GPU: one for each CPU and each group of states."""
-        keys = self.possible.fitting(kind) if kind in self._capabilities else ()
-        own, others = (
-            [driver_need(variant) for variant in self._variants(releases, keys)]
-            for releases in (self.possible.releases, self.possible.others)
-        )
+        own = self._needs(self.possible.releases, kind)
+        others = self._needs(self.possible.others, kind)
         wheels = wheel_needs(kind) if kind in self._capabilities else []
         first: dict[tuple[str, ...], _DriverState] = {}
         of_states = []

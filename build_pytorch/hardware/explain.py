@@ -126,7 +126,7 @@ def _why_no_newer(
             yield f"not {name}: CUDA {cuda} does not compile for {gpu.arch_list}"
             continue
         other = possible.variant(name, variant.gpu_key, variant.cpu_key)
-        limits = (driver_limit(driver_need(other), machine, each) for each in used)
+        limits = (driver_limit(driver_need(other, each), machine, each) for each in used)
         yield from [f"not {name}: {it.text}" for it in limits if isinstance(it, Obstacle)][:1]
 
 
@@ -143,7 +143,7 @@ def _why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -
     if not compiled:
         return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability})"
     for variant in compiled:
-        limit = driver_limit(driver_need(variant), machine, gpu)
+        limit = driver_limit(driver_need(variant, gpu), machine, gpu)
         if variant.impossible:
             return variant.impossible
         if isinstance(limit, Obstacle):
@@ -166,12 +166,12 @@ def which_driver(variant: Variant, others: Iterable[Variant], gpus: Iterable[Mac
     cudas = {it.driver: f"CUDA {it.cuda.version}" for it in (*others, variant) if it.cuda}
     if any(gpu.capability in TEGRA for gpu in gpus):  # its drivers have other numbers
         return f"update JetPack to one for {cudas[variant.driver]}"
-    known = known_hardware.load().gpu.values()
-    firsts = [it.driver for gpu in gpus for it in known if it.capability == gpu.capability]
-    own = max((numbers(first) for first in firsts if first), default=())
-    lower = [driver for driver in cudas if own <= numbers(driver) < numbers(variant.driver)]
+    known = known_hardware.load()
+    own = max((known.first_driver(gpu.capability) for gpu in gpus), key=numbers, default="")
+    oldest = max(own, variant.driver, key=numbers)
+    lower = [driver for driver in cudas if numbers(own) <= numbers(driver) < numbers(oldest)]
     also = f" ({', '.join(f'{it} for {cudas[it]}' for it in lower)})" if lower else ""
-    return f"update the NVIDIA driver to {variant.driver} or newer{also}"
+    return f"update the NVIDIA driver to {oldest} or newer{also}"
 
 
 def remarks(

@@ -10,8 +10,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import digits, numbers
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
@@ -36,7 +37,7 @@ class Obstacle(Struct, frozen=True):
 
 
 class DriverNeed(NamedTuple):
-    """The oldest driver that a CUDA needs, or one of its GPU architectures if that is newer."""
+    """The oldest driver that a CUDA needs, or a GPU or its code if that one is newer."""
 
     cuda: str
     driver: str
@@ -94,18 +95,21 @@ def with_driver(candidate: Candidate, machine: Machine) -> Candidate:
     """Return a candidate that nothing else rejects, with the verdict about the driver."""
     if candidate.variant.gpu is None or candidate.gpu is None:
         return candidate
-    limit = driver_limit(driver_need(candidate.variant), machine, candidate.gpu)
+    limit = driver_limit(driver_need(candidate.variant, candidate.gpu), machine, candidate.gpu)
     if isinstance(limit, Obstacle):
         limit = msgspec.structs.replace(limit, subject=candidate.variant.release_name)
         return msgspec.structs.replace(candidate, obstacles=(limit,))
     return msgspec.structs.replace(candidate, doubts=(limit,)) if limit else candidate
 
 
-def driver_need(variant: Variant) -> DriverNeed:
-    """Return what a variant asks of a driver; nothing without GPU code."""
+def driver_need(variant: Variant, gpu: MachineGpu) -> DriverNeed:
+    """Return what a variant asks of the driver of a GPU; nothing without GPU code."""
     cuda = variant.cuda
     if cuda is None:
         return DriverNeed("", "", "")
+    first = known_hardware.load().first_driver(gpu.capability)
+    if first and numbers(first) > numbers(variant.driver):
+        return DriverNeed(cuda.version, first, f"SM{digits(gpu.capability or '')}")
     whose = variant.gpu_label if variant.driver != cuda.driver else ""
     return DriverNeed(cuda.version, variant.driver, whose)
 
@@ -122,9 +126,13 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
         return None
     driver, newest = machine.driver, machine.cuda
     needs = f"{whose or f'CUDA {cuda}'} needs driver {oldest} or newer"
-    is_enough = newest is not None and numbers(newest) >= numbers(cuda)
-    if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
+    like = known_hardware.load().cuda_like(newest or "")
+    is_enough = newest is not None and (
+        numbers(newest) >= numbers(cuda)
         # Minor-version compatibility: the driver of 12.0 runs all of CUDA 12.
+        or bool(like and not driver and numbers(like.driver) >= numbers(oldest))
+    )
+    if machine.is_wsl and newest:  # a Windows driver has other numbers: CUDA decides alone
         if is_enough or numbers(newest)[0] == numbers(cuda)[0]:
             return None
         driver = None
@@ -141,8 +149,8 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
     if is_enough:
         return None
     if driver or newest:
-        text = f"{needs}; found driver {driver or f'for CUDA {newest}'}"
-        return Obstacle("driver", f"CUDA {cuda}", text)
+        found = f"driver {driver}" if driver else f"a driver whose newest CUDA is {newest}"
+        return Obstacle("driver", f"CUDA {cuda}", f"{needs}; found {found}")
     return f"the driver version is unknown; {needs}"
 
 

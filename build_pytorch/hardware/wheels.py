@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ _CODE: Final = {
     "ptx": "PTX, which the driver compiles for {} at the first start",
     None: "no code for {}, which stays unused",
 }
-MeasuredVerdict = Literal["faster", "slower", "no difference", "too noisy"]
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -35,7 +34,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     against: str
     machine_class: str
     """The model of the CPU, its cores, and the names of the GPUs, with commas."""
-    verdict: MeasuredVerdict
+    verdict: str
     figures: str
     """The verdict of each setting, with the ratio of times and its interval."""
     date: str
@@ -126,7 +125,7 @@ def wheel_need(wheel: OfficialWheel, capability: str) -> DriverNeed:
     known, major = known_hardware.load(), wheel.cuda.partition(".")[0]
     cuda, is_ptx = known.cuda_like(wheel.cuda), runs_on(wheel, capability) == "ptx"
     oldest = (cuda and ((is_ptx and cuda.bundled) or cuda.driver)) or "0"
-    gpu = next((it.driver for it in known.gpu.values() if it.capability == capability), "")
+    gpu = known.first_driver(capability)
     if gpu and numbers(gpu) > numbers(oldest):
         return DriverNeed(f"{major}.0", gpu, f"SM{digits(capability)}")
     if is_ptx or capability in TEGRA:  # whose drivers have other numbers

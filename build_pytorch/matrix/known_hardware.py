@@ -109,6 +109,11 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         same = (it for key, it in self.cuda.items() if key.partition(".")[0] == major)
         return self.cuda.get(version) or next(same, None)
 
+    def first_driver(self, capability: str | None) -> str:
+        """Return the oldest driver that knows GPUs of a capability; empty: that of their CUDA."""
+        same = (gpu.driver for gpu in self.gpu.values() if gpu.capability == capability)
+        return next(same, None) or ""
+
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
         patterns = {key: gpu.patterns for key, gpu in self.gpu.items()}

@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,6 +28,15 @@ REPORTS: Final = "reports"
 TestKind = Literal["smoke", "inspect", "compare"]
 TestOutcome = Literal["passed", "failed", "skipped", "compatible"]
 """compatible: passed on a GPU of another architecture than the variant's."""
+
+
+class Verdict(StrEnum):
+    """What a comparison says, the decisive ones first. A difference of less than 3 % is none."""
+
+    SLOWER = "slower"
+    NOISY = "too noisy"
+    FASTER = "faster"
+    EQUAL = "no difference"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -85,12 +95,14 @@ class Ended(Event, tag="ended", frozen=True, kw_only=True, omit_defaults=True):
 class ComparedFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a result was compared with, on which class of machine, and how fast it is.
 
-    `ratios`: geometric means of the time of the result / the other time, by setting.
+    `ratios`: geometric means of the time of the result / the other time, by setting, and their
+    `verdicts`.
     """
 
     against: str
     machine: str
     ratios: dict[str, float]
+    verdicts: dict[str, Verdict] = {}
 
 
 class Tested(Event, tag="tested", frozen=True, kw_only=True, omit_defaults=True):
