@@ -224,14 +224,6 @@ def test_the_json_has_the_documented_keys(checkout: Checkout) -> None:
     assert keys(document) == documented
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (3600, "1 h 00 min"), (11100, "3 h 05 min")],
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert board.duration(seconds) == text
-
-
 # --- the command ---
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from build_pytorch.base.console import clock
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
-from build_pytorch.build.build_outcome import clock
 from build_pytorch.build.build_progress import BuildProgress
 from build_pytorch.build.log_reader import TextLogReader
 from build_pytorch.build.log_rules import RULES, BuildPart, LogMatcher, LogRule, is_interesting

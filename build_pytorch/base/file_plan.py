@@ -72,18 +72,21 @@ _LARGEST: Final = 4 << 20
 
 
 class Tree:
-    """The files below a root. `force` allows plans to overwrite hand-written files."""
+    """The files below a root, each read once. `force` lets plans overwrite hand-written ones."""
 
     def __init__(self, root: Path, *, force: bool = False) -> None:
         self.root = root
         self.force = force
+        self._contents: dict[str, bytes | None] = {}
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None if it is missing. Raises LinkError and OSError."""
-        try:
-            return files.read_below(self.root, path, _LARGEST)
-        except FileNotFoundError:
-            return None
+        if path not in self._contents:
+            try:
+                self._contents[path] = files.read_below(self.root, path, _LARGEST)
+            except FileNotFoundError:
+                self._contents[path] = None
+        return self._contents[path]
 
     def is_modified(self, path: str) -> bool:
         """Return whether the commit in Git lacks the file's present content.

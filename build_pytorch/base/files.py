@@ -27,21 +27,26 @@ LARGEST_TEXT: Final = 1 << 20  #: bytes of a recipe or a matrix.toml; a recipe h
 
 def place_below(root: Path, name: str | PurePath) -> Path:
     """Return the path of a file below a folder. Raises LinkError for a link on the way to it."""
-    path = PurePath(name)
-    if not path.name or ".." in path.parts or path.is_absolute():
+    return Path(_place_below(root, name))
+
+
+def _place_below(root: Path, name: str | PurePath) -> str:
+    """Do the same without a Path: reading thousands of files takes half as long."""
+    folder, _, last = str(name).rpartition("/")
+    if last in {"", ".", ".."} or ".." in folder.split("/") or str(name).startswith("/"):
         raise ValueError(f"{name}: not the name of a file below a folder")
-    return Path(_folder_below(root, path.parent), path.name)
+    return f"{_folder_below(root, folder)}/{last}"
 
 
-def _folder_below(root: Path, folder: str | PurePath) -> Path:
+def _folder_below(root: Path, folder: str) -> str:
     """Return the path of a folder. Raises LinkError if it or one above it is a link."""
     place = str(root)
-    for part in PurePath(folder).parts:
+    for part in filter(None, folder.split("/")):
         place = f"{place}/{part}"
         if os.path.islink(place):  # noqa: PTH114 - for thousands of files
             fix = "put a folder in its place"
             raise LinkError(f"{place}: is a symbolic link and is not followed; {fix}")
-    return Path(place)
+    return place
 
 
 def open_below(root: Path, name: str | PurePath, flags: int = os.O_RDONLY) -> int:
@@ -50,13 +55,13 @@ def open_below(root: Path, name: str | PurePath, flags: int = os.O_RDONLY) -> in
     Raises LinkError as `place_below`, and OSError, also if the file is a link, a FIFO, a device or
     a folder.
     """
-    path = place_below(root, name)
+    path = _place_below(root, name)
     if flags & os.O_CREAT:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     return _open_regular(path, flags | os.O_NOFOLLOW)
 
 
-def _open_regular(path: Path, flags: int) -> int:
+def _open_regular(path: str | Path, flags: int) -> int:
     """Open a file. O_NONBLOCK: that of a FIFO returns at once."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
@@ -74,7 +79,7 @@ def _open_regular(path: Path, flags: int) -> int:
 
 def read_below(root: Path, name: str | PurePath, limit: int = LARGEST) -> bytes:
     """Return the bytes of a file of a checkout. Raises LinkError and OSError as `open_below`."""
-    return _read(open_below(root, name), root / name, limit)
+    return _read(open_below(root, name), f"{root}/{name}", limit)
 
 
 def read_text_below(root: Path, name: str | PurePath) -> str:
@@ -113,7 +118,7 @@ def walk_below(root: Path, folder: str) -> Iterator[str]:
     folder is empty. Raises LinkError and OSError.
     """
     top = _folder_below(root, folder)
-    if not top.exists():
+    if not Path(top).exists():
         return
     for entry in sorted(os.scandir(top), key=lambda entry: entry.name):
         name = f"{folder}/{entry.name}" if folder else entry.name
@@ -125,11 +130,11 @@ def walk_below(root: Path, folder: str) -> Iterator[str]:
 
 def leftovers(root: Path, folder: str) -> list[str]:
     """Return the temporary files in a folder, as names below `root`. Raises as `walk_below`."""
-    found = sorted(_folder_below(root, folder).glob(f".*{TEMPORARY}"))
+    found = sorted(Path(_folder_below(root, folder)).glob(f".*{TEMPORARY}"))
     return [str(path.relative_to(root)) for path in found]
 
 
-def _read(descriptor: int, path: Path, limit: int) -> bytes:
+def _read(descriptor: int, path: str | Path, limit: int) -> bytes:
     """Read and close a descriptor. Raises OSError if it has more bytes than the limit."""
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_size > limit or len(data := file.read(limit + 1)) > limit:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import Struct
 
-from build_pytorch.base.console import Clock, Screen, safe
-from build_pytorch.build.build_outcome import clock
+from build_pytorch.base.console import Clock, Screen, clock, safe
 from build_pytorch.build.build_process import Attempt
 from build_pytorch.matrix.model import CompanionPackage, Package
 from build_pytorch.results.ledger import AnyEvent, Ended

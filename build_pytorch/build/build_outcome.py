@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 
 from msgspec import Struct
 
-from build_pytorch.base.console import shortened
+from build_pytorch.base.console import clock, shortened
 from build_pytorch.base.errors import LinkError, WriteError
 from build_pytorch.build.build_backend import Step
 from build_pytorch.build.build_process import Attempt
@@ -121,13 +121,6 @@ def sentence(outcome: BuildOutcome) -> str:
         f"  what to do: {rule.fix.replace('LOG', outcome.log)}\n"
         f"  whole log: {outcome.log}"
     )
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as `0:07`, `12:34` or `2:34:56`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class BuildRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from build_pytorch.base import files, outputs, paths
-from build_pytorch.base.console import Screen, counted, shortened
+from build_pytorch.base.console import Screen, shortened
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError, LinkError
 from build_pytorch.build.build_display import TimedBuild, earlier_seconds, kind_of, remaining
 from build_pytorch.build.build_progress import LogDiagnosis, diagnose
@@ -60,8 +61,8 @@ def run(options: BoardOptions) -> int:
         with files.write_errors():
             outputs.make_state(options.root)
             files.write_all(path.parent, {path.name: page, json_name: data}, sync=False)
-        if summary != (summary := _summary(document)):
-            screen.line(f"{summary}; open {_shown(path)}")
+        if summary != (summary := board.summary(document)):
+            screen.line(f"{summary}; open {os.path.relpath(path)}")
 
     try:
         write(is_live=options.watch)
@@ -76,11 +77,6 @@ def run(options: BoardOptions) -> int:
     return EXIT_OK
 
 
-def _shown(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
 def _place(options: BoardOptions) -> Path:
     """Return the path of the page. Raises BuildPytorchError for a wrong --output."""
     path = options.output
@@ -93,13 +89,6 @@ def _place(options: BoardOptions) -> Path:
     data = path.with_suffix(".json")
     outputs.check_output(data, "a board", lambda old: b'"build-pytorch board' in old)
     return path.parent.resolve() / path.name
-
-
-def _summary(document: BoardDocument) -> str:
-    """Return one line: the number of packages in each state."""
-    states = [row.state for row in document.variants]
-    counts = (f"{states.count(state)} {state}" for state in board.STATES if state in states)
-    return f"{counted(len(states), 'variant')}: {', '.join(counts)}"
 
 
 def board_document(
@@ -176,10 +165,8 @@ def _failure(root: Path, state: PackageState, errors: Sequence[Finding]) -> Boar
 def _failed_build(root: Path, state: PackageState) -> BoardFailure | None:
     if not (last := state.last):
         return None
-    attempts = {e.attempt: e for e in state.events if isinstance(e, Started)}
-    log = attempts[last.attempt].log if last.attempt in attempts else ""
-    diagnosis, rule = _diagnosis(root, log, state), _RULES.get(last.cause)
-    fix = f"read the end of the log, or `invoke diagnose {log or 'LOG'}`"
+    diagnosis, rule = _diagnosis(root, state.log, state), _RULES.get(last.cause)
+    fix = rule.fix if rule else "read the end of the log, or `invoke diagnose LOG`"
     return BoardFailure(
         what="build",
         at=last.at,
@@ -187,9 +174,8 @@ def _failed_build(root: Path, state: PackageState) -> BoardFailure | None:
         reason=rule.meaning if rule else "a reason that no log rule names",
         line=shortened(last.message, 500),
         excerpt="\n".join(diagnosis.tail[-_EXCERPT:]) if diagnosis else "",
-        fix=f"{rule.fix.replace('LOG', log or 'LOG') if rule else fix}; then "
-        f"`invoke build {state.package.id}`",
-        log=log,
+        fix=f"{fix.replace('LOG', state.log)}; then `invoke build {state.package.id}`",
+        log=state.log,
     )
 
 

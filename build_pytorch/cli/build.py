@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import UNSET, Struct, UnsetType
 
 from build_pytorch.base import files, paths
-from build_pytorch.base.console import Screen, counted, folded, print_json, visible
+from build_pytorch.base.console import Screen, clock, counted, folded, print_json, visible
 from build_pytorch.base.errors import (
     EXIT_BAD_INPUT,
     EXIT_FINDINGS,
@@ -28,7 +28,7 @@ from build_pytorch.build.backends import NixBackend
 from build_pytorch.build.build_backend import BuildSettings, Step
 from build_pytorch.build.build_display import BuildDisplay, TimedBuild, earlier_seconds, kind_of
 from build_pytorch.build.build_obstacles import check_cache
-from build_pytorch.build.build_outcome import BuildOutcome, BuildState, clock
+from build_pytorch.build.build_outcome import BuildOutcome, BuildState
 from build_pytorch.build.build_plan import BuildPlan, make_plan
 from build_pytorch.build.run_loop import BuildRun
 from build_pytorch.cli import prefetch

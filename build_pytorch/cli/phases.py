@@ -31,7 +31,7 @@ def run(options: PhaseOptions) -> int:
     _refuse_ignored_folders(matrix, root)
     tree = Tree(root, force=options.force)
     screen = None if options.json else Screen(sys.stdout)
-    context = _started_verification(matrix, root, chosen) if options.verify else None
+    context = _started_verification(matrix, chosen, tree) if options.verify else None
     pages = reference_pages() if Phase.DOCS in options.phases else {}
     plans = {p: plan(p, matrix, tree, pages, options.release) for p in options.phases}
     everything = [change for planned in plans.values() for change in planned]
@@ -41,7 +41,7 @@ def run(options: PhaseOptions) -> int:
     if not options.is_read_only:
         file_plan.apply(root, everything)  # before it is reported: it may fail
         if context and has_changes:
-            context = _started_verification(matrix, root, chosen)
+            context = _started_verification(matrix, chosen, Tree(root))
     pending = options.is_read_only and has_changes
     counts = totals(everything)
     code = EXIT_FINDINGS if Action.REFUSED in counts or (pending and options.check) else EXIT_OK
@@ -67,9 +67,9 @@ def run(options: PhaseOptions) -> int:
     return code
 
 
-def _started_verification(matrix: Matrix, root: Path, variants: Sequence[Variant]) -> Context:
+def _started_verification(matrix: Matrix, variants: Sequence[Variant], tree: Tree) -> Context:
     """Start Nix on the recipes as they are: it takes longest, and works while files are planned."""
-    context = Context(matrix, root, variants, pages=reference_pages)
+    context = Context(matrix, tree.root, variants, pages=reference_pages, tree=tree)
     recipe_evaluation.start(context)
     return context
 

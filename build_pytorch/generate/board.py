@@ -9,19 +9,18 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from build_pytorch.base.console import changed_texts, safe
+from build_pytorch.base.console import changed_texts, clock, counted, safe
 from build_pytorch.generate import matrix_reference, pages
 from build_pytorch.generate.recipes import render_template
 from build_pytorch.matrix.model import CompanionPackage
 from build_pytorch.results.ledger import Ended, Event, Tested
-from build_pytorch.results.package_state import OverallState, PackageState, StepState
+from build_pytorch.results.package_state import OverallState, PackageState, StepState, moment
 
 STATES: Final[dict[OverallState, tuple[str, str]]] = {
     OverallState.BUILDING: ("▶", "A build of it runs."),
@@ -171,36 +170,32 @@ def json_bytes(document: BoardDocument) -> bytes:
     return msgspec.json.encode(changed_texts(msgspec.to_builtins(document), safe)) + b"\n"
 
 
+def _counts(document: BoardDocument) -> dict[OverallState, int]:
+    """Return the number of packages in each state that occurs, in the order of STATES."""
+    found = Counter(row.state for row in document.variants)
+    return {state: found[state] for state in STATES if state in found}
+
+
+def summary(document: BoardDocument) -> str:
+    """Return one line: the number of packages in each state."""
+    counts = ", ".join(f"{number} {state}" for state, number in _counts(document).items())
+    return f"{counted(len(document.variants), 'variant')}: {counts}"
+
+
 def page(root: Path, data: bytes, json_name: str) -> str:
     """Return the HTML page of a board from its JSON, which lies beside it. Raises TemplateError."""
     board = msgspec.json.decode(data, type=BoardDocument)
-    rows = board.variants
-    counts = Counter(row.state for row in rows)
     return pages.page(
         root,
         "board",
         board=board,
         json_name=json_name,
-        states=[(state, *STATES[state], counts[state]) for state in STATES if counts[state]],
-        totals=[(label, sum(getattr(row, key).is_done for row in rows)) for key, label in STEPS],
+        states=[(state, *STATES[state], number) for state, number in _counts(board).items()],
         steps=STEPS,
-        filters={key: _distinct(rows, key) for key in ("release", "gpu", "isa", "state")},
-        durations=_durations(rows),
+        durations=_durations(board.variants),
         time=_time,
-        took=duration,
+        took=clock,
     )
-
-
-def duration(seconds: float) -> str:
-    """Return such as `45 s`, `12 min` or `3 h 05 min`."""
-    if seconds < 90:  # noqa: PLR2004 - below, minutes say too little
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
-
-
-def _distinct(rows: Sequence[BoardPackage], key: str) -> list[str]:
-    return list(dict.fromkeys(getattr(row, key) for row in rows))
 
 
 def _durations(rows: Sequence[BoardPackage]) -> str:
@@ -208,16 +203,14 @@ def _durations(rows: Sequence[BoardPackage]) -> str:
     took = [row.seconds for row in rows if row.seconds is not None]
     if not took:
         return ""
-    shortest, middle, longest = map(duration, (min(took), statistics.median(took), max(took)))
-    return f"{shortest} to {longest}, median {middle}, {duration(sum(took))} in all"
+    shortest, middle, longest = map(clock, (min(took), statistics.median(took), max(took)))
+    return f"{shortest} to {longest}, median {middle}, {clock(sum(took))} in all"
 
 
 def _time(text: str) -> str:
     """Return a time of the ledger to the minute in UTC; a text that is none as it is."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError):
-        return text[:40]
+    found = moment(text)
+    return f"{found:%Y-%m-%d %H:%M}" if found else text[:40]
 
 
 def reference(root: Path) -> str:

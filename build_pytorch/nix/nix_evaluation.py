@@ -25,6 +25,9 @@ _PROGRAM: Final = "nix-instantiate"
 _OFFLINE_MEMORY: Final = 8 << 30
 """Bytes that an offline evaluation may use; a recipe may build an endless list."""
 
+_INITIAL_HEAP: Final = "1G"
+"""Of Nix's garbage collector: without collections, 1,056 recipes take 1.8 s of CPU, not 2.0 s."""
+
 _PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_ERRORS: Final = 20
 MOST_ENDED: Final = 20  #: recipes that end Nix before the others are not evaluated any more
@@ -117,7 +120,9 @@ def start(
         argv += ["--store", "dummy://", "--option", "restrict-eval", "true"]
     if write:
         argv.append("--read-write-mode")
-    env = {} if search_path is None else {"NIX_PATH": ""}
+    env = {"GC_INITIAL_HEAP_SIZE": _INITIAL_HEAP}
+    if search_path is not None:
+        env["NIX_PATH"] = ""
     memory = _OFFLINE_MEMORY if offline else None
     return process.start([*argv, "-"], stdin=expression, env=env, memory=memory)
 

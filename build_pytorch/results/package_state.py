@@ -373,12 +373,12 @@ def _last(events: Sequence[AnyEvent], kind: type[_Event]) -> _Event | None:
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time of the ledger, or None if it is not a time."""
+    """Return a time of the ledger in UTC, or None if it is not a time."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _is_alive(started: Started) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 from build_pytorch.base import digest, files, paths
+from build_pytorch.base.file_plan import Tree
 from build_pytorch.base.process import Running
 from build_pytorch.matrix.field_types import Kind
 from build_pytorch.matrix.model import Matrix, Package, Variant
@@ -63,14 +64,14 @@ class RecipeFile(Struct, dict=True, eq=False):
 
 
 class Context:
-    """The matrix and the files below a root that checks look at. Each file is read once.
+    """The matrix and the files below a root that checks look at; `tree` has read some of them.
 
     `variants` is the selection, `is_whole` whether it holds all variants. With `pinned`, recipes
     are evaluated against the nixpkgs that they name instead of the model. `pages` returns the
     generated reference pages by path; None if there are none to compare with.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a verification
         self,
         matrix: Matrix,
         root: Path,
@@ -78,9 +79,11 @@ class Context:
         *,
         pinned: bool = False,
         pages: Callable[[], Mapping[str, str]] | None = None,
+        tree: Tree | None = None,
     ) -> None:
         self.matrix = matrix
         self.root = root
+        self.tree = tree or Tree(root)
         self.pinned = pinned
         self.pages = pages
         self.variants = matrix.variants if variants is None else tuple(variants)
@@ -106,10 +109,9 @@ class Context:
 
     def _read_recipe(self, name: str) -> None:
         try:
-            data = files.read_below(self.root, name, files.LARGEST_TEXT)
-            self.recipes[name] = RecipeFile(name, data.decode("utf-8"))
-        except FileNotFoundError:
-            return
+            data = self.tree.read(name)
+            if data is not None:
+                self.recipes[name] = RecipeFile(name, data.decode("utf-8"))
         except UnicodeDecodeError as error:
             self.unreadable[name] = f"byte {error.start} is not UTF-8"
         except OSError as error:

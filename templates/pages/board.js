@@ -27,35 +27,15 @@
   form.addEventListener("reset", () => { location.hash = ""; });
   addEventListener("hashchange", filter);
 
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.append(...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-      const value = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
-      rows.sort((a, b) => (value(a) === "unknown") - (value(b) === "unknown")
-        || sign * value(a).localeCompare(value(b), "en", { numeric: true }));
-      table.tBodies[0].append(...rows);
-    });
-  });
-
-  /* A file that is kept up to date is loaded again, unless somebody types or reads a selection. */
+  /* A file that is kept up to date is loaded again, unless somebody types, selects or reads. */
   const reload = document.getElementById("reload");
   if (reload) {
-    const saved = history.state || {};
-    const failures = [...document.querySelectorAll(".failure")];
     reload.parentElement.hidden = false;
-    reload.checked = saved.reload !== false;
-    for (const failure of failures) failure.open = saved.open?.[failure.id] ?? failure.open;
+    reload.checked = history.state?.reload !== false;
+    reload.addEventListener("change", () => history.replaceState({ reload: reload.checked }, ""));
     setInterval(() => {
       const isBusy = form.contains(document.activeElement) || String(getSelection()) || document.hidden;
-      const open = Object.fromEntries(failures.map((failure) => [failure.id, failure.open]));
-      history.replaceState({ reload: reload.checked, open }, "");
-      if (reload.checked && !isBusy) location.reload();
+      if (reload.checked && !isBusy && !document.querySelector("details[open]")) location.reload();
     }, 5000);
   }
   form.hidden = false;

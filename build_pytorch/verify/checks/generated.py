@@ -13,7 +13,7 @@ from typing import Final
 
 from build_pytorch.base import digest, files, paths
 from build_pytorch.base.errors import BuildPytorchError
-from build_pytorch.base.file_plan import Action, Tree, plan_text
+from build_pytorch.base.file_plan import Action, plan_text
 from build_pytorch.generate import docs, flox_environments, recipes, rendering
 from build_pytorch.verify.check import TREE, CheckList, CheckSkipped, Context, Finding
 
@@ -68,9 +68,8 @@ def generated_recipes(context: Context) -> Iterator[Finding]:
 
 def _outdated(context: Context, texts: Mapping[str, str], fix: str = "") -> Iterator[Finding]:
     """Yield a finding for each file that has not this text."""
-    tree = Tree(context.root)
     for path, text in texts.items():
-        change = plan_text(tree, path, text)
+        change = plan_text(context.tree, path, text)
         if change.action is not Action.UNCHANGED:
             yield Finding(change.reason, "as generated", path=path, fix=fix)
 
@@ -82,8 +81,7 @@ def _outdated(context: Context, texts: Mapping[str, str], fix: str = "") -> Iter
 )
 def generated_docs(context: Context) -> Iterator[Finding]:
     try:
-        tree = Tree(context.root)
-        planned = docs.plan(context.matrix, rendering.texts(context.matrix), tree)
+        planned = docs.plan(context.matrix, rendering.texts(context.matrix), context.tree)
     except BuildPytorchError as error:
         yield Finding(str(error), "docs and templates that can be read", path="docs")
         return
@@ -115,7 +113,7 @@ def reference_docs(context: Context) -> Iterator[Finding]:
 def flox_environment(context: Context) -> Iterator[Finding]:
     if not (context.root / paths.MATRIX).exists():
         raise CheckSkipped("no matrix.toml here")
-    for path, found, expected in flox_environments.faults(context.matrix, Tree(context.root)):
+    for path, found, expected in flox_environments.faults(context.matrix, context.tree):
         yield Finding(found, expected, path=path)
 
 

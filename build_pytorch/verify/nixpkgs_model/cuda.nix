@@ -31,8 +31,6 @@ lib.makeScope newScope (
   {
     inherit cudaMajorMinorVersion;
     cudaMajorVersion = lib.versions.major cudaMajorMinorVersion;
-    cudaAtLeast = lib.versionAtLeast cudaMajorMinorVersion;
-    cudaOlder = lib.versionOlder cudaMajorMinorVersion;
 
     flags = {
       inherit cudaCapabilities;

@@ -47,7 +47,6 @@ let
       cudaPackages_13_0 = "13.0";
     };
     has = [ ];
-    companions = { };
   };
 
   packages = import ./packages.nix {
@@ -70,7 +69,7 @@ let
     appendOverlays = extra: import ./. (args // { overlays = overlays ++ extra; });
   };
   # An overlay gets the end result as `final` and the result of earlier overlays as `prev`.
-  pkgs = lib.fix (lib.foldl' (lib.flip lib.extends) packages ([ own ] ++ overlays));
+  pkgs = lib.fix (lib.foldl' (pkgs: overlay: lib.extends overlay pkgs) packages ([ own ] ++ overlays));
 in
 assert lib.assertMsg (lib.elem platform lib.platforms.all) "Unknown system: ${platform}";
 assert lib.assertMsg (!(args ? crossSystem)) "the model of nixpkgs has no cross compilation";

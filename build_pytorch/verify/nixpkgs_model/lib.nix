@@ -15,7 +15,6 @@ let
       removeAttrs replaceStrings stringLength substring tail toJSON;
 
     id = x: x;
-    flip = f: a: b: f b a;
 
     # A set with __functor can be called like a function; callPackage accepts both.
     isFunction =
@@ -68,15 +67,10 @@ let
     getDev = getOutput "dev";
     getName = pkg: pkg.pname or (builtins.parseDrvName pkg.name).name;
 
-    concatStrings = concatStringsSep "";
-    concatMapStrings = f: xs: concatStrings (map f xs);
     concatMapStringsSep = separator: f: xs: concatStringsSep separator (map f xs);
     optionalString = condition: text: if condition then text else "";
     hasPrefix = prefix: text: substring 0 (stringLength prefix) text == prefix;
     hasSuffix = suffix: text: text != removeSuffix suffix text || suffix == "";
-    hasInfix = infix: text: length (split (escapeRegex infix) "${text}") > 1;
-    removePrefix =
-      prefix: text: if hasPrefix prefix text then substring (stringLength prefix) (-1) text else text;
     removeSuffix =
       suffix: text:
       let kept = stringLength text - stringLength suffix; in
@@ -85,7 +79,6 @@ let
     escapeRegex =
       let special = [ "\\" "[" "{" "(" ")" "^" "$" "?" "*" "+" "|" "." ]; in
       replaceStrings special (map (c: "\\${c}") special);
-    makeLibraryPath = concatMapStringsSep ":" (pkg: "${getLib pkg}/lib");
     cmakeFeature = name: value: "-D${name}:STRING=${value}";
     cmakeBool = name: value: "-D${name}:BOOL=${if value then "TRUE" else "FALSE"}";
     versionOlder = a: b: compareVersions b a == 1;
@@ -97,16 +90,14 @@ let
     # Store names allow few characters; nixpkgs replaces each run of other ones by a dash.
     sanitizeDerivationName =
       name:
-      concatMapStrings (part: if isList part then "-" else part) (
+      concatMapStringsSep "" (part: if isList part then "-" else part) (
         split "[^[:alnum:]+._?=-]+" (toString name)
       );
 
     licenses = {
       bsd3 = license "bsd3" true;
       issl = license "issl" false;
-      mit = license "mit" true;
       nvidiaCudaRedist = license "CUDA EULA" false;
-      unfree = license "unfree" false;
     };
     platforms = rec { inherit linux darwin; unix = linux ++ darwin; all = unix; };
 

@@ -3,20 +3,15 @@
 # revision of nixpkgs.
 { has }:
 {
-  lib, stdenv, config, fetchurl, runCommand, cmake, blas, lapack, cudaPackages,
+  lib, stdenv, config, runCommand, cmake, blas, lapack, cudaPackages,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
   static ? false,
 }:
-stdenv.mkDerivation (finalAttrs: {
+stdenv.mkDerivation {
   pname = "magma";
   version = "2.9.0";
-
-  src = fetchurl {
-    url = "https://icl.cs.utk.edu/projectsfiles/magma/downloads/magma-${finalAttrs.version}.tar.gz";
-    hash = lib.fakeHash; # never fetched
-  };
 
   # A recipe that replaces `patches` instead of appending to them loses these.
   patches = [ (runCommand "drop-cmp0037.patch" { } "") ]
@@ -42,4 +37,5 @@ stdenv.mkDerivation (finalAttrs: {
     # Exactly one of the two back ends is enabled.
     broken = cudaSupport == rocmSupport;
   };
-})
+
+}

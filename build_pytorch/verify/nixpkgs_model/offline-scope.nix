@@ -40,20 +40,6 @@ let
     else
       { outPath = root; modelSource = { inherit url sha256; }; };
 
-  # Nix checks the form of a hash when it evaluates a derivation with that hash.
-  checkedSha256 =
-    sha256:
-    builtins.seq
-      (derivationStrict {
-        inherit system;
-        name = "source";
-        builder = "none";
-        outputHash = sha256;
-        outputHashAlgo = "sha256";
-        outputHashMode = "recursive";
-      }).drvPath
-      sha256;
-
   fetchTarball =
     args:
     let
@@ -63,7 +49,7 @@ let
     if unknown != [ ] then
       throw "unsupported argument '${builtins.head unknown}' to 'fetchTarball'"
     else
-      fetched "fetchTarball" given.url (if given ? sha256 then checkedSha256 given.sha256 else null);
+      fetched "fetchTarball" given.url (given.sha256 or null);
 
   findFile =
     _: name:

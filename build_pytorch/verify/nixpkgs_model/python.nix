@@ -25,8 +25,6 @@ let
 
       # The attribute is torch: the set has no `pytorch`.
       torch = final.callPackage (import ./torch.nix { inherit pin; }) { };
-      torchWithCuda = final.torch.override { triton = final.triton-cuda; cudaSupport = true; };
-      torchWithoutCuda = final.torch.override { cudaSupport = false; };
     }
     // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
       import ./companions.nix { inherit pin; setTorch = final.torch.version; }

@@ -7,12 +7,11 @@ let
   lib = import ./lib.nix;
 
   general = [
-    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "ffmpeg_6-full" "gcc" "git" "lapack"
-    "libjpeg_turbo" "libpng" "ninja" "numactl" "openblas" "openmpi" "openssl" "patchelf" "pkg-config"
-    "removeReferencesTo" "sox" "which"
+    "autoAddDriverRunpath" "bash" "ccache" "cmake" "coreutils" "gcc" "git" "lapack" "ninja" "numactl"
+    "openblas" "openmpi" "openssl" "patchelf" "removeReferencesTo" "which"
   ];
   python = [
-    "filelock" "fsspec" "jinja2" "networkx" "numpy" "packaging" "pillow" "pybind11" "pyyaml" "requests"
+    "filelock" "fsspec" "jinja2" "networkx" "numpy" "packaging" "pybind11" "pyyaml" "requests"
     "setuptools" "six" "sympy" "typing-extensions" "wheel"
   ];
   pythons = [ "3.11" "3.12" "3.13" "3.14" ];
