@@ -107,6 +107,7 @@ checked = "2026-11-21"
 OVERLAY_MAGMA = r"      # Overlay 2.*?\n      \}\)\n\n"
 OVERLAY_TORCH = r"      # Overlay 3.*?\n      \}\)\n"
 STUB = r"    # PyTorch installs this file.*?\n    CMAKE\n"
+BROKEN = r"broken = lib\.any.*?\)\);"
 OVERRIDE = r"\(nixpkgs_pinned\.python3Packages\.torch\.override \{.*?\}\)\.overrideAttrs"
 
 MAGMA_PATCH = """    overlays = [
@@ -164,8 +165,10 @@ MUTATIONS = (
     Mutation("allowBroken for every package", GPU, swap("allowUnfree = true;", "allowUnfree = true;\n      allowBroken = true;")),
     Mutation("every broken package allowed by a predicate", GPU,
              swap("allowUnfree = true;", "allowUnfree = true;\n      allowBrokenPredicate = _: true;")),
-    Mutation("left as broken", GPU, gone("broken = false;")),
-    Mutation("marked as broken", GPU, swap("broken = false;", "broken = true;")),
+    Mutation("left as broken", GPU, cut(BROKEN)),
+    Mutation("marked as broken", GPU, cut(BROKEN, "broken = true;")),
+    Mutation("every reason to be broken forgiven", GPU, cut(BROKEN, "broken = false;")),
+    Mutation("one more reason to be broken forgiven", GPU, swap('"Unsupported CUDA version"', '"Unsupported CUDA version" "another reason"')),
     Mutation("MAGMA without the patches of nixpkgs", GPU, swap("patches = (oldAttrs.patches or []) ++ [", "patches = [")),
     Mutation("NCCL without code for Thor", ARM, swap("arch=compute_${arch},code=sm_${arch}", "arch=compute_90,code=sm_90")),
     Mutation("NCCL of nixpkgs for Thor", ARM, cut(r"\.overrideScope \(_: cprev:.*?\n        \}\);", ";")),
@@ -255,7 +258,9 @@ MUTATIONS = (
     Mutation("inputs replaced", GPU, wrap_attrs("buildInputs = [ nixpkgs_pinned.cudaPackages.cudatoolkit ];")),
     Mutation("preConfigure replaced", GPU, swap('preConfigure = (oldAttrs.preConfigure or "") + ', "preConfigure = ")),
     Mutation("postPatch replaced", GPU, swap('postPatch = (oldAttrs.postPatch or "") + ', "postPatch = ")),
-    Mutation("CCCL folder under another name", GPU, swap("mkdir -p /build/cccl-compat/cccl\n    for library in cuda cub thrust nv", "mkdir -p /build/cccl-compat/cccl\n    for library in cuda cub thrust")),
+    Mutation("CCCL folder under another name", GPU, swap("for library in cuda cub thrust nv", "for library in cuda cub thrust")),
+    Mutation("CCCL folder that only the sandbox has", GPU, lambda text: text.replace("$NIX_BUILD_TOP/cccl", "/build/cccl")),
+    Mutation("a flag for a folder that only the sandbox has", GPU, swap('CUDAFLAGS="-I$NIX_BUILD_TOP', 'CUDAFLAGS="-I/build')),
     Mutation("CCCL links dropped", GPU, gone("ln -sfn")),
     Mutation("CUDAFLAGS forgotten", GPU, gone("export CUDAFLAGS")),
     Mutation("stub dropped", GPU, cut(STUB)),

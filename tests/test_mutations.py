@@ -158,9 +158,11 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
     "a comment": lambda text: text.replace("let\n", "let\n  # ours\n", 1),
     "blank lines": lambda text: text.replace("in\n", "\n\nin\n", 1),
     "spaces": lambda text: text.replace("[ gpuArchSM ]", "[  gpuArchSM  ]", 1),
-    "another name for a let-binding": lambda text: text.replace(
-        "inherit (nixpkgs_pinned) lib;", "library = nixpkgs_pinned.lib;"
-    ).replace("${lib.", "${library."),
+    "another name for a let-binding": lambda text: re.sub(
+        r"\blib\.",
+        "library.",
+        text.replace("inherit (nixpkgs_pinned) lib;", "library = nixpkgs_pinned.lib;"),
+    ),
     "another name for an argument": lambda text: text.replace("oldAttrs", "old"),
     "another name for overlay arguments": lambda text: text.replace("pfinal", "pf").replace(
         "pprev", "pp"
@@ -179,9 +181,9 @@ NEUTRAL: dict[str, Callable[[str], str]] = {
         "$((cores < 32 ? cores : 32))", "$((cores > 32 ? 32 : cores))"
     ),
     "links one by one": lambda text: re.sub(
-        r"    for library in .*?\n      ln -sfn (\S+)\$library (\S+)\$library\n    done",
+        r"    for library in .*?\n      ln -sfn (\S+)\$library \"(\S+)\$library\"\n    done",
         lambda m: "\n".join(
-            f"    ln -s {m[1]}{n} {m[2]}{n}" for n in ["cuda", "cub", "thrust", "nv"]
+            f'    ln -s {m[1]}{n} "{m[2]}{n}"' for n in ["cuda", "cub", "thrust", "nv"]
         ),
         text,
         flags=re.DOTALL,

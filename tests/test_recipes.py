@@ -85,7 +85,7 @@ nixpkgs_pinned ? import (builtins.fetchTarball {
 https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz
 allowUnfree = true;
 cudaPackages = final.cudaPackages_13
-broken = false;
+removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
 cudaCapabilities = [ gpuArchSM ];
 $ENV{CUPTI_LIBRARY_DIR}
 patches = (oldAttrs.patches or []) ++ [

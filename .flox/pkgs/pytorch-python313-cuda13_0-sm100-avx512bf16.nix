@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:0c61390d572a561c957e32fb20d2669957df84b7ef2fa7d9b8ad4051053cc48d
+# Digest of this file, with zeros in place of it: sha256:bd854168a763eb2ab43c332ee6ced8275a6adf3f4f11285d31d33716498b5bbf
 
 { pkgs ? import <nixpkgs> {}
 
@@ -121,13 +121,13 @@ in
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
-    mkdir -p /build/cccl-compat/cccl
+    mkdir -p "$NIX_BUILD_TOP/cccl-compat/cccl"
     for library in cuda cub thrust nv; do
-      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+      ln -sfn ${cuda_cccl}/include/$library "$NIX_BUILD_TOP/cccl-compat/cccl/$library"
     done
-    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
-    export CFLAGS="-I/build/cccl-compat $CFLAGS"
-    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+    export CXXFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CUDAFLAGS"
 
     echo "PyTorch 2.10.0, CUDA 13.0, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
@@ -173,7 +173,10 @@ in
       Hardware: B200, B100 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

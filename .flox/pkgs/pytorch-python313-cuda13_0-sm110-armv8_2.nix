@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:961c5d8a9930f79658b4bb8285b565a4ba3f577b7ee26a1c65740eec12f27cac
+# Digest of this file, with zeros in place of it: sha256:3a5688315a5567083a2df95e1a1adc0e066d269a470ea7b73b3d7912789173fa
 
 { pkgs ? import <nixpkgs> {}
 
@@ -135,13 +135,13 @@ in
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
-    mkdir -p /build/cccl-compat/cccl
+    mkdir -p "$NIX_BUILD_TOP/cccl-compat/cccl"
     for library in cuda cub thrust nv; do
-      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+      ln -sfn ${cuda_cccl}/include/$library "$NIX_BUILD_TOP/cccl-compat/cccl/$library"
     done
-    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
-    export CFLAGS="-I/build/cccl-compat $CFLAGS"
-    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+    export CXXFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CUDAFLAGS"
 
     echo "PyTorch 2.10.0, CUDA 13.0, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
@@ -187,7 +187,10 @@ in
       Hardware: DRIVE Thor, Jetson Thor on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9378e3d299aada16ec9595f1d62a0e35da6bd1c30eeb584453aa4d9829ee70f1
+# Digest of this file, with zeros in place of it: sha256:b52948ebcb4444dc6706ce02bccc00422ccf279ca5b4d0773ef8eb3c4e3b8be0
 
 { pkgs ? import <nixpkgs> {}
 
@@ -121,13 +121,13 @@ in
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
-    mkdir -p /build/cccl-compat/cccl
+    mkdir -p "$NIX_BUILD_TOP/cccl-compat/cccl"
     for library in cuda cub thrust nv; do
-      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+      ln -sfn ${cuda_cccl}/include/$library "$NIX_BUILD_TOP/cccl-compat/cccl/$library"
     done
-    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
-    export CFLAGS="-I/build/cccl-compat $CFLAGS"
-    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+    export CXXFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CUDAFLAGS"
 
     echo "PyTorch 2.10.0, CUDA 13.0, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
@@ -173,7 +173,10 @@ in
       Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:996880907c867155b301eb1f8fcf4917e952d81511a41f7749d4b2c1b9acf9d8
+# Digest of this file, with zeros in place of it: sha256:fc1fe93e1df4c09207363f5d0c75e6cc4ffb17aa1e7865e7320f4ad1f2a17764
 
 { pkgs ? import <nixpkgs> {}
 
@@ -121,13 +121,13 @@ in
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
-    mkdir -p /build/cccl-compat/cccl
+    mkdir -p "$NIX_BUILD_TOP/cccl-compat/cccl"
     for library in cuda cub thrust nv; do
-      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+      ln -sfn ${cuda_cccl}/include/$library "$NIX_BUILD_TOP/cccl-compat/cccl/$library"
     done
-    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
-    export CFLAGS="-I/build/cccl-compat $CFLAGS"
-    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+    export CXXFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CUDAFLAGS"
 
     echo "PyTorch 2.10.0, CUDA 13.0, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
@@ -180,7 +180,10 @@ in
       Hardware: GB10 (DGX Spark) on aarch64-linux, where the CPU has ARMv9 with SVE2
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -54,6 +54,11 @@ def order(version: str) -> tuple[int, ...]:
     return (major, minor, patch, *stage)
 
 
+def plain_capability(capability: str) -> str:
+    """Return the compute capability of the GPU itself: such as `12.1` for code for `12.1a`."""
+    return capability.rstrip("af")
+
+
 def is_revision(text: str) -> bool:
     """Return whether a text is a full Git revision, 40 hex digits."""
     return re.fullmatch("[0-9a-f]{40}", text) is not None

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import digest
-from build_pytorch.base.versions import order
+from build_pytorch.base.versions import digits, order
 from build_pytorch.matrix.model import Variant
 
 HASH_MISMATCH: Final = "hash-mismatch"
@@ -51,7 +51,7 @@ RULES: Final = msgspec.toml.decode(
 def _differs(what: str, text: str, variant: Variant) -> bool:
     """Whether the first group of a match differs from what the variant has."""
     words = set(re.split(r"[\s;,]+", text.strip(" \"';")))
-    code = set(variant.gpu.code.split(";")) if variant.gpu else set()  # 120 for 12.0
+    code = set(map(digits, variant.gpu.devices)) if variant.gpu else set()  # 120 for 12.0
     cuda = variant.release.cuda
     match what:
         case "capabilities":  # TORCH_CUDA_ARCH_LIST: with a dot, separated by blanks or semicolons

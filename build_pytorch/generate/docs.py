@@ -267,9 +267,9 @@ def _choosing(matrix: Matrix) -> dict[str, Any]:
         ],
         "devices": [
             (
-                gpu.capability,
+                gpu.devices[0],
                 [
-                    ", ".join(key for key, own in built.items() if fit(own, gpu.capability) == how)
+                    ", ".join(key for key, own in built.items() if fit(own, gpu.devices[0]) == how)
                     for how in ("exact", "compatible")
                 ],
             )
@@ -285,7 +285,7 @@ def _chosen(chooser: Chooser, platform: str, gpu_key: str | None) -> list[tuple[
     With the newest driver, for CPUs of each class of the platform, the highest first.
     """
     matrix = chooser.matrix
-    capability = matrix.gpus[gpu_key].capability if gpu_key else None
+    capability = matrix.gpus[gpu_key].devices[0] if gpu_key else None
     gpus = (MachineGpu(index=0, name="GPU", capability=capability),) if capability else ()
     found: dict[str, dict[str, None]] = {}
     for cpu in picker_tables.cpu_classes(matrix):

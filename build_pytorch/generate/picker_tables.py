@@ -101,7 +101,7 @@ def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
         text = needs if is_listed else f"{needs}; invoke add {name}"
     if is_listed and variant.driver:
         text += f"; driver {variant.driver} or newer"
-    link = f"#gpu={gpu.capability if gpu else 'none'}&cpu={variant.cpu_key}"
+    link = f"#gpu={gpu.devices[0] if gpu else 'none'}&cpu={variant.cpu_key}"
     return MapCell(state=state, name=name, text=text, link=link)
 
 

@@ -74,7 +74,7 @@ def _why_gpu_code(gpu: GpuArchitecture, used: Iterable[MachineGpu]) -> str:
         return f"code for {gpu.arch_list}, as no single architecture runs on all GPUs"
     if len(capabilities) > 1:
         return f"code for {gpu.arch_list} runs on all GPUs: {' and '.join(capabilities)}"
-    how = "exactly" if capabilities[0] in gpu.capabilities else "which runs on"
+    how = "exactly" if capabilities[0] in gpu.devices else "which runs on"
     return f"code for {gpu.arch_list}, {how} {capabilities[0]}"
 
 

@@ -156,8 +156,8 @@ def driver_limit(need: DriverNeed, machine: Machine, gpu: MachineGpu) -> Obstacl
 
 def _why_not(gpu: GpuArchitecture, capability: str) -> str:
     """Return why the code for an architecture does not run on a GPU of this capability."""
-    built = gpu.capability
-    if not gpu.is_single:
+    built = gpu.devices[0]
+    if not gpu.is_single or gpu.capability.endswith("a"):
         return f"built for {gpu.arch_list}, and this GPU has {capability}"
     if numbers(built)[0] != numbers(capability)[0]:
         return f"built for another major version than this GPU's {capability}"

@@ -23,7 +23,8 @@ from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
 from build_pytorch.inspect.part import TORCH, PartResult, Progress, Target
-from build_pytorch.matrix.compatibility import runs_on, sm_code
+from build_pytorch.matrix.compatibility import sm_code
+from build_pytorch.matrix.official_wheels import code_runs_on
 from build_pytorch.matrix.tables import GpuArchitecture
 
 
@@ -128,7 +129,7 @@ def _expected(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCod
     added = (
         one
         for one in _TABLE.added
-        if one.base in gpu.capabilities
+        if one.base in gpu.devices
         and Version(cuda) >= Version(one.cuda)
         and Version(torch) >= Version(one.torch)
     )
@@ -143,7 +144,7 @@ def _expected(target: Target, gpu: GpuArchitecture, library: str) -> ExpectedCod
 
 def _with_features(code: str) -> set[str]:
     """Return the names of one architecture; a, f: features of these GPUs or of their family."""
-    return {code, f"{code}a", f"{code}f"}
+    return {code, f"{code}a", f"{code}f"} if code[-1].isdecimal() else {code}
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -237,7 +238,7 @@ def _check_bundled(
         held = by_owner.get(owner, [])
         if held:
             result.notes.append(f"{library}: {owner} for {_counts(held)}")
-        for capability in gpu.capabilities:
+        for capability in gpu.devices:
             if lacking := [each for each in held if not _runs(each, capability)]:
                 number = f"{len(lacking)} of {counted(len(held), 'object')} of {owner}"
                 result.warning(
@@ -251,18 +252,8 @@ def _check_bundled(
 
 def _runs(each: DeviceObject, capability: str) -> bool:
     """Whether one of the architectures runs on a GPU; PTX is compiled for newer ones."""
-    plain = [_capability(code) for code in each.cubins if code[-1].isdecimal()]
-    ptx = [_capability(code) for code in each.ptx if code[-1].isdecimal()]
-    return (
-        any(runs_on(built, capability) for built in plain)
-        or f"{sm_code(capability)}a" in each.cubins
-        or any(Version(oldest) <= Version(capability) for oldest in ptx)
-    )
-
-
-def _capability(code: str) -> str:
-    number = code.removeprefix("sm_")
-    return f"{number[:-1] or 0}.{number[-1]}"
+    ptx = (code.replace("sm", "compute") for code in each.ptx)
+    return code_runs_on((*each.cubins, *ptx), capability) is not None
 
 
 def _figures(objects: Sequence[DeviceObject]) -> dict[str, Any]:

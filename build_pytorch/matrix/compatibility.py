@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import numbers, plain_capability
 from build_pytorch.matrix.source_tables import CudaToolkit
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture
 
@@ -33,14 +33,17 @@ def runs_on(built: str, device: str) -> Literal["exact", "compatible"] | None:
     """Return how machine code (SASS) for one compute capability runs on a GPU of another.
 
     "exact" for the same capability, "compatible" for an older one of the same major, None if it
-    does not run. Capabilities are dotted, such as "8.6"; raises ValueError for others.
+    does not run. Capabilities are dotted, such as "8.6", and `built` may end in `a` or `f`; raises
+    ValueError for others.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility": it holds across minor revisions of
-    desktop GPUs, not for Tegra and not between desktop and Tegra (checked 2026-11). Our recipes
-    contain no PTX, so nothing else runs.
+    desktop GPUs, not for Tegra and not between desktop and Tegra (checked 2026-11). "Feature Set
+    Compiler Targets": code with `a` runs on the same capability alone, code with `f` on later minor
+    versions too (checked 2026-11-22). Our recipes contain no PTX, so nothing else runs.
     """
-    (built_major, built_minor), (major, minor) = _parts(built), _parts(device)
-    if built != device and TEGRA & {built, device}:
+    plain = plain_capability(built)
+    (built_major, built_minor), (major, minor) = _parts(plain), _parts(device)
+    if plain != device and (built.endswith("a") or TEGRA & {plain, device}):
         return None
     if built_major != major or built_minor > minor:
         return None

@@ -27,6 +27,9 @@ from build_pytorch.matrix.tables import (
 _ROUNDING: Final = 0.01
 """Shares have two digits after the point."""
 
+_FAMILIES: Final = (12, 9)
+"""The first CUDA that compiles for a family of GPUs, such as 10.0f (CUDA 12.9 release notes)."""
+
 _MOST_VARIANTS: Final = 10_000
 """Maximum number of variants of a matrix: lists multiply."""
 
@@ -90,6 +93,7 @@ def contradictions(spec: MatrixFile) -> Iterator[Fault]:
     yield from _levels(spec)
     yield from _pins(spec)
     yield from _rules(spec)
+    yield from _codegen_rules(spec)
     yield from _builder_features(spec)
     yield from rules.wrong_acl(spec)
     sizes = [(len(g.gpu) or 1) * len(g.cpu) for r in spec.release.values() for g in r.group]
@@ -109,6 +113,13 @@ def _gpu(key: str, gpu: GpuArchitecture) -> Iterator[Fault]:
     if order != sorted(set(order)):
         found = f"{', '.join(gpu.also)} after {gpu.capability}"
         yield ("also",), wrong(found, "higher capabilities in ascending order")
+    if gpu.ptx and gpu.capabilities[-1] != gpu.devices[-1]:
+        found = f"true with {gpu.capabilities[-1]}"
+        yield ("ptx",), wrong(found, f"false: newer GPUs run PTX of {gpu.devices[-1]} alone")
+    if any(each.endswith("f") for each in gpu.capabilities) and numbers(gpu.first_cuda) < _FAMILIES:
+        yield ("first_cuda",), wrong(quoted(gpu.first_cuda), "12.9 or newer, for code with `f`")
+    if gpu.codegen_base and gpu.capability != gpu.devices[0]:
+        yield ("codegen_base",), wrong(f"a value with {gpu.capability}", "only without `a` and `f`")
     if gpu.codegen_base and numbers(gpu.codegen_base)[0] != order[0][0]:
         allowed = f"a capability of the major version of {gpu.capability}"
         yield ("codegen_base",), wrong(quoted(gpu.codegen_base), allowed)
@@ -175,6 +186,16 @@ def _rules(spec: MatrixFile) -> Iterator[Fault]:
         for field in ("when", "until"):
             if getattr(rule, field) == Condition():
                 yield ("rule", index, field), wrong("no condition", "at least one")
+
+
+def _codegen_rules(spec: MatrixFile) -> Iterator[Fault]:
+    """A GPU with codegen_base is one of a rule that reads it."""
+    named = [rule.when.gpu for rule in spec.rule if "codegen-condition" in rule.effect.fixes]
+    for key, gpu in spec.gpu.items():
+        if gpu.codegen_base and not any(key in keys or not keys for keys in named):
+            found = f"{quoted(gpu.codegen_base)} without a rule that reads it"
+            allowed = f'"{key}" in when.gpu of a rule with the fix codegen-condition'
+            yield ("gpu", key, "codegen_base"), wrong(found, allowed)
 
 
 def _builder_features(spec: MatrixFile) -> Iterator[Fault]:

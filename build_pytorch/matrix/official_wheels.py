@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from build_pytorch.base import files
-from build_pytorch.base.versions import numbers
+from build_pytorch.base.versions import numbers, plain_capability
 from build_pytorch.matrix import compatibility
 from build_pytorch.matrix import field_types as ft
 
@@ -78,17 +78,10 @@ def code_runs_on(
 
 
 def _code_runs_on(code: str, capability: str) -> Literal["exact", "compatible"] | None:
-    """Return how one architecture such as `sm_90a` or `compute_120` runs on a capability.
-
-    Features of an architecture, `a`, run on that one alone; those of a family, `f`, on later minor
-    versions too. Source: CUDA C++ Programming Guide, "Feature Set Compiler Targets" (checked
-    2026-11-22).
-    """
+    """Return how one architecture such as `sm_90a` or `compute_120` runs on a capability."""
     kind, _, rest = code.partition("_")
-    number = rest.rstrip("af")
-    built = f"{number[:-1]}.{number[-1]}"
-    if rest.endswith("a"):
-        return "exact" if built == capability else None
-    if kind == "sm" or rest.endswith("f"):
+    last = len(plain_capability(rest)) - 1
+    built = f"{rest[:last]}.{rest[last:]}"
+    if kind == "sm" or not rest.isdecimal():
         return compatibility.runs_on(built, capability)
     return "compatible" if numbers(built) <= numbers(capability) else None

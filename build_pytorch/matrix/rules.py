@@ -78,7 +78,7 @@ def _lacks_code(variant: Variant) -> bool:
     if not (variant.gpu and variant.cuda):
         return False
     defaults = variant.pin.cuda_facts(variant.cuda.package_set).capabilities
-    return not {*variant.gpu.capabilities} <= {*defaults}
+    return not {*variant.gpu.devices} <= {*defaults}
 
 
 def is_ended(rule: Rule, variant: Variant) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from build_pytorch.base.versions import digits
+from build_pytorch.base.versions import digits, plain_capability
 from build_pytorch.matrix import field_types as ft
 from build_pytorch.matrix.source_tables import (
     Companions,
@@ -290,11 +290,12 @@ def environment_of(folder: str) -> str:
 class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     """A GPU architecture, or several in one build for machines with different GPUs.
 
-    The key of a single one is sm and the digits of the capability.
+    The key of a single one is sm and the digits of the capability. With `a` after it, as in 12.1a,
+    a build has the features of that GPU and runs on no other; with `f`, those of its family.
     """
 
-    capability: ft.Capability  #: compute capability as nvidia-smi and torch report it
-    also: tuple[ft.Capability, ...] = ()  #: higher capabilities in the same build
+    capability: ft.Target  #: compute capability as nvidia-smi and torch report it; or 12.1a, 10.0f
+    also: tuple[ft.Target, ...] = ()  #: higher capabilities in the same build
     ptx: bool = False  #: add PTX of the highest capability, from which newer GPUs compile code
     family: ft.Text  #: name of the GPU family
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
@@ -314,6 +315,17 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     def capabilities(self) -> tuple[str, ...]:
         """The compute capabilities that its variants have code for, in ascending order."""
         return (self.capability, *self.also)
+
+    @property
+    def gencode(self) -> str:
+        """What tells nvcc to compile for it: `-gencode=arch=compute_120,code=sm_120`."""
+        codes = self.code.split(";")
+        return " ".join(f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The compute capabilities of the GPUs themselves, without `a` and `f`."""
+        return tuple(map(plain_capability, self.capabilities))
 
     @property
     def is_single(self) -> bool:

@@ -215,9 +215,9 @@ def _notes(report: SmokeReport, variant: Variant, tests: Sequence[DeclaredTest])
         for each in lacking(variant, wheel, "config", found):
             yield f"{each.problem}; {each.explanation}"
     if variant.gpu and report.gpu:
-        is_fitting = report.gpu.capability in variant.gpu.capabilities
+        is_fitting = report.gpu.capability in variant.gpu.devices
         for gpu in report.cuda.devices:
-            if gpu.capability in {*variant.gpu.capabilities} - {report.gpu.capability}:
+            if gpu.capability in {*variant.gpu.devices} - {report.gpu.capability}:
                 what = "is another GPU that it is for" if is_fitting else "fits"
                 yield f"--device {gpu.index}, {gpu.name} ({gpu.capability}), {what}"
     skipped = {test.name: test for test in report.tests if test.outcome == "skipped"}

@@ -67,7 +67,7 @@ _FILE: Final = re.compile(
 )
 _PROGRAM: Final = re.compile(r"(?:/[\w.+-]+)+/[0-9a-z]{32}-[\w.+-]+/bin/[\w.+-]+")
 """A program in a store, wherever the store is."""
-_BUILD: Final = re.compile(r"(?<![\w.$}])/build(?=/)")
+_BUILD: Final = re.compile(r"(?:(?<=-I)|(?<![\w.$}]))/build(?=/)")
 
 _HARNESS: Final = Path(__file__).with_name("hook_harness.sh")
 
@@ -103,6 +103,8 @@ class HookRun(NamedTuple):
     Empty if the run did not keep files.
     """
     output: str
+    names_build: bool = False
+    """Whether a hook names /build, which only Nix's sandbox has, in place of $NIX_BUILD_TOP."""
 
 
 def run_all(jobs: Sequence[HookJob]) -> list[HookRun]:
@@ -143,7 +145,7 @@ def _run_distinct(jobs: Sequence[HookJob]) -> list[HookRun]:
 
 def _prepared(job: HookJob, folder: Path) -> str:
     """Write the files of a run; return the command that starts it."""
-    for name in ("source", "build"):
+    for name in ("source", "build", "sandbox"):
         (folder / name).mkdir(parents=True)
     for name, text in _source(job).items():
         path = folder / "source" / name
@@ -151,8 +153,9 @@ def _prepared(job: HookJob, folder: Path) -> str:
         if job.keeps_files:
             path.write_text(text)
     for name in NAMES:
-        (folder / name).write_text(_BUILD.sub(f"{folder}/build", job.texts.get(name, "")))
+        (folder / name).write_text(_BUILD.sub(f"{folder}/sandbox", job.texts.get(name, "")))
     variables = dict.fromkeys(("CXXFLAGS", "CFLAGS", "CUDAFLAGS"), FLAG) | dict(job.environment)
+    variables["NIX_BUILD_TOP"] = f"{folder}/build"
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     (folder / "environment").write_text("".join(exports))
     programs = sorted(set(_PROGRAM.findall("\n".join(job.texts.values()))))
@@ -174,11 +177,14 @@ def _source(job: HookJob) -> dict[str, str]:
 def _result(job: HookJob, folder: Path) -> HookRun:
     def text(path: Path) -> str:
         with contextlib.suppress(OSError):
-            found = path.read_text(errors="replace").replace(f"{folder}/build", "/build")
+            found = path.read_text(errors="replace")
+            for name in ("build", "sandbox"):
+                found = found.replace(f"{folder}/{name}", "/build")
             return found.replace(str(folder), "").replace(str(folder.parent), "/home")
         return ""
 
-    pairs = [pair.partition("=") for pair in text(folder / "exported").split("\0") if pair]
+    exported_file = folder / "exported"
+    pairs = [pair.partition("=") for pair in text(exported_file).split("\0") if pair]
     exported = {name: value for name, _, value in pairs}
     output = text(folder / "output")
     if not job.keeps_files:
@@ -186,7 +192,10 @@ def _result(job: HookJob, folder: Path) -> HookRun:
     source = _source(job)
     gone = (name for name in source if not os.path.lexists(folder / "source" / name))
     files = dict.fromkeys(gone, "(removed)")
-    for base, prefix in ((folder / "source", ""), (folder / "build", "/build/")):
+    names_build = any((folder / "sandbox").iterdir())
+    names_build |= pairs != [] and os.fsencode(f"{folder}/sandbox") in exported_file.read_bytes()
+    places = (("source", ""), ("build", "/build/"), ("sandbox", "/build/"))
+    for base, prefix in ((folder / name, prefix) for name, prefix in places):
         for path in base.rglob("*"):
             key = prefix + path.relative_to(base).as_posix()
             if path.is_symlink():
@@ -195,4 +204,4 @@ def _result(job: HookJob, folder: Path) -> HookRun:
                 files[key] = now
             elif not (path.is_file() or path.is_dir()):
                 files[key] = "(not a file)"
-    return HookRun(bool(pairs), exported, files, output)
+    return HookRun(bool(pairs), exported, files, output, names_build)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from build_pytorch.base import files, paths
+from build_pytorch.base.versions import digits
 from build_pytorch.matrix.model import CompanionPackage, Package, Variant
 from build_pytorch.matrix.source_tables import CUDA_PACKAGES
 from build_pytorch.verify.check import CheckList, Finding
@@ -84,11 +85,12 @@ def eval_magma(variant: Variant, facts: Facts) -> Iterator[Finding]:
 def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if variant.gpu is None:
         return
-    code = variant.gpu.code
+    gpu = variant.gpu
     nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
     if "own-libraries" in variant.effects.fixes:
-        nccl = [*nccl, f"NVCC_GENCODE=-gencode=arch=compute_{code},code=sm_{code}"]
-        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={code}", f"-DMIN_ARCH={code}0"]
+        least = f"-DMIN_ARCH={digits(gpu.devices[0])}0"
+        nccl = [*nccl, f"NVCC_GENCODE={gpu.gencode}"]
+        magma = [*magma, f"-DCMAKE_CUDA_ARCHITECTURES={gpu.code}", least]
     yield from equal("makeFlags of NCCL", facts.list("ncclMakeFlags"), nccl)
     yield from equal("cmakeFlags of MAGMA", facts.list("magma.cmakeFlags"), magma)
 

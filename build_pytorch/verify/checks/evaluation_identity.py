@@ -157,17 +157,18 @@ def eval_blas(variant: Variant, facts: Facts) -> Iterator[Finding]:
 
 
 @CHECKS.add(
-    "Platform and descriptions are those of the variant, and it is not marked as broken",
+    "Platform and descriptions are those of the variant; broken forgives only an unsupported CUDA",
     why="Otherwise Nix sends the build to the wrong machine, and people install the wrong package. "
-    "Flox refuses to install packages that are marked as broken.",
-    fix="take system, meta.platforms and longDescription from matrix.toml; broken = false",
+    "Flox refuses packages that are marked as broken; `false` would hide every other reason.",
+    fix="take system, meta.platforms and longDescription from matrix.toml; for broken, "
+    'passthru.brokenConditions without "Unsupported CUDA version"',
     word="meta",
 )
 def eval_meta(package: Package, facts: Facts) -> Iterator[Finding]:
     variant = package.variant
     platform, torch = variant.platform, variant.version
     yield from facts.expect({"system": platform, "meta.platforms": [platform]})
-    yield from facts.expect({"meta.broken": False}, lenient=True)
+    yield from _broken(package, facts)
     description, long = facts.text("meta.description"), facts.text("meta.longDescription")
     if torch not in description:
         yield Finding(f'meta.description = "{description}"', f"a description with PyTorch {torch}")
@@ -175,8 +176,8 @@ def eval_meta(package: Package, facts: Facts) -> Iterator[Finding]:
     if missing := [word for word in words if word.lower() not in long.lower()]:
         found = f"meta.longDescription without {', '.join(missing)}"
         yield Finding(found, f"a description with {', '.join(words)}")
-    for label in sorted(set(re.findall(r"\bSM_?(\d{2,3})\b", f"{description} {long}"))):
-        if label != (variant.gpu_key or "")[2:]:
+    for label in sorted(set(re.findall(r"\bSM_?(\d{2,3}[AF]?)\b", f"{description} {long}"))):
+        if f"SM{label}" != variant.gpu_label:
             yield Finding(f"a description of SM{label}", variant.gpu_label or "no GPU")
     written = r"PyTorch:? (\d+\.\d+\.\d+(?:rc\d+|\.dev\d+)?)"
     for version in re.findall(written, f"{description} {long}"):
@@ -186,6 +187,12 @@ def eval_meta(package: Package, facts: Facts) -> Iterator[Finding]:
         for word, value in (("CUDA", cuda.version), ("driver", variant.driver.split(".")[0])):
             if not re.search(rf"(?<![\d.]){re.escape(value)}(?!\d)", long):
                 yield Finding(f"meta.longDescription without {word} {value}", f"{word} {value}")
+
+
+def _broken(package: Package, facts: Facts) -> Iterator[Finding]:
+    yield from facts.expect({"meta.broken": False}, lenient=True)
+    if isinstance(package, Variant) and package.gpu and facts["brokenForOther"] is not None:
+        yield from facts.expect({"brokenForOther": True}, lenient=True)
 
 
 @CHECKS.add(

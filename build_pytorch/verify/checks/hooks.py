@@ -214,6 +214,8 @@ def hook_files(report: HookReport) -> Iterator[Finding]:
     pinned = report.pin.files
     files = {name: text for name, text in run.files.items() if pinned.get(name) != text}
     files |= dict.fromkeys((name for name in pinned if name not in run.files), _UNCHANGED)
+    if run.names_build and not report.pin.names_build:
+        yield Finding("/build in a hook", "$NIX_BUILD_TOP: only a sandbox has /build", lenient=True)
     if isinstance(package, Variant):
         yield from _fixes(package, report, files)
     for name in sorted(files):

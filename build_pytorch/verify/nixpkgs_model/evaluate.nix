@@ -132,10 +132,31 @@ let
   failed = problem: result problem null;
   thrown = what: failed "${what} throws an error; its message was discarded";
 
-  described =
-    pin: drv:
+  # Whether the PyTorch of a recipe is broken if nixpkgs has a reason that no recipe knows.
+  brokenForOther =
+    function: arguments:
     let
-      attempts = mapAttrs (_: attempt) (factsOf pin drv);
+      isCompanion = builtins.functionArgs function ? torch_of_variant;
+      pinned = if isCompanion then { } else arguments.nixpkgs_pinned or { };
+      isSet = name: builtins.match "python3[0-9]*Packages" name != null;
+      withReason = set: set // {
+        torch = set.torch.overrideAttrs (old: {
+          passthru = old.passthru // {
+            brokenConditions = old.passthru.brokenConditions // { "another reason" = true; };
+          };
+        });
+      };
+      sets = filter isSet (attrNames pinned);
+      changed = builtins.listToAttrs (
+        map (name: { inherit name; value = withReason pinned.${name}; }) sets
+      );
+    in
+    if sets == [ ] then null else (function { nixpkgs_pinned = pinned // changed; }).meta.broken;
+
+  described =
+    pin: drv: others:
+    let
+      attempts = mapAttrs (_: attempt) (factsOf pin drv // others);
       refusals = attempt (refusalsOf drv);
       problem =
         if attempts.drvPath.success then
@@ -203,7 +224,7 @@ let
     else if !isDerivation called.value then
       failed "the function returns a ${builtins.typeOf called.value}, not a package"
     else
-      described pin called.value;
+      described pin called.value { brokenForOther = brokenForOther function arguments; };
 
   report =
     { id, path, nixpkgs ? null, pin ? null, isSet ? false, ... }:

@@ -13,7 +13,7 @@ let
   };
 
   pythonName = version: "python${lib.replaceStrings [ "." ] [ "" ] version}";
-  pythons = lib.unique [ "3.11" "3.12" "3.13" pin.python ];
+  pythons = lib.unique [ "3.11" "3.12" "3.13" "3.14" pin.python ];
 
   cudaPackagesOf =
     cudaMajorMinorVersion:

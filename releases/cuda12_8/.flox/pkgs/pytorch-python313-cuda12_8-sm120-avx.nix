@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:1544fbb3ed20c345a96f26b36d9ceceb06e591852fa8ff6bc959b38a2eac749f
+# Digest of this file, with zeros in place of it: sha256:3113f44a57ef0f53f540f64fef88b5cbaef435435dbfb76847106b224107f071
 
 { pkgs ? import <nixpkgs> {}
 
@@ -112,7 +112,10 @@ in
       Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

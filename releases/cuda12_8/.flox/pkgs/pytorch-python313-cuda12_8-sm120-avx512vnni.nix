@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:a77371f419542a44c1d8b5749d776837be23a810d955ef449975d78e2f20477d
+# Digest of this file, with zeros in place of it: sha256:960ad12ec289bcd1616aa84ce47b28104c51a01ad4fd5a71b77031866d0c6707
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: RTX 5090 to 5050, RTX PRO Blackwell on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

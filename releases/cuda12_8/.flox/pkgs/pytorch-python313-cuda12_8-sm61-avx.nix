@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:de9b2e4d853ee9d49df61a76dbeec36b3860d4e1ff9b55f2a726feb7937c78f0
+# Digest of this file, with zeros in place of it: sha256:cd607ed0528a353c14cad4449bb1741362f8eed235f828bc907b0f47cf21dee1
 
 { pkgs ? import <nixpkgs> {}
 
@@ -114,7 +114,10 @@ in
       Hardware: GTX 10 series, P40, P4, Titan Xp on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:dfb5eb9148079c3ccf2f48c3400c2feaeb3969722a3678c4575b5285993bbedd
+# Digest of this file, with zeros in place of it: sha256:a18ac2c135a670b76adc06544e92535a9626ce1c8285665790823e7e9194d632
 
 { pkgs ? import <nixpkgs> {}
 
@@ -104,7 +104,10 @@ in
       Hardware: GTX 10 series, P40, P4, Titan Xp on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

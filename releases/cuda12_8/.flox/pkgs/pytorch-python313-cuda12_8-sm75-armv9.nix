@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:c0bda2ebfaf471a04e5a1164e2009a711c7be5f7029fc6d61d04c6a29dcf6f35
+# Digest of this file, with zeros in place of it: sha256:004cf458c027285a152e8dfabcc30803466f4c65a319041fc83cd3cf934754db
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: T4G on aarch64-linux, where the CPU has ARMv9 with SVE2
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

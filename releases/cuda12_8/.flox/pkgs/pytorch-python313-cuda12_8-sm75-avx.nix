@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:0af6d03b49f4268e234eeeb27c83d19f370a4ce020f2b37590a5724736481a43
+# Digest of this file, with zeros in place of it: sha256:fada862110189993a8f2072ea58090baa150d7cd3014ac626d70be2a6d95eb58
 
 { pkgs ? import <nixpkgs> {}
 
@@ -112,7 +112,10 @@ in
       Hardware: T4, RTX 20 series, GTX 16 series, Quadro RTX on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5aaa7dbb9e26b6174fab7c4adc2d176e0d1353311130b016e1420a85ed970c4e
+# Digest of this file, with zeros in place of it: sha256:30a6e2bc46429d43622dafb02ec9ac7952d1a4997dcd5027cd3f925255c74936
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: T4, RTX 20 series, GTX 16 series, Quadro RTX on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:fc974e5ccb293fc8442665806e5070844478321452b7b1f58da9fce38d0b6141
+# Digest of this file, with zeros in place of it: sha256:32b503a16ef6edd6cf17b4009c98891d3dc1884fb5ab976f486643ade4c9b922
 
 { pkgs ? import <nixpkgs> {}
 
@@ -112,7 +112,10 @@ in
       Hardware: A100, A30 on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

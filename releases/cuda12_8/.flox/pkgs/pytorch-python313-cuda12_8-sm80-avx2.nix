@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:3205533272275a5d626862004296f43222d1ec6a933a368e0823e0c5eb00f3c3
+# Digest of this file, with zeros in place of it: sha256:3a35875ecf1796647adf7590acf87d301bd0d58fa1b5bb9bc91faf35a20580bb
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: A100, A30 on x86_64-linux, where the CPU has AVX2
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

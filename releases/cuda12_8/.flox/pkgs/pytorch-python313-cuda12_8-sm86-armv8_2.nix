@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:f7dc2de5b3fb2f704b2a9e08749f031afdc92ea3f2668a112a3b74e2ee307458
+# Digest of this file, with zeros in place of it: sha256:c91d8df19180396964e79bd5f4ada9c065ef7fc58b79830adf35b6440e03122a
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: A40, A16, A10, RTX A series on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:ef1ba3d35047abd9c29ebee7b2f2de52472af3efd19653694a3b136216093bf9
+# Digest of this file, with zeros in place of it: sha256:9ca56e16398c39d865403bbf66129109fda6059200157c51338caa68a91f4dc9
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: A40, A16, A10, RTX A series on aarch64-linux, where the CPU has ARMv9 with SVE2
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with ARMv8.2 with FP16 and dot product, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:cdb9e205d30bb828063e77b487c7994a7aac57f1af2bc521236babf01e9c296b
+# Digest of this file, with zeros in place of it: sha256:44e36688dca656d1a58d6d315011b22ca7259b951b4d2df1ad858d515e45fae8
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: L4, L40, L40S, RTX Ada on aarch64-linux, where the CPU has ARMv8.2 with FP16 and dot product
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:b3975994a117f7444b6aca07f5f012f80b5452ba808b7e729a431e9b2d00558a
+# Digest of this file, with zeros in place of it: sha256:89f827345981b978f4c1bd571a98f365d666c972a950d1d458a8433dc37126e2
 
 { pkgs ? import <nixpkgs> {}
 
@@ -112,7 +112,10 @@ in
       Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

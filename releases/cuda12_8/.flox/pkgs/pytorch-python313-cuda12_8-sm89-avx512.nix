@@ -4,7 +4,7 @@
 # and CPUs with AVX-512, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:edcdd2de516277bc0f73da169b29687394f9a8414bc5d3b4bde0bbe583ce2556
+# Digest of this file, with zeros in place of it: sha256:e28504c02ea257ed1cb05f7ebae050f7ac341be701326cc4801a5cd37c5e9ca6
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX-512
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

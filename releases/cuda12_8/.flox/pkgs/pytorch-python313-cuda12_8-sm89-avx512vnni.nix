@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:0a4fd49c9f0d9b521398d1e75c171d92f79bfc1ab3dae91c0060460ab12823b5
+# Digest of this file, with zeros in place of it: sha256:d117ffb31757caf3327a8441bda231c0ef60c988db9b8385d781304045b1c95b
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: RTX 40 series, L4, L40, L40S, RTX Ada on x86_64-linux, where the CPU has AVX-512 with VNNI
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:53c7fe85c0e91edf1915329032725af88f87b186f86d0e1f4e095450c5074307
+# Digest of this file, with zeros in place of it: sha256:5150404a8566886d1a434d34a6ac220566ac7f7920284e9fa4475d153599c64f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -112,7 +112,10 @@ in
       Hardware: H100, H200 on x86_64-linux, where the CPU has AVX
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:97c0c38620904c01a7799c73ccc658ac150687a3ce5665655dcf0c8a2d497073
+# Digest of this file, with zeros in place of it: sha256:7631bf02f399300f92337f72e77bf2d6f363bee1785f8cf16b80cd9f06fa0d70
 
 { pkgs ? import <nixpkgs> {}
 
@@ -101,7 +101,10 @@ in
       Hardware: H100, H200 on x86_64-linux, where the CPU has AVX-512 with BF16
     '';
     platforms = [ "x86_64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })

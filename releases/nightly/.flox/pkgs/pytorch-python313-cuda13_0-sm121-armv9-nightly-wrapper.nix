@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:7dc7d3447e89349d4d14a0c1c3725d62057f79b2736d4987f9f3b6e038b7633c
+# Digest of this file, with zeros in place of it: sha256:b126162aa8240ee9533484e7bf9c5727cfa71f7081bf6df4da914d3b7d8e08db
 
 { pkgs ? import <nixpkgs> {}
 
@@ -145,13 +145,13 @@ in
 
     # With CUDA 13, PyTorch includes <cccl/cuda/std/utility>; nixpkgs has these headers in
     # include/cuda. Link them to where PyTorch looks. CUDAFLAGS has the effect of CMAKE_CUDA_FLAGS.
-    mkdir -p /build/cccl-compat/cccl
+    mkdir -p "$NIX_BUILD_TOP/cccl-compat/cccl"
     for library in cuda cub thrust nv; do
-      ln -sfn ${cuda_cccl}/include/$library /build/cccl-compat/cccl/$library
+      ln -sfn ${cuda_cccl}/include/$library "$NIX_BUILD_TOP/cccl-compat/cccl/$library"
     done
-    export CXXFLAGS="-I/build/cccl-compat $CXXFLAGS"
-    export CFLAGS="-I/build/cccl-compat $CFLAGS"
-    export CUDAFLAGS="-I/build/cccl-compat $CUDAFLAGS"
+    export CXXFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CXXFLAGS"
+    export CFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CFLAGS"
+    export CUDAFLAGS="-I$NIX_BUILD_TOP/cccl-compat $CUDAFLAGS"
 
     echo "PyTorch 2.10.0.dev20251015, CUDA 13.0, Python 3.13"
     echo "GPU:       SM${gpuArchNum} (${gpuArchSM})"
@@ -204,7 +204,10 @@ in
       Hardware: GB10 (DGX Spark) on aarch64-linux, where the CPU has ARMv9 with SVE2
     '';
     platforms = [ "aarch64-linux" ];
-    # nixpkgs marks torch as broken on a CUDA that its own version does not support.
-    broken = false;
+    # nixpkgs marks torch as broken on a CUDA that its own version does not support. Its other
+    # reasons still count.
+    broken = lib.any lib.id (lib.attrValues (
+      removeAttrs oldAttrs.passthru.brokenConditions [ "Unsupported CUDA version" ]
+    ));
   };
 })
