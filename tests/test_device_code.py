@@ -51,6 +51,13 @@ def several(*, ptx: bool) -> Variant:
     return replace(variant, gpu=replace(variant.gpu, also=("12.0",), ptx=ptx))
 
 
+def featured(code: str) -> Variant:
+    """A variant for 12.1a or another capability with the features of a GPU or of its family."""
+    replace, variant = msgspec.structs.replace, variant_of(f"sm{code[:-1]}-avx2")
+    assert variant.gpu
+    return replace(variant, gpu=replace(variant.gpu, capability=f"{code[:-2]}.{code[-2:]}"))
+
+
 # --- what is there ---
 
 SOURCE = """
@@ -203,12 +210,21 @@ FAILED, PASSED, WARNED = "failed", "passed", "warning"
         ("ptx", "own 86 120 ptx120", FAILED, "no sm_120a code"),
         ("ptx", "own 75 ptx120", FAILED, "device code for sm_75 (1)"),
         ("ptx", "nccl 86 120 ptx120", FAILED, "device code for nothing"),
+        # With the features of a GPU or of its family.
+        ("sm121a", "own 121a; own 121a 120a; nccl 120", PASSED, ""),
+        ("sm121a", "own 121; own 121", FAILED, "device code for sm_121 (2)"),
+        ("sm121a", "own 121a; own 121 121a", FAILED, "device code of PyTorch for sm_121 (1)"),
+        ("sm121a", "own 121a; nccl 120a", WARNED, "1 of 1 object of NCCL"),
+        ("sm100f", "own 100f; own 100f 103a; nccl 100", PASSED, ""),
+        ("sm100f", "own 100f; nccl 100f", PASSED, ""),
+        ("sm100f", "own 100a; own 100a", FAILED, "device code for sm_100a (2)"),
     ],
 )
 def test_device_code_is_judged_by_its_owner_and_its_architectures(
     tmp_path: Path, variant: str, objects: str, state: str, says: str
 ) -> None:
     special = {"several": several(ptx=False), "ptx": several(ptx=True)}
+    special |= {f"sm{code}": featured(code) for code in ("121a", "100f")}
     package = special.get(variant, f"{variant}-avx2")
     part = looked("device-code", package, holding(tmp_path, objects))
     assert part["state"] == state, part

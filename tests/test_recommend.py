@@ -504,6 +504,12 @@ def test_a_gpu_of_unknown_capability_is_left_unused_and_named(matrix: Matrix) ->
         ("9.0", "10.0", None),
         ("1.2", "12.0", None),
         ("10.0", "1.0", None),
+        ("12.1a", "12.1", "exact"),
+        ("12.0a", "12.1", None),
+        ("10.0f", "10.0", "exact"),
+        ("10.0f", "10.3", "compatible"),
+        ("10.3f", "10.0", None),
+        ("11.0a", "11.0", "exact"),  # Jetson
     ],
 )
 def test_code_runs_on_the_same_major_with_an_equal_or_higher_minor(
@@ -512,12 +518,14 @@ def test_code_runs_on_the_same_major_with_an_equal_or_higher_minor(
     assert runs_on(built, device) == expected
 
 
-@pytest.mark.parametrize("wrong", ["sm_120", "120", "12.", ".0", "", "12.0a"])
+@pytest.mark.parametrize("wrong", ["sm_120", "120", "12.", ".0", "", "12.0x"])
 def test_what_is_no_dotted_capability_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="not a dotted compute capability"):
         runs_on(wrong, "12.0")
     with pytest.raises(ValueError, match="not a dotted compute capability"):
         runs_on("12.0", wrong)
+    with pytest.raises(ValueError, match="not a dotted compute capability"):
+        runs_on("12.0", "12.0a")  # no GPU has features alone
 
 
 # --- any machine ---

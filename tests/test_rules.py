@@ -15,7 +15,9 @@ from msgspec import structs
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
 from build_pytorch.cli.outdated import old_facts
 from build_pytorch.generate import recipes
+from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.matrix import compatibility, known_hardware, matrix_editor, matrix_reader, rules
+from build_pytorch.matrix.compatibility import built_codes
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.matrix.selection import configuration, select, session_ids
 from build_pytorch.matrix.tables import Condition
@@ -519,6 +521,106 @@ def test_it_runs_where_one_of_its_architectures_does(device: str, runs: str | No
 )
 def test_a_wrong_mixture_is_an_error(old: str, new: str, says: str) -> None:
     assert re.search(re.escape(says).replace(r"\|", "|"), error_of(WHOLE + MIXED.replace(old, new)))
+
+
+# --- the features of a GPU, or of its family ---
+
+FEATURES = """
+[gpu.sm121a]
+capability = "12.1a"
+family = "Blackwell"
+hosts.aarch64-linux = ["GB10 (DGX Spark)"]
+first_cuda = "12.9"
+
+[gpu.sm100f]
+capability = "10.0f"
+family = "Blackwell"
+hosts.x86_64-linux = ["B200"]
+first_cuda = "12.9"
+
+[[release.cuda13_0.group]]
+title = "features of a GPU"
+kind = "gpu"
+platform = "aarch64-linux"
+gpu = ["sm121a"]
+cpu = ["armv9"]
+
+[[release.cuda13_0.group]]
+title = "features of a family"
+kind = "gpu"
+platform = "x86_64-linux"
+gpu = ["sm100f"]
+cpu = ["avx512"]
+"""
+
+
+@needs_nix
+def test_builds_with_the_features_of_a_gpu_or_of_its_family(tmp_path: Path) -> None:
+    matrix = matrix_reader.parse(WHOLE + FEATURES)
+    variants = [by_id(matrix, f"cuda13_0/{it}") for it in ("sm121a-armv9", "sm100f-avx512")]
+    texts = recipes.render(matrix)
+    for variant in variants:
+        (tmp_path / variant.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / variant.path).write_text(texts[variant.path])
+    for part in ('gpuArchNum = "121a";', 'gpuArchSM = "12.1a";', "SM121A"):
+        assert part in texts[variants[0].path]
+    only = ["text", "syntax", "evaluation", "hooks"]
+    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
+    assert [(f.check, f.found) for f in result.findings] == []
+    for variant in variants:
+        plain = re.sub(r'"1\d\.\d[af]"', '"12.0"', texts[variant.path])
+        (tmp_path / variant.path).write_text(plain)
+    result = verification.verify(matrix, tmp_path, variants=variants, only=only)
+    for variant in variants:
+        found = {f.check for f in result.findings if f.path == variant.path}
+        assert {"gpu-arch", "hook-environment"} <= found
+
+
+def test_code_with_features_is_chosen_for_the_gpus_that_run_it() -> None:
+    matrix = matrix_reader.parse(WHOLE + FEATURES)
+    possible = PossibleVariants(matrix, "cuda13_0")
+    assert "sm121a" in possible.fitting("12.1")
+    assert "sm121a" not in possible.fitting("12.0")
+    assert {"sm100f", "sm103"} <= {*possible.fitting("10.3")}
+    assert "sm100f" not in possible.fitting("12.0")
+    assert built_codes(matrix.gpus["sm121a"]) == ("sm_121a",)
+
+
+BASE = 'codegen_base = "12.0"\n'
+NAMED = 'when.gpu = ["sm103", "sm121"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            FEATURES.replace("sm121a", "sm121a_ptx").replace('"12.1a"', '"12.1a"\nptx = true'),
+            "gpu.sm121a_ptx.ptx: found true with 12.1a; allowed: false",
+        ),
+        (
+            FEATURES.replace('"B200"]\nfirst_cuda = "12.9"', '"B200"]\nfirst_cuda = "12.8"'),
+            'gpu.sm100f.first_cuda: found "12.8"; allowed: 12.9 or newer, for code with `f`',
+        ),
+        (
+            FEATURES.replace('"12.1a"', f'"12.1a"\n{BASE}'),
+            "gpu.sm121a.codegen_base: found a value with 12.1a; allowed: only without `a` and `f`",
+        ),
+        (FEATURES.replace('"12.1a"', '"12.1b"'), 'gpu.sm121a.capability: found "12.1b"; allowed'),
+    ],
+)
+def test_wrong_features_are_errors(text: str, says: str) -> None:
+    assert says in error_of(WHOLE + text)
+
+
+def test_codegen_base_needs_a_rule_that_reads_it() -> None:
+    says = (
+        'gpu.sm121.codegen_base: found "12.0" without a rule that reads it; '
+        'allowed: "sm121" in when.gpu of a rule with the fix codegen-condition'
+    )
+    assert says in error_of(edited((NAMED, 'when.gpu = ["sm103"]')))
+    assert says in error_of(edited(('effect.fixes = ["codegen-condition"]', "effect.fixes = []")))
+    matrix_reader.parse(edited((NAMED, 'when.gpu = ["sm103"]'), (BASE, "")))
+    matrix_reader.parse(edited((NAMED, 'when.cuda = ">=12.9"')))  # holds for all GPUs
 
 
 # --- selection ---
