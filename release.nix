@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:22fdc5616d38eef44d5786614a60a3b44a70e745e0799a2099964be3501cd918
+# Digest of this file, with zeros in place of it: sha256:c5845e72648bae0f509b70f2078fd26e9c5618819960ff5f3ebc478a132f4a2f
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -69,6 +69,9 @@ let
     "pytorch-python313-cpu-avx512" = import ./.flox/pkgs/pytorch-python313-cpu-avx512.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
     "pytorch-python313-cpu-avx512bf16" = import ./.flox/pkgs/pytorch-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
     "pytorch-python313-cpu-avx512vnni" = import ./.flox/pkgs/pytorch-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; };
+    "pytorch-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "pytorch-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/.flox/pkgs/pytorch-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "pytorch-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm120-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
@@ -162,6 +165,9 @@ let
     "seed-cuda13_0-aarch64-linux-sm110" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm110-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux; };
     "seed-cuda13_0-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "seed-cuda13_0-aarch64-linux-sm121" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm121-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "seed-cuda13_0-aarch64-linux-sm103" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm103-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "seed-cuda13_0-aarch64-linux-sm100" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm100-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
+    "seed-cuda13_0-aarch64-linux-sm90" = { kind = "cuda"; package = "pytorch-python313-cuda13_0-sm90-armv9"; nixpkgs = nixpkgs_cuda13_0-gpu-aarch64-linux-2; };
     "seed-cuda12_8-x86_64-linux-avx" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-avx2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
@@ -233,6 +239,9 @@ let
     "pytorch-python313-cpu-avx512" = [ "seed-cuda13_0-x86_64-linux-avx512" ];
     "pytorch-python313-cpu-avx512bf16" = [ "seed-cuda13_0-x86_64-linux-avx512bf16" ];
     "pytorch-python313-cpu-avx512vnni" = [ "seed-cuda13_0-x86_64-linux-avx512vnni" ];
+    "pytorch-python313-cuda13_0-sm103-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm103" ];
+    "pytorch-python313-cuda13_0-sm100-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm100" ];
+    "pytorch-python313-cuda13_0-sm90-armv9" = [ "seed-cuda13_0-aarch64-linux-armv9" "seed-cuda13_0-aarch64-linux-sm90" ];
     "pytorch-python313-cuda12_8-sm120-avx" = [ "seed-cuda12_8-x86_64-linux-avx" ];
     "pytorch-python313-cuda12_8-sm120-avx2" = [ "seed-cuda12_8-x86_64-linux-avx2" "seed-cuda12_8-x86_64-linux-sm120" ];
     "pytorch-python313-cuda12_8-sm120-avx512" = [ "seed-cuda12_8-x86_64-linux-avx512" "seed-cuda12_8-x86_64-linux-sm120" ];
@@ -371,6 +380,12 @@ let
     "torchaudio-python313-cpu-avx512bf16" = import ./companions/.flox/pkgs/torchaudio-python313-cpu-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512bf16"; };
     "torchvision-python313-cpu-avx512vnni" = import ./companions/.flox/pkgs/torchvision-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512vnni"; };
     "torchaudio-python313-cpu-avx512vnni" = import ./companions/.flox/pkgs/torchaudio-python313-cpu-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda13_0-cpu-only-x86_64-linux; torch_of_variant = torches."pytorch-python313-cpu-avx512vnni"; };
+    "torchvision-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
+    "torchaudio-python313-cuda13_0-sm103-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm103-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm103-armv9"; };
+    "torchvision-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
+    "torchaudio-python313-cuda13_0-sm100-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm100-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm100-armv9"; };
+    "torchvision-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchvision-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
+    "torchaudio-python313-cuda13_0-sm90-armv9" = import ./releases/cuda13_0-grace/companions/.flox/pkgs/torchaudio-python313-cuda13_0-sm90-armv9.nix { nixpkgs_pinned = nixpkgs_cuda13_0-gpu-aarch64-linux-2; torch_of_variant = torches."pytorch-python313-cuda13_0-sm90-armv9"; };
     "torchvision-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx"; };
     "torchaudio-python313-cuda12_8-sm120-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx"; };
     "torchvision-python313-cuda12_8-sm120-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-avx2"; };

@@ -8,7 +8,10 @@ from build_pytorch.matrix import matrix_reader
 
 
 def first_release(text: str) -> str:
-    """A matrix with its first release only, and with what that one names."""
+    """A matrix with its first release only, and with what that one names.
+
+    Groups with a folder of their own are left out: all recipes are in one folder.
+    """
     matrix = matrix_reader.parse(text)
     first, *others = matrix.releases
     own = matrix.of_release(first)
@@ -29,6 +32,7 @@ def first_release(text: str) -> str:
             (kind == "release" and key in others)
             or (kind in kept and key not in kept[kind])
             or (rule_id is not None and rule_id[1] not in used)
+            or (".group]]" in block and "\nfolder = " in block)
         )
         # The comment of the next section is at the end of this block.
         rest.append("\n\n\n" + block.partition("\n\n\n")[2] if goes else block)

@@ -95,6 +95,22 @@ def test_the_style_of_the_file_is_kept() -> None:
     assert names == ["l2", "l4", "l5", "l6", "l7"]
 
 
+@needs_nix
+def test_an_orin_gets_the_cuda_packages_for_jetson(whole: Project) -> None:
+    """nixpkgs chooses them by its option cudaCapabilities, and passes it on to NCCL and MAGMA."""
+    machine = str(MACHINES / "jetson-orin.json")
+    done = whole.invoke("add", "--for-machine", machine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "that such a build runs on the JetPack of the\n    machine" in done.stdout
+    folder = whole.root / "releases/cuda12_8/.flox/pkgs"
+    recipe = (folder / "pytorch-python313-cuda12_8-sm87-armv8_2.nix").read_text()
+    assert 'cudaCapabilities = [ "8.7" ];\n    };' in recipe
+    assert "Best: cuda12_8/sm87-armv8_2" in whole.invoke("recommend", "--machine", machine).stdout
+    refused = whole.invoke("add", "cuda12_8/sm87-armv9")
+    why = "no machine has that pair: the CPU beside Jetson Orin, DRIVE Orin has armv8_2"
+    assert error_line(refused) == f"sm87-armv9: {why}"
+
+
 # --- variants and ISAs ---
 
 

@@ -65,9 +65,9 @@ MACHINES_AND_ANSWERS = {
     "apple-vm": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2", "has no Metal"),
     "container-without-gpus": Answer("cuda13_0/cpu-avx512bf16", "cuda13_0/cpu-avx512bf16"),
     "dgx-spark": Answer("cuda13_0/sm121-armv9", "cuda13_0/sm121-armv9"),
-    "gb200": Answer("cuda12_8/sm100-armv9", "cuda13_0/sm100-armv9"),
-    "gb300": Answer("cuda12_8/sm100-armv9", "cuda13_0/sm103-armv9"),
-    "gh200": Answer("cuda12_8/sm90-armv9", "cuda13_0/sm90-armv9"),
+    "gb200": Answer("cuda13_0/sm100-armv9", "cuda13_0/sm100-armv9"),
+    "gb300": Answer("cuda13_0/sm103-armv9", "cuda13_0/sm103-armv9"),
+    "gh200": Answer("cuda13_0/sm90-armv9", "cuda13_0/sm90-armv9"),
     "grace-without-gpu": Answer("cuda12_8/cpu-armv9", "cuda13_0/cpu-armv9", "no GPU"),
     "graviton2": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2"),
     "graviton3": Answer("cuda12_8/cpu-armv8_2", "cuda13_0/cpu-armv8_2"),
@@ -84,8 +84,8 @@ MACHINES_AND_ANSWERS = {
     "ivy-bridge": Answer(None, "cuda13_0/cpu-avx"),
     "jetson-orin": Answer(
         "cuda12_8/cpu-armv8_2",
-        "cuda13_0/cpu-armv8_2",
-        "nothing runs on Orin (nvgpu), capability 8.7",
+        "cuda12_8/sm87-armv8_2",
+        "not cuda13_0: CUDA 13.0 does not compile for 8.7",
     ),
     "jetson-thor": Answer("cuda13_0/sm110-armv9", "cuda13_0/sm110-armv9"),
     "laptop-without-gpu": Answer("cuda13_0/cpu-avx2", "cuda13_0/cpu-avx2"),
@@ -148,7 +148,10 @@ def test_gpus_that_no_build_serves_are_named_and_the_others_are_used() -> None:
     assert found is not None
     assert found.variant.id == "cuda13_0/sm80-avx2"
     assert [gpu.index for gpu in found.unused] == [1]
-    assert "GPU 1 stays unused: nothing runs on Tesla K80" in found.reason
+    assert (
+        "no CUDA of these releases compiles for Tesla K80 (3.7): CUDA 6.5 to 11.8 does"
+        in found.reason
+    )
 
 
 def test_three_gpus_get_the_fewest_architectures_that_serve_all() -> None:
@@ -313,22 +316,22 @@ def asked(project: Project, *argv: str) -> dict[str, Any]:
 
 
 def test_json_has_the_best_and_the_ideal_build(whole: Project) -> None:
-    document = asked(whole, "--machine", str(MACHINES / "gh200.json"))
-    assert document["best"]["variant"] == "cuda12_8/sm90-armv9"
+    document = asked(whole, "--machine", str(MACHINES / "altra-a100.json"))
+    assert document["best"]["variant"] == "cuda12_8/sm80-armv8_2"
     assert document["best"]["in_matrix"] is True
     found = document["ideal"]
     keys = ("release", "kind", "gpu", "arch", "isa", "host", "in_matrix", "command")
     assert [found[key] for key in keys] == [
         "cuda13_0",
         "gpu",
-        "sm90",
-        "9.0",
-        "armv9",
+        "sm80",
+        "8.0",
+        "armv8_2",
         "aarch64-linux",
         False,
-        "invoke add cuda13_0/sm90-armv9",
+        "invoke add cuda13_0/sm80-armv8_2",
     ]
-    assert "code for 9.0, exactly 9.0" in found["reason"]
+    assert "code for 8.0, exactly 8.0" in found["reason"]
 
 
 def test_a_machine_may_be_described_by_options(whole: Project) -> None:

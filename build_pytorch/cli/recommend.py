@@ -205,7 +205,7 @@ def _print_first(
         screen.fold("Better: ", f"{update.says}, then {update.build.variant.id}")
     if choice.better:
         _print_build(screen, "Ideal", choice.better, known, longest)
-    elif choice.ideal and choice.ideal.unused and first is best:
+    elif choice.ideal and choice.ideal.unused and not update:
         screen.fold("  ", shortened(choice.ideal.reason, longest))
 
 

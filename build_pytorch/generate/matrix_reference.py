@@ -66,7 +66,8 @@ def _allow_inheritance(definitions: dict[str, Any]) -> None:
     for value in (*names, release["properties"]["folder"], release["properties"]["catalog"]):
         own = {"type": value.pop("type"), "pattern": value.pop("pattern")}
         value["anyOf"] = [own, placeholder]
-    definitions["Companion"]["properties"]["folder"]["anyOf"].append(placeholder)
+    for table in ("Companion", "Group"):
+        definitions[table]["properties"]["folder"]["anyOf"].append(placeholder)
 
 
 def _allow_parts(definitions: dict[str, Any], table: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ STATES: Final = {
     "listed": "in the matrix, with a recipe",
     "addable": "not in the matrix: `invoke add` adds it",
     "impossible": "no machine has that GPU with that CPU",
-    "never": "this CUDA does not compile for that GPU, or nothing can use it",
+    "never": "this CUDA does not compile for that GPU",
 }
 """The states of a cell of the map, each with its meaning."""
 
@@ -84,14 +84,11 @@ def release_map(possible: PossibleVariants, name: str) -> dict[str, Any]:
 def _cell(possible: PossibleVariants, variant: Variant) -> MapCell:
     """Return the cell of a variant, which need not exist."""
     gpu, cuda, name = variant.gpu, variant.cuda, variant.id
-    known = known_hardware.load().gpu.get(variant.gpu_key or "")
     is_listed = possible.is_existing(variant)
     needs = ", ".join(variant.cpu.cpus)
     if gpu:
         needs = f"{', '.join(gpu.hosts.get(variant.platform, ()))} with {needs}"
-    if known and known.unsupported and not is_listed:
-        state, text = "never", known.unsupported
-    elif gpu and not compiles(cuda, gpu) and not is_listed:
+    if gpu and not compiles(cuda, gpu) and not is_listed:
         whose = f"CUDA {cuda.version}" if cuda else "a release without CUDA"
         state, text = "never", f"{whose} does not compile for {gpu.arch_list}"
     elif variant.impossible:

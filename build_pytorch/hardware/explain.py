@@ -11,7 +11,7 @@ from build_pytorch.hardware.possible import PossibleVariants
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.hardware.verdicts import Candidate, Obstacle, driver_limit, driver_need
 from build_pytorch.matrix import known_hardware, rules
-from build_pytorch.matrix.compatibility import TEGRA, compiles
+from build_pytorch.matrix.compatibility import TEGRA, compiles, cuda_window
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
 
@@ -136,12 +136,12 @@ def _why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -
         return f"the capability of {gpu.name} is unknown"
     fitting = possible.fitting(gpu.capability)
     if not fitting:
-        known = known_hardware.load().gpu.get(f"sm{digits(gpu.capability)}")
-        why = f": {known.unsupported}" if known and known.unsupported else ""
-        return f"nothing runs on {gpu.name}, capability {gpu.capability}{why}"
+        return f"no code is known that runs on {gpu.name}, capability {gpu.capability}"
     compiled = list(possible.on(machine, possible.releases, fitting))
     if not compiled:
-        return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability})"
+        own = possible.gpus.get(f"sm{digits(gpu.capability)}")
+        window = f": CUDA {cuda_window(own)} does" if own else ""
+        return f"no CUDA of these releases compiles for {gpu.name} ({gpu.capability}){window}"
     for variant in compiled:
         limit = driver_limit(driver_need(variant, gpu), machine, gpu)
         if variant.impossible:

@@ -23,10 +23,9 @@ class PossibleVariants:
 
     def __init__(self, matrix: Matrix, release: str | None) -> None:
         known = known_hardware.load()
-        usable = {key: gpu for key, gpu in known.gpu.items() if not gpu.unsupported}
         names = [release] if release else list(matrix.releases)
         self.matrix = matrix
-        self.gpus: dict[str, GpuArchitecture] = {**usable, **matrix.gpus}
+        self.gpus: dict[str, GpuArchitecture] = {**known.gpu, **matrix.gpus}
         self.cpus: dict[str, CpuIsa] = {**known.cpu, **matrix.cpus}
         self.releases = {name: matrix.releases[name] for name in names}
         self.others = {} if release else dict(_other_releases(matrix))

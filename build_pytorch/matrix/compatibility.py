@@ -67,12 +67,17 @@ def compiles(cuda: CudaToolkit | None, gpu: GpuArchitecture) -> bool:
     if cuda is None:
         return False
     version = numbers(cuda.version)
-    return numbers(gpu.first_cuda) <= version <= numbers(gpu.last_cuda or cuda.version)
+    is_again = gpu.later_cuda is not None and version >= numbers(gpu.later_cuda)
+    last = numbers(gpu.last_cuda or cuda.version)
+    return is_again or numbers(gpu.first_cuda) <= version <= last
 
 
 def cuda_window(gpu: GpuArchitecture) -> str:
     """Return the versions of CUDA that compile for an architecture, in words."""
-    return f"{gpu.first_cuda} to {gpu.last_cuda}" if gpu.last_cuda else f"{gpu.first_cuda} or newer"
+    if gpu.last_cuda is None:
+        return f"{gpu.first_cuda} or newer"
+    again = f", and {gpu.later_cuda} or newer" if gpu.later_cuda else ""
+    return f"{gpu.first_cuda} to {gpu.last_cuda}{again}"
 
 
 def combined(parts: Sequence[GpuArchitecture]) -> GpuArchitecture:

@@ -79,6 +79,9 @@ def _references_of(
         for kind in ("gpu", "cpu"):
             for position, key in enumerate(getattr(group, kind)):
                 yield ("group", index, kind, position), key, tables[kind]
+            for position, pair in enumerate(group.impossible):
+                place = ("group", index, "impossible", position, kind)
+                yield place, getattr(pair, kind), getattr(group, kind)
     for index, setting in enumerate(release.setting):
         for position, without in enumerate(setting.without):
             yield ("setting", index, "without", position, "rule"), without.rule, rule_ids
@@ -229,21 +232,25 @@ def collisions(
             at, _unused_settings(release, [v for v in variants if v.release is release])
         )
         yield from _below(at, _listed_files(release, recipes))
-        for companion, folder in release.companion_folders.items():
-            if what := _wrong_folder(spec, folder):
-                yield (*at, "companion", companion, "folder"), what
+        groups = [(n, g.folder) for n, g in enumerate(release.group) if g.folder]
+        places: list[tuple[Trail, str]] = [(("group", index), folder) for index, folder in groups]
+        places += [(("companion", key), it) for key, it in release.companion_folders.items()]
+        for place, folder in places:
+            if what := _wrong_folder(spec, folder, is_of_group=place[0] == "group"):
+                yield (*at, *place, "folder"), what
 
 
-def _wrong_folder(spec: MatrixFile, folder: str) -> str:
-    """Return what is wrong with a folder of companions: Flox takes all files below a folder."""
+def _wrong_folder(spec: MatrixFile, folder: str, *, is_of_group: bool) -> str:
+    """Return what is wrong with a folder of recipes: Flox takes all files below a folder."""
     found = quoted(folder)
     if not is_for_recipes(folder):
         return wrong(found, "a folder of recipes")
     for name, release in spec.release.items():
-        if f"{folder}/".startswith(f"{release.folder}/"):
+        own = [it for it in release.variant_folders if it != folder or not is_of_group]
+        if any(f"{folder}/".startswith(f"{each}/") for each in own):
             allowed = "one outside it, as Flox takes every file in it for a package"
             return wrong(f"{found}, which is in the folder of release.{name}", allowed)
-        for other in (release.folder, *release.companion_folders.values()):
+        for other in (*release.variant_folders, *release.companion_folders.values()):
             if other != folder and f"{other}/".startswith(f"{folder}/"):
                 return wrong(f"{found}, which contains {other}", "one without other recipes")
     return ""

@@ -51,7 +51,12 @@ _PATH: Final = 200
 Platform = Literal["x86_64-linux", "aarch64-linux", "aarch64-darwin"]
 Kind = Literal["gpu", "cpu-only", "mps"]
 Fix = Literal[
-    "cccl-shim", "find-cuda-toolkit-stub", "cupti-paths", "codegen-condition", "own-libraries"
+    "cccl-shim",
+    "find-cuda-toolkit-stub",
+    "cupti-paths",
+    "codegen-condition",
+    "own-libraries",
+    "own-capabilities",
 ]
 """Changes of a build that the templates know by name."""
 

@@ -16,7 +16,7 @@ from build_pytorch.matrix.source_tables import Pin
 from build_pytorch.matrix.tables import CpuIsa, GpuArchitecture, Rule
 
 _OURS: Final = {
-    "gpu": frozenset({"names", "arm_only", "products", "isas", "unsupported", "unconfirmed"}),
+    "gpu": frozenset({"names", "arm_only", "products", "isas", "unconfirmed"}),
     "cpu": frozenset({"differs", "source", "checked"}),
     "pin": frozenset[str](),
 }
@@ -45,7 +45,6 @@ class KnownGpu(GpuArchitecture, frozen=True, kw_only=True):
     offered: tuple[str, ...] = msgspec.field(default=(), name="products")
     """Names of products that the picker offers."""
     isas: tuple[ft.Key, ...] = ()  #: the ISAs of the hosts of that time; empty: all
-    unsupported: ft.Text = ""  #: why no build can use it; empty if one can
     unconfirmed: ft.Text | None = None
 
     @property

@@ -32,6 +32,7 @@ from build_pytorch.matrix.tables import (
     Rule,
     WithoutRule,
     Work,
+    companion_folder_of,
 )
 
 _OF_SOURCE = frozenset({"find-cuda-toolkit-stub", "cupti-paths", "codegen-condition"})
@@ -130,9 +131,11 @@ class _Recipe(Struct, frozen=True, kw_only=True, dict=True):
 
         Such a package is generated and verified, and never recommended.
         """
-        gpu = self.variant.gpu
+        gpu, variant = self.variant.gpu, self.variant
         if gpu is None or self.platform in gpu.hosts:
-            return None
+            named = variant.group.impossible
+            keys = (variant.gpu_key, variant.cpu_key)
+            return next((pair.reason for pair in named if (pair.gpu, pair.cpu) == keys), None)
         real = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
         return f"no {self.platform} machine has {self.variant.gpu_label}: {real}"
 
@@ -279,7 +282,7 @@ class Variant(_Recipe, frozen=True, kw_only=True, dict=True):
     @property
     def folder(self) -> str:
         """The folder of its recipe."""
-        return self.release.folder
+        return self.group.folder or self.release.folder
 
     @property
     def pname(self) -> str:
@@ -342,7 +345,7 @@ class CompanionPackage(_Recipe, frozen=True, kw_only=True, dict=True):
     @property
     def folder(self) -> str:
         """The folder of its recipe."""
-        return self.release.companion_folders[self.name]
+        return self.companion.folder or companion_folder_of(self.variant.folder)
 
     @property
     def version(self) -> str:

@@ -143,7 +143,7 @@ def _cuda_packages(
         yield "digests", f"{what}; {fix}"
     if packages.is_copied and not is_for_recipes(packages.folder):
         yield "folder", wrong(quoted(packages.folder), "a folder of copies, such as releases/cuda")
-    if f"{packages.folder}/".startswith(f"{release.folder}/"):
+    if any(f"{packages.folder}/".startswith(f"{each}/") for each in release.variant_folders):
         found = f"{quoted(packages.folder)}, a part of the folder of recipes"
         yield "folder", wrong(found, "another one, as Flox builds every file there")
 
@@ -266,10 +266,12 @@ def _replace_placeholders(name: str, release: dict[str, Any]) -> None:
 
     for key in {"folder", "catalog", "names"} & release.keys():
         release[key] = replaced(release[key])
+
+    def with_folder(table: Any) -> Any:  # noqa: ANN401 - any value of a matrix
+        has_one = isinstance(table, dict) and "folder" in table
+        return {**table, "folder": replaced(table["folder"])} if has_one else table
+
     if isinstance(companions := release.get("companion"), dict):
-        release["companion"] = {
-            key: {**table, "folder": replaced(table["folder"])}
-            if isinstance(table, dict) and "folder" in table
-            else table
-            for key, table in companions.items()
-        }
+        release["companion"] = {key: with_folder(table) for key, table in companions.items()}
+    if isinstance(groups := release.get("group"), list):
+        release["group"] = [with_folder(table) for table in groups]

@@ -145,6 +145,14 @@ class Builder(TomlTable, frozen=True, kw_only=True):
         return " ".join(words).rstrip()
 
 
+class ImpossiblePair(TomlTable, frozen=True, kw_only=True):
+    """A GPU architecture and an ISA of its group that no machine has together."""
+
+    gpu: ft.Key  #: key of the GPU architecture
+    cpu: ft.Key  #: key of the CPU ISA
+    reason: ft.Text  #: why there is none; the status impossible-host has it
+
+
 class Group(TomlTable, frozen=True, kw_only=True):
     """A block of variants: each of its GPU architectures with each of its CPU ISAs."""
 
@@ -153,6 +161,8 @@ class Group(TomlTable, frozen=True, kw_only=True):
     platform: ft.Platform  #: platform of the variants
     gpu: tuple[ft.Key, ...] = ()  #: keys of GPU architectures; empty for kind cpu-only
     cpu: ft.NonEmptyKeys  #: keys of CPU ISAs of the platform
+    folder: ft.Folder | None = None  #: folder of its recipes, if it is not that of the release
+    impossible: tuple[ImpossiblePair, ...] = ()  #: pairs that no machine has, beside `hosts`
     blas: ft.Blas | None = None  #: as of a rule; counts before that of the release
     acl: bool = False  #: as of a rule
     without: tuple[WithoutFeature, ...] = ()
@@ -257,8 +267,7 @@ class Release(TomlTable, frozen=True, kw_only=True):
     @property
     def companion_folder(self) -> str:
         """The folder of the companions' recipes unless the matrix names another one."""
-        before, ours, _ = self.folder.partition(_FLOX_FOLDER)
-        return f"{before}companions/{_FLOX_FOLDER}" if ours else f"{self.folder}-companions"
+        return companion_folder_of(self.folder)
 
     @property
     def companion_folders(self) -> dict[str, str]:
@@ -267,19 +276,42 @@ class Release(TomlTable, frozen=True, kw_only=True):
         return {name: companion.folder or self.companion_folder for name, companion in found}
 
     @property
+    def variant_folders(self) -> tuple[str, ...]:
+        """The folders of the recipes of variants, the own one first."""
+        groups = (group.folder for group in self.group if group.folder)
+        return tuple(dict.fromkeys((self.folder, *groups)))
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """All folders of recipes; also that of companions that the matrix may have had before."""
         own = self.companion_folders.values()
-        return tuple(dict.fromkeys((self.folder, *own, self.companion_folder)))
+        beside = map(companion_folder_of, self.variant_folders)
+        return tuple(dict.fromkeys((*self.variant_folders, *own, *beside)))
 
     def place_of(self, entry: Manual) -> str:
         """Return the path below the root of what is written by hand.
 
-        A file named as the recipe of a companion is in the folder of that companion.
+        A file named as the recipe of a companion is in the folder of that companion, one named as
+        a variant of a group in the folder of the group.
         """
-        folders = self.companion_folders
-        name = entry.file.partition("-")[0]
-        return f"{folders.get(name, self.folder)}/{entry.file}"
+        end = f"{self.names.suffix}.nix"
+        groups = (
+            group.folder
+            for group in self.group
+            for gpu in group.gpu
+            for cpu in group.cpu
+            if group.folder and entry.file.endswith(f"-{gpu}-{cpu}{end}")
+        )
+        folder = next(groups, self.folder)
+        if companion := self.companion.packages.get(entry.file.partition("-")[0]):
+            folder = companion.folder or companion_folder_of(folder)
+        return f"{folder}/{entry.file}"
+
+
+def companion_folder_of(folder: str) -> str:
+    """Return the folder of companions of the variants in a folder, where the matrix names none."""
+    before, ours, _ = folder.partition(_FLOX_FOLDER)
+    return f"{before}companions/{_FLOX_FOLDER}" if ours else f"{folder}-companions"
 
 
 def environment_of(folder: str) -> str:
@@ -301,6 +333,7 @@ class GpuArchitecture(TomlTable, frozen=True, kw_only=True):
     hosts: ft.Hosts  #: products by platform; on other platforms a variant is impossible-host
     first_cuda: ft.CudaVersion  #: oldest CUDA that compiles for it
     last_cuda: ft.CudaVersion | None = None  #: newest CUDA that compiles for it; absent: no limit
+    later_cuda: ft.CudaVersion | None = None  #: a CUDA after last_cuda from which on it does again
     codegen_base: ft.Capability | None = None  #: PyTorch adds its arch-specific code to this one
     driver: ft.DriverVersion | None = None  #: oldest driver that knows it; absent: that of CUDA
     source: ft.Origin | None = None  #: where these facts are from

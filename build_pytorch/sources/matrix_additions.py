@@ -120,8 +120,6 @@ class Draft:
         known = self._known.gpu.get(key)
         if known and known.unconfirmed:
             self.todo.append(f"gpu.{key}, not confirmed: {known.unconfirmed}")
-        if known and known.unsupported:
-            self.todo.append(f"gpu.{key}: {known.unsupported}")
         products = ", ".join(gpu.products)
         self.todo.append(f"gpu.{key}: check products and hosts; known are {products}")
         return gpu
@@ -227,6 +225,10 @@ class Draft:
         if gpu and platform not in gpu.hosts:
             known = f"{', '.join(gpu.products)} on {' and '.join(gpu.hosts)} only"
             raise BuildPytorchError(f"{word}: no {platform} machine is known to have it: {known}")
+        own = self._known.gpu.get(gpu_key)
+        if own and not own.names and own.isas and isa not in own.isas:  # it is part of a module
+            beside = f"the CPU beside {', '.join(own.products)} has {' or '.join(own.isas)}"
+            raise BuildPytorchError(f"{word}: no machine has that pair: {beside}")
         if not (name := self._lacking(word, self._compiling(word, gpu, release), release)):
             return
         new = self._new_group(name, gpu_key, platform, [isa])

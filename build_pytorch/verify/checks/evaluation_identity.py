@@ -90,8 +90,9 @@ def eval_nixpkgs(variant: Variant, facts: Facts) -> Iterator[Finding]:
     if facts.value("nixpkgs.platform") is None:
         expected = f'system = "{variant.platform}", so that any machine can evaluate it'
         yield Finding("no system in the import of nixpkgs", expected, severity="warning")
-    yield from facts.expect({"nixpkgs.config": sorted(variant.config)}, lenient=True)
     effects = variant.effects
+    own = ("cudaCapabilities",) if "own-capabilities" in effects.fixes else ()
+    yield from facts.expect({"nixpkgs.config": sorted((*variant.config, *own))}, lenient=True)
     overlays = (variant.gpu is not None) + bool(effects.patches or "own-libraries" in effects.fixes)
     overlays += variant.release.changes_python_set
     yield from equal("number of overlays", facts.value("nixpkgs.overlays"), overlays)

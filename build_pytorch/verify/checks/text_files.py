@@ -34,10 +34,11 @@ def _count(kind: Literal["gpu", "cpu-only"], name: str) -> None:
             own = {
                 v.package for v in context.matrix.of_release(release_name) if v.group.kind == kind
             }
-            same_folder = [v for v in context.matrix.variants if v.release.folder == release.folder]
+            places = release.variant_folders
+            others = {v.package for v in context.matrix.variants if v.folder in places} - own
             prefix = release.names.gpu if kind == "gpu" else release.names.cpu
             start = f"{release.names.package}-{prefix}-"
-            here = {*stems.get(release.folder, ())} - ({v.package for v in same_folder} - own)
+            here = {stem for place in places for stem in stems.get(place, ())} - others
             found = sum(stem.startswith(start) for stem in here)
             if found != len(own):
                 files = f"{counted(found, 'file')} {start}*.nix"
