@@ -88,9 +88,8 @@ def eval_libraries(variant: Variant, facts: Facts) -> Iterator[Finding]:
     gpu = variant.gpu
     nccl, magma = facts.list("pin.ncclMakeFlags"), facts.list("pin.magmaCmakeFlags")
     if "own-capabilities" in variant.effects.fixes:  # which nixpkgs passes on to both
-        gencode = " ".join(f"-gencode=arch=compute_{it},code=sm_{it}" for it in code.split(";"))
-        nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gencode, flag) for flag in nccl]
-        magma = [re.sub("(?<=_ARCHITECTURES:STRING=).*", code, flag) for flag in magma]
+        nccl = [re.sub("(?<=^NVCC_GENCODE=).*", gpu.gencode, flag) for flag in nccl]
+        magma = [re.sub("(?<=_ARCHITECTURES:STRING=).*", gpu.code, flag) for flag in magma]
     if "own-libraries" in variant.effects.fixes:
         least = f"-DMIN_ARCH={digits(gpu.devices[0])}0"
         nccl = [*nccl, f"NVCC_GENCODE={gpu.gencode}"]
