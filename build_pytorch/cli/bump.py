@@ -49,7 +49,7 @@ def run(options: BumpOptions) -> int:
             screen.line(line)
         screen.line("The versions of names and builds would differ, or may: nothing was written.")
         return EXIT_FINDINGS
-    planned = plan_files(old, new, name)
+    planned = plan_files(old, new)
     return carry_out(old, new, planned, [*notes, *todo], dry_run=options.dry_run)
 
 

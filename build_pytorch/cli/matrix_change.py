@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from build_pytorch.base import digest, file_plan, files, paths
 from build_pytorch.base.console import Screen, counted
 from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
@@ -22,11 +20,8 @@ from build_pytorch.verify import registry, reports, verification
 from build_pytorch.verify.verification import VerificationResult
 
 
-def plan_files(old: Matrix, new: Matrix, name: str = "") -> list[Change]:
-    """Plan the matrix, recipes and docs; files that get another name are deleted.
-
-    `name` is the release whose page of build notes may have another name.
-    """
+def plan_files(old: Matrix, new: Matrix) -> list[Change]:
+    """Plan the matrix, recipes and docs; files that get another name are deleted."""
     tree = Tree(old.root)
     texts = rendering.texts(new)
     changes = [matrix_editor.change(old.root / paths.MATRIX, old.text, new.text)]
@@ -42,21 +37,7 @@ def plan_files(old: Matrix, new: Matrix, name: str = "") -> list[Change]:
             action = Action.DELETE if is_ours else Action.REFUSED
             reason = "has another name now" if is_ours else "edited by hand, and has another name"
             changes.append(Change(path=path, action=action, reason=reason, old=data))
-    planned = docs.plan(new, texts, tree)
-    page, moved = (m.releases[name].notes if name in m.releases else None for m in (old, new))
-    if page and moved and page != moved:
-        planned = [_with_link(c, page, moved) for c in planned if c.path not in {page, moved}]
-        planned += docs.moved(texts, tree, page, moved)
-    return [*changes, *planned]
-
-
-def _with_link(change: Change, page: str, moved: str) -> Change:
-    """Return the change of a page with the README's links to the notes at their new place."""
-    if change.path != paths.README or change.old is None:
-        return change
-    new = (change.new or change.old).replace(page.encode(), moved.encode())
-    action = Action.REWRITE if change.action is Action.UNCHANGED else change.action
-    return msgspec.structs.replace(change, action=action, new=new)
+    return [*changes, *docs.plan(new, texts, tree)]
 
 
 def verify_planned(

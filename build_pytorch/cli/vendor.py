@@ -28,7 +28,7 @@ def run(options: VendorOptions) -> int:
     values = cuda_copies.table(release, copies, cuda_copies.origin(options.from_))
     trail: Trail = ("release", name, "cuda", "packages_from")
     new = matrix_reader.parse(matrix_editor.with_new_table(old.text, trail, values), root=old.root)
-    planned = plan_files(old, new, name)
+    planned = plan_files(old, new)
     wrappers = [variant for variant in new.of_release(name) if variant.packages_from]
     recipes = [change for change in planned if change.path in {v.path for v in wrappers}]
 

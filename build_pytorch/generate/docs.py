@@ -106,25 +106,6 @@ def plan(matrix: Matrix, texts: dict[str, str], tree: Tree) -> list[Change]:
     return changes + [_plan_regions(tree, page, _regions(texts, page)) for page in pages(matrix)]
 
 
-def moved(texts: dict[str, str], tree: Tree, page: str, new_page: str) -> list[Change]:
-    """Plan to rename a page: create it with its regions filled and delete the old one.
-
-    A killed run may have created it. Another file of that name stays, and so does the page.
-    """
-    old, present = tree.read(page), tree.read(new_page)
-    if old is None:
-        return []
-    text, _ = _fill(old.decode(errors="replace"), _regions(texts, new_page))
-    new = text.encode()
-    if present not in {None, new}:
-        return []
-    action = Action.CREATE if present is None else Action.UNCHANGED
-    return [
-        Change(path=new_page, action=action, reason=f"was {page}", old=present, new=new),
-        Change(path=page, action=Action.DELETE, reason=f"is {new_page} now", old=old),
-    ]
-
-
 def pages(matrix: Matrix) -> list[str]:
     """Return the hand-written pages that contain generated regions."""
     notes = [release.notes for release in matrix.releases.values() if release.notes]

@@ -270,7 +270,7 @@ class ReleaseMove:
             return
         self.todo += (
             "check whether the new PyTorch still needs each fix of the build notes",
-            "update the prose of the build notes, which names the old version",
+            "update the page of build notes: its name and its prose have the old version",
         )
         if not is_of_pin:
             self.todo.append(f"check whether the nixpkgs pin has PyTorch {version} itself")
@@ -316,7 +316,7 @@ class ReleaseMove:
     def _move_names(self) -> None:
         """Set names that contain versions; those with placeholders follow by themselves.
 
-        Those of a clean-up list and of a page of build notes belong to the old release alone.
+        Those of a clean-up list belong to the old release alone.
         """
         texts: dict[Trail, str] = {}
         for name in filter(None, (self.old.like, self.name)):
@@ -326,7 +326,6 @@ class ReleaseMove:
             for index, entry in enumerate(self.old.cleanup):
                 if entry.action != "delete":
                     texts["cleanup", index, "file"] = entry.file
-            texts["notes",] = self.old.notes or ""
         for (*table, key), text in texts.items():
             new = text
             for was, now in self._renamed():
