@@ -21,12 +21,20 @@ import pytest
 from conftest import ONE, Project, needs_nix
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
+from build_pytorch.base.process import ProcessResult
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.hashed_sources import FAKE
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.nix import quoting
 from build_pytorch.nix.log_format import HashMismatch, hash_mismatches
-from build_pytorch.sources.fetchers import FetchedHash, fetch, fetch_all, from_log, sources
+from build_pytorch.sources.fetchers import (
+    FetchedHash,
+    explain,
+    fetch,
+    fetch_all,
+    from_log,
+    sources,
+)
 
 TEXT = ONE
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
@@ -420,6 +428,34 @@ def test_a_source_that_cannot_be_fetched_is_one_line(
         taken(text, only)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+PROGRESS = """  % Total    % Received % Xferd  Average Speed   Time    Time     Time  Current
+                                 Dload  Upload   Total   Spent    Left  Speed
+  0     0    0     0    0     0      0      0 --:--:-- --:--:-- --:--:--     0\r\
+100  1024  100  1024    0     0    700      0  0:00:01  0:00:01 --:--:--   700
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "says"),
+    [
+        (f"{PROGRESS}curl: (22) The requested URL returned error: 404\nerror: x failed", "(404)"),
+        (f"error: cannot download it\n{PROGRESS}curl: (22) 403", "curl: (22) 403"),
+        (f"the address is wrong\n{PROGRESS}", "the address is wrong"),
+        (PROGRESS, "the output has no hash"),
+        ("error:\n       … while calling x\n\n       error: it is broken", "error: it is broken"),
+        ("error: it is broken\n       error:\n\n", "error: it is broken"),
+        ("warning: slow\nerror:\n", "the output has no hash"),
+    ],
+)
+def test_the_reason_of_a_failure_is_neither_empty_nor_progress(
+    matrix: Matrix, stderr: str, says: str
+) -> None:
+    source = next(it for it in sources(matrix) if it.table.function == "fetchpatch")
+    line = explain(source, ProcessResult(1, "", stderr))
+    assert line.startswith(f"{source.label}: ")
+    assert line.endswith(says)
 
 
 def test_an_unknown_source_is_bad_input(matrix: Matrix) -> None:

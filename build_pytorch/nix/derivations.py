@@ -61,9 +61,12 @@ def evaluate(
     Raises ToolError if Nix is missing or nixpkgs cannot be downloaded.
     """
     by_path = {package.path: package.attribute for package in packages}
+    variants = {package.path: package.variant.path for package in packages}
     recipes = [
-        RecipeSource(path, str(root.resolve() / path), files.read_text_below(root, path))
-        for path in by_path
+        RecipeSource(
+            path, str(root.resolve() / path), files.read_text_below(root, path), needs=variant
+        )
+        for path, variant in variants.items()
     ]
     if not recipes:
         return DerivationSet({}, {})

@@ -30,7 +30,7 @@ _INITIAL_HEAP: Final = "1G"
 
 _PLACE: Final = re.compile(r"at:? (/[^\n]*?):(\d+):(\d+)")
 _MOST_ERRORS: Final = 20
-MOST_ENDED: Final = 20  #: recipes that end Nix before the others are not evaluated any more
+MOST_ENDED: Final = 20  #: recipes that may end Nix; after more, the others are not evaluated
 
 _PINNED: Final = re.compile(
     r"^(?:\{ pkgs[^\n]*?)?, nixpkgs_pinned \? (.+?)(?:\n\}:|\n, |, \w+ \?[^\n]*\}:$)",
@@ -53,13 +53,15 @@ class UnreachablePinError(ToolError):
 class RecipeSource(NamedTuple):
     """A recipe to evaluate: the id that announces it, its absolute path, its text.
 
-    With `is_set`, it is release.nix: a file that contains a set of packages.
+    With `is_set`, it is release.nix: a file that contains a set of packages. `needs`: the id of a
+    recipe without which it does not evaluate either.
     """
 
     id: str
     path: str
     text: str
     is_set: bool = False
+    needs: str = ""
 
 
 def is_installed() -> bool:
@@ -176,11 +178,15 @@ def shared_import(text: str, path: str = "", code: Callable[[str], str] = _code)
 
 
 class RecipesRun(NamedTuple):
-    """The last run of `run_recipes`, its recipes, and the failed run of each other recipe."""
+    """The last run of `run_recipes`, its recipes, and the failed run of each other recipe.
+
+    `ended`: how many recipes ended a process.
+    """
 
     result: process.ProcessResult
     recipes: list[RecipeSource]
     failed: dict[str, process.ProcessResult]
+    ended: int
 
 
 def run_recipes(
@@ -197,6 +203,7 @@ def run_recipes(
     """
     rest, share = list(recipes), True
     failed: dict[str, process.ProcessResult] = {}
+    ended = 0
     while True:
         result = wait(running or start(rest, share=share), len(rest))
         running = None
@@ -205,16 +212,18 @@ def run_recipes(
         announced = re.findall(r"(?m)^trace: evaluating (.*)$", result.stderr)
         culprit = next((by_id[name] for name in reversed(announced) if name in by_id), None)
         if result.code and culprit:
-            failed[culprit.id] = result
+            ended += 1
+            stopped = (r.id for r in rest if r.is_set or culprit.id in {r.id, r.needs})
+            failed |= dict.fromkeys(stopped, result)
             # Those before it evaluate; after the others, they delay no further error.
             position = rest.index(culprit)
-            rest = rest[position + 1 :] + rest[:position]
+            rest = [r for r in (*rest[position:], *rest[:position]) if r.id not in failed]
         elif result.code and share:
             share = False  # a shared import may be the cause
         else:
-            return RecipesRun(result, rest, failed)
-        if not rest or len(failed) == MOST_ENDED:
-            return RecipesRun(result, rest, failed)
+            return RecipesRun(result, rest, failed, ended)
+        if not rest or ended > MOST_ENDED:
+            return RecipesRun(result, rest, failed, ended)
 
 
 def wait_with_progress(running: process.Running, title: str, total: int) -> process.ProcessResult:

@@ -284,6 +284,10 @@ _FAILURES: Final = (
 """What a program writes to stderr, and the message for it; one with `rev` is for Git only."""
 
 
+_NO_REASON: Final = re.compile(r"^\s*(error:)?\s*$|--:--:--|\d:\d\d:\d\d|% Total|Dload ")
+"""Lines without a message: empty ones, heads of newer versions of Nix, curl's progress."""
+
+
 def explain(source: Source, result: ProcessResult) -> str:
     """Return one line on why a download failed."""
     if result.expired:
@@ -293,7 +297,7 @@ def explain(source: Source, result: ProcessResult) -> str:
     for pattern, message in _FAILURES:
         if re.search(pattern, text) and (_rev(source) or "{rev}" not in message):
             return f"{source.label}: {message.format(url=_url(source), rev=_rev(source))}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error")]
-    errors += [line for line in lines if line.startswith("fatal")]  # Git's own message comes last
+    lines = [line.strip() for line in text.splitlines() if not _NO_REASON.search(line)]
+    errors = [line for line in lines if line.startswith("error: ")]
+    errors += [line for line in lines if line.startswith(("fatal: ", "curl: "))]  # the cause of it
     return f"{source.label}: {(errors or lines or ['the output has no hash'])[-1]}"

@@ -113,14 +113,15 @@ def evaluated(context: Context) -> Evaluation:
         for recipe, result in zip(run.recipes, decoded, strict=True):
             done.results[recipe.id] = _described(context, recipe, result)
     rest = [recipe for recipe in recipes if recipe.id not in done.results]
-    rest.sort(key=lambda recipe: recipe.id not in run.failed)
-    for recipe in rest[: nix_evaluation.MOST_ENDED]:
+    most = max(0, nix_evaluation.MOST_ENDED - run.ended)
+    alone = [recipe for recipe in rest if recipe.id not in run.failed]
+    for recipe in (*(r for r in rest if r.id in run.failed), *alone[:most]):
         failed = run.failed.get(recipe.id) or _run_one(context, recipe)
         done.results[recipe.id] = _from_single_run(context, recipe, failed)
-    if unknown := rest[nix_evaluation.MOST_ENDED :]:
-        done.reason = (
-            f"not evaluated: {nix_evaluation.MOST_ENDED} other recipes end Nix; correct these first"
-        )
+    if unknown := alone[most:]:
+        number = max(run.ended, nix_evaluation.MOST_ENDED)
+        what = f"{number} other recipes end Nix; correct these, then `invoke verify` goes on"
+        done.reason = f"not evaluated: {what}"
         problem = f"{counted(len(unknown), 'recipe')} {done.reason}"
         done.results[unknown[0].id] = EvaluatedRecipe(unknown[0].id, problem=problem)
     return done
@@ -130,7 +131,7 @@ def _sources(context: Context) -> list[RecipeSource]:
     root = context.root.resolve()
     # Nix would wait for a FIFO in the place of a recipe that a companion or release.nix imports.
     found = [
-        RecipeSource(recipe.path, f"{root}/{recipe.path}", recipe.text)
+        RecipeSource(recipe.path, f"{root}/{recipe.path}", recipe.text, needs=package.variant.path)
         for package, recipe in context.present
         if package.variant.path in context.recipes
     ]
