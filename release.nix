@@ -5,7 +5,7 @@
 # Each distinct import of nixpkgs is evaluated once and passed to all recipes that contain it.
 #
 # Generated from matrix.toml by templates/release.nix.j2; edit those and run `invoke phase5`.
-# Digest of this file, with zeros in place of it: sha256:c5845e72648bae0f509b70f2078fd26e9c5618819960ff5f3ebc478a132f4a2f
+# Digest of this file, with zeros in place of it: sha256:f6d358982721a11978e8adca27e036ad1ef8f8c7e0f7617316550b74cc771205
 
 {
   # Whether to include variants that no machine can run (status impossible-host)
@@ -26,6 +26,7 @@ let
   nixpkgs_cuda13_0-gpu-aarch64-linux-2 = import ./nix/nixpkgs/cuda13_0-gpu-aarch64-linux-2.nix;
   nixpkgs_cuda13_0-cpu-only-x86_64-linux = import ./nix/nixpkgs/cuda13_0-cpu-only-x86_64-linux.nix;
   nixpkgs_cuda12_8-gpu-x86_64-linux = import ./nix/nixpkgs/cuda12_8-gpu-x86_64-linux.nix;
+  nixpkgs_cuda12_8-gpu-x86_64-linux-2 = import ./nix/nixpkgs/cuda12_8-gpu-x86_64-linux-2.nix;
   nixpkgs_cuda12_8-gpu-aarch64-linux = import ./nix/nixpkgs/cuda12_8-gpu-aarch64-linux.nix;
   nixpkgs_cuda12_8-cpu-only-x86_64-linux = import ./nix/nixpkgs/cuda12_8-cpu-only-x86_64-linux.nix;
   nixpkgs_cuda12_8-cpu-only-aarch64-linux = import ./nix/nixpkgs/cuda12_8-cpu-only-aarch64-linux.nix;
@@ -107,8 +108,8 @@ let
     "pytorch-python313-cuda12_8-sm75-avx512" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "pytorch-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "pytorch-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
+    "pytorch-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
     "pytorch-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "pytorch-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "pytorch-python313-cuda12_8-sm100-armv8_2" = import ./releases/cuda12_8/.flox/pkgs/pytorch-python313-cuda12_8-sm100-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; };
@@ -180,7 +181,7 @@ let
     "seed-cuda12_8-x86_64-linux-sm86" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm86-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-sm80" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm80-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
     "seed-cuda12_8-x86_64-linux-sm75" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm75-avx2"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
-    "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux; };
+    "seed-cuda12_8-x86_64-linux-sm61" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm61-avx"; nixpkgs = nixpkgs_cuda12_8-gpu-x86_64-linux-2; };
     "seed-cuda12_8-aarch64-linux-armv8_2" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm120-armv8_2"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "seed-cuda12_8-aarch64-linux-sm120" = { kind = "cuda"; package = "pytorch-python313-cuda12_8-sm120-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
     "seed-cuda12_8-aarch64-linux-armv9" = { kind = "cxx"; package = "pytorch-python313-cuda12_8-sm100-armv9"; nixpkgs = nixpkgs_cuda12_8-gpu-aarch64-linux; };
@@ -456,10 +457,10 @@ let
     "torchaudio-python313-cuda12_8-sm75-avx512bf16" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-avx512bf16.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-avx512bf16"; };
     "torchvision-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-avx512vnni"; };
     "torchaudio-python313-cuda12_8-sm75-avx512vnni" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm75-avx512vnni.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm75-avx512vnni"; };
-    "torchvision-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx"; };
-    "torchaudio-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx"; };
-    "torchvision-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
-    "torchaudio-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
+    "torchvision-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx"; };
+    "torchaudio-python313-cuda12_8-sm61-avx" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx"; };
+    "torchvision-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
+    "torchaudio-python313-cuda12_8-sm61-avx2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm61-avx2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-x86_64-linux-2; torch_of_variant = torches."pytorch-python313-cuda12_8-sm61-avx2"; };
     "torchvision-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
     "torchaudio-python313-cuda12_8-sm120-armv8_2" = import ./releases/cuda12_8/companions/.flox/pkgs/torchaudio-python313-cuda12_8-sm120-armv8_2.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv8_2"; };
     "torchvision-python313-cuda12_8-sm120-armv9" = import ./releases/cuda12_8/companions/.flox/pkgs/torchvision-python313-cuda12_8-sm120-armv9.nix { nixpkgs_pinned = nixpkgs_cuda12_8-gpu-aarch64-linux; torch_of_variant = torches."pytorch-python313-cuda12_8-sm120-armv9"; };

@@ -375,6 +375,9 @@ MUTATIONS = (
     Mutation("a path of the system", GPU, swap("export MAX_JOBS", "export CUDA_HOME=/usr/local/cuda\n    export MAX_JOBS")),
     # --- rules, pins and lines ---
     Mutation("a switch of a rule missing", "l1/sm61-avx2", gone("export USE_CUDNN=0")),
+    Mutation("NCCL of nixpkgs for Pascal", "l1/sm61-avx2", cut(r"\.overrideScope \(_: cprev:.*?\n        \}\);", ";")),
+    Mutation("MAGMA of nixpkgs for Volta", "l4/sm70-avx2", cut(r"      # Overlay 2.*?\n      \}\)\n")),
+    Mutation("MAGMA for another architecture than Volta", "l4/sm70-avx2", swap("ARCHITECTURES=70", "ARCHITECTURES=75")),
     Mutation("a switch of a rule with another value", "l1/sm61-avx2", swap("USE_CUDNN=0", "USE_CUDNN=1")),
     Mutation("a switch on a GPU that needs none", "l1/sm90-avx2", swap("export MAX_JOBS", "export USE_CUDNN=0\n    export MAX_JOBS")),
     Mutation("a switch of two rules that add up missing", "l4/sm70-avx", gone("export USE_FBGEMM=0")),

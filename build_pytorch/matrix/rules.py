@@ -110,6 +110,9 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
     blas = (variant.group.blas, variant.release.blas, *(each.blas for each in reversed(changes)))
     jobs = [setting.max_jobs for setting in settings if setting.max_jobs]
     flags: list[Effect | VariantSetting] = [*changes, *settings]
+    fixes = dict.fromkeys(fix for each in changes for fix in each.fixes)
+    if "own-capabilities" in fixes:  # of all packages, NCCL and MAGMA among them
+        fixes.pop("own-libraries", None)
     return Effects(
         rules=tuple(applied),
         off=tuple(off[rule.id] for rule in matching if rule.id in off),
@@ -117,7 +120,7 @@ def effects(variant: Variant, rules: Sequence[Rule], patches: Mapping[str, Patch
         own_environment={name: own[name] for name in own if name not in environment},
         cmake_flags=tuple(dict.fromkeys(flag for each in flags for flag in each.cmake_flags)),
         patches=tuple(patches[key] for each in changes for key in each.patches),
-        fixes=tuple(dict.fromkeys(fix for each in changes for fix in each.fixes)),
+        fixes=tuple(fixes),
         config=tuple(dict.fromkeys(option for each in changes for option in each.config)),
         blas=next(filter(None, blas), "openblas"),
         max_jobs=(jobs or [variant.release.build.max_jobs])[-1],

@@ -4,7 +4,7 @@
 # and CPUs with AVX, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:cd607ed0528a353c14cad4449bb1741362f8eed235f828bc907b0f47cf21dee1
+# Digest of this file, with zeros in place of it: sha256:13f952ea1787b4c497de414afca9a96720ac6156deb3a43fc295d565fd01d1b3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -24,7 +24,27 @@
 
     overlays = [
       # Overlay 1: CUDA 12.8 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_12_8; })
+      # nixpkgs compiles NCCL for a default list of architectures that lacks this one.
+      (final: prev: {
+        cudaPackages = final.cudaPackages_12_8.overrideScope (_: cprev: {
+          nccl = cprev.nccl.overrideAttrs (oldAttrs: let arch = "61"; in {
+            makeFlags = (oldAttrs.makeFlags or []) ++ [
+              "NVCC_GENCODE=-gencode=arch=compute_${arch},code=sm_${arch}"
+            ];
+          });
+        });
+      })
+
+      # Overlay 2: torch links a static MAGMA, which nixpkgs makes from this package.
+      (final: prev: {
+        magma = prev.magma.overrideAttrs (oldAttrs: {
+          # For this architecture, as with NCCL; MAGMA writes 75 as 750.
+          cmakeFlags = (oldAttrs.cmakeFlags or []) ++ [
+            "-DCMAKE_CUDA_ARCHITECTURES=61"
+            "-DMIN_ARCH=610"
+          ];
+        });
+      })
     ];
   }
 }:
