@@ -6,6 +6,7 @@ import base64
 import contextlib
 import difflib
 import json
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -27,7 +28,7 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.sources.github import GitHub
 from build_pytorch.sources.matrix_additions import Draft
-from build_pytorch.sources.move_checks import check_upstream, pin_contradictions
+from build_pytorch.sources.move_checks import asked_move, check_upstream
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_versions
 
 PIN = "6a030d535719c5190187c4cec156f335e95e3211"
@@ -268,7 +269,8 @@ def nixpkgs(
         subprocess.run(["chmod", "-R", "u+w", store], check=False)
 
 
-PYTHON = 'python3.pythonVersion = "3.13";'
+PYTHON = """python3.pythonVersion = "3.13"; python313.pythonVersion = "3.13";
+python313Packages.x = 1; python3Packages.torch.version = "2.9.1";"""
 CUDA_13_0 = 'cudaPackages_13.cudaMajorMinorVersion = "13.0";'
 CUDA_13_2 = 'cudaPackages_13_2.cudaMajorMinorVersion = "13.2";'
 OTHER_CUDA = CUDA_13_2.replace('"13.2"', '"13.1"')
@@ -464,21 +466,29 @@ def test_what_github_does_not_have_is_refused(api: Api, matrix: Matrix) -> None:
         checked(torch="2.11.0")
 
 
+def asked_pin(matrix: Matrix, assume: str = "", **wanted: str) -> ReleaseMove:
+    return asked_move(ReleaseMove(matrix, "cuda13_0", new_versions(**wanted)), assume, 5)
+
+
+UNREADABLE = "; nothing is known of this pin without an evaluation; --assume PIN copies another one"
+
+
 @needs_nix
 @pytest.mark.parametrize(
     ("wanted", "versions", "says"),
     [
-        ({"cuda": "13.2"}, PYTHON + OTHER_CUDA, "CUDA 13.1 in cudaPackages_13_2, not 13.2"),
-        ({"cuda": "13.2"}, PYTHON, "has no CUDA in cudaPackages_13_2, not 13.2"),
-        ({"cuda": "13.2"}, f"cudaPackages_13_2 = {{ }}; {PYTHON}", "has no CUDA in"),
-        ({"cuda": "13.2"}, "syntax error", "not checked: whether nixpkgs has CUDA 13.2"),
-        ({"cuda": "13.2"}, "python3.pythonVersion = 3;" + CUDA_13_2, "not checked: whether"),
+        ({"cuda": "13.2"}, PYTHON + OTHER_CUDA, "has no CUDA 13.2: 13.1; --nixpkgs REV moves"),
+        ({"cuda": "13.2"}, PYTHON, "has no CUDA 13.2: none;"),
+        ({"cuda": "13.2"}, f"cudaPackages_13_2 = {{ }}; {PYTHON}", "has no CUDA 13.2"),
+        ({"cuda": "13.2"}, "syntax error", UNREADABLE),
+        ({"cuda": "13.2"}, "python3.pythonVersion = 3;" + CUDA_13_2, UNREADABLE),
+        ({"cuda": "13.2"}, CUDA_13_2, UNREADABLE),
         ({"cuda": "13.2"}, PYTHON + CUDA_13_2, ""),
-        ({"nixpkgs": NEW_PIN}, PYTHON, "has no CUDA in cudaPackages_13, not 13.0"),
-        ({"nixpkgs": NEW_PIN}, PYTHON.replace("13", "14") + CUDA_13_0, "has Python 3.14, not"),
+        ({"nixpkgs": NEW_PIN}, PYTHON, "has no CUDA 13.0: none;"),
+        ({"nixpkgs": NEW_PIN}, PYTHON.replace("13", "14") + CUDA_13_0, "no Python 3.13: 3.14;"),
     ],
 )
-def test_a_version_that_the_pin_does_not_have_is_a_contradiction(
+def test_a_version_that_the_pin_does_not_have_is_refused(
     matrix: Matrix,
     nixpkgs: Callable[[str, str], dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -488,17 +498,35 @@ def test_a_version_that_the_pin_does_not_have_is_a_contradiction(
 ) -> None:
     for name, value in nixpkgs(wanted.get("nixpkgs", PIN), versions).items():
         monkeypatch.setenv(name, value)
-    found = list(pin_contradictions(matrix, moved(ONE, "cuda13_0", **wanted), "cuda13_0", 5))
-    assert [says in line for line in found] == ([True] if says else [])
+    if not says:
+        new = matrix_reader.parse(asked_pin(matrix, **wanted).over())
+        assert new.releases["cuda13_0"].cuda
+        assert new.pins["early_2026"].cuda == {"cudaPackages_13_2": "13.2"}
+        return
+    with pytest.raises(BuildPytorchError, match=re.escape(says)) as caught:
+        asked_pin(matrix, **wanted)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_pin_that_cannot_be_evaluated_is_not_checked(
+def test_a_pin_that_cannot_be_evaluated_is_refused(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    (found,) = pin_contradictions(matrix, moved(ONE, "cuda13_0", cuda="13.2"), "cuda13_0", 5)
-    assert found.startswith("not checked: whether nixpkgs has CUDA 13.2 and Python 3.13: ")
-    assert "nix-instantiate: not found; install Nix" in found
+    with pytest.raises(ToolError, match="nix-instantiate: not found; install Nix"):
+        asked_pin(matrix, cuda="13.2")
+
+
+def test_a_pin_may_be_assumed_to_contain_what_another_one_does(matrix: Matrix) -> None:
+    move = asked_pin(matrix, "february_2026", nixpkgs=NEW_PIN)
+    pin = matrix_reader.parse(move.over()).pins["early_2026"]
+    assert (pin.rev, pin.torch, pin.has) == (NEW_PIN, "2.9.1", ("magma-clock-rate",))
+    assert pin.facts
+    assert (pin.facts.of, pin.facts.unconfirmed) == (NEW_PIN, "all: copied from pin.february_2026")
+    assert "pin.early_2026, not confirmed: all: copied from pin.february_2026" in move.todo
+    with pytest.raises(BuildPytorchError, match='no pin "febuary_2026" with facts; did you mean'):
+        asked_pin(matrix, "febuary_2026", nixpkgs=NEW_PIN)
+    with pytest.raises(BuildPytorchError, match=r"--assume: pin\.cuda13_1 is known to have the"):
+        asked_pin(matrix, "february_2026", cuda="13.1")
 
 
 @pytest.mark.slow
@@ -508,9 +536,8 @@ def test_a_pin_that_cannot_be_reached_ends_the_command(api: Api, project: Projec
     before = project.snapshot()
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9"}
     done = project.run("invoke", "bump", "--cuda", "13.2", env=env)
-    assert done.returncode == 1
-    assert "not checked: whether nixpkgs has CUDA 13.2 and Python 3.13: nixpkgs (" in done.stdout
-    assert "nothing was written" in done.stdout
+    assert done.returncode == 2
+    assert "--assume PIN copies another one" in error_line(done)
     assert project.snapshot() == before
 
 

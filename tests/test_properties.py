@@ -112,7 +112,7 @@ def matrices(draw: st.DrawFn) -> dict[str, Any]:
         "hash_of": "https://example.org/fix.patch",
     }
     pin |= {"rev": draw(REVS), "torch": "2.10.0", "python": draw(st.sampled_from(["3.12", "3.13"]))}
-    pin |= {"date": draw(TEXTS), "source": draw(TEXTS)}
+    pin |= {"date": draw(TEXTS), "source": draw(TEXTS), "facts": {"of": pin["rev"]}}
     effects: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"kind": ["gpu"]}, {"patches": ["fix"]}),
         ({"kind": ["gpu"], "cuda": ">=13.0"}, {"fixes": ["cccl-shim"]}),

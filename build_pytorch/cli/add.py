@@ -14,6 +14,7 @@ from build_pytorch.hardware.choose import choose
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import listed
 from build_pytorch.matrix.selection import require_release
+from build_pytorch.sources import move_checks
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
 
@@ -61,11 +62,13 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
             raise BuildPytorchError("write: invoke add release NAME --like OTHER")
         require_release(draft.matrix, options.like, "--like")
         move = ReleaseMove(draft.matrix, options.like, wanted, beside=new_name(words[1]))
+        move = move_checks.asked_move(move, options.assume, options.timeout)
         for reason in move.reasons():
             screen.fold("", reason, indent=2)
         draft.add_release(move)
-    elif options.like or wanted.words:
-        raise BuildPytorchError("--like, --torch, --cuda, --python, --nixpkgs: only with `release`")
+    elif options.like or wanted.words or options.assume:
+        given = "--like, --torch, --cuda, --python, --nixpkgs, --assume"
+        raise BuildPytorchError(f"{given}: only with `release`")
     else:
         is_isa = words[:1] == ["cpu"]
         names = words[1:] if is_isa or words[:1] == ["gpu"] else words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from build_pytorch.base.console import Screen
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, BuildPytorchError
+from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
 from build_pytorch.cli.commands import BumpOptions
 from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.matrix import matrix_editor, matrix_reader
@@ -25,7 +25,9 @@ def run(options: BumpOptions) -> int:
     old = matrix_reader.load(options.root)
     name, wanted = (_commit_wanted if options.nightly else _versions_wanted)(options, old)
     screen, draft = Screen(sys.stdout), Draft(old)
-    move = ReleaseMove(old, name, wanted, beside=new_name(options.as_) if options.as_ else "")
+    beside = new_name(options.as_) if options.as_ else ""
+    move = ReleaseMove(old, name, wanted, beside=beside)
+    move = move_checks.asked_move(move, options.assume, options.timeout)
     if options.as_:
         draft.add_release(move)
         text, todo, name = draft.text, draft.todo, options.as_
@@ -44,11 +46,6 @@ def run(options: BumpOptions) -> int:
         fetched.append(item)
     text = matrix_editor.edited(text, new_values(fetched))
     new = matrix_reader.parse(text, root=options.root)
-    if wrong := list(move_checks.pin_contradictions(old, new, name, options.timeout)):
-        for line in wrong:
-            screen.line(line)
-        screen.line("The versions of names and builds would differ, or may: nothing was written.")
-        return EXIT_FINDINGS
     planned = plan_files(old, new)
     return carry_out(old, new, planned, [*notes, *todo], dry_run=options.dry_run)
 

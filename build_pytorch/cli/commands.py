@@ -31,6 +31,9 @@ _Check = Annotated[bool, "write nothing; exit 1 if a file would change (CI, pre-
 _Verify = Annotated[bool, "verify the recipes, too (seconds)"]
 _Many = Annotated[int, Meta(ge=1, le=100000)]
 _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
+_Assume = Annotated[
+    str, "PIN", "do not evaluate nixpkgs to learn what it contains; assume the same as in this pin"
+]
 _Number = Meta(ge=0, le=1023)
 
 
@@ -75,6 +78,7 @@ class PrefetchOptions(CommandOptions, frozen=True):
     check: Annotated[bool, "write nothing; exit 1 if a hash differs"] = False
     release: Annotated[str, "NAME", "only the sources of this release"] = ""
     accept: Annotated[bool, "accept a hash that changed although the revision did not"] = False
+    assume: _Assume = ""
     from_log: Annotated[_File, "FILE", "take hashes from the log of a failed build (-: stdin)"] = (
         None
     )
@@ -95,7 +99,9 @@ class AddOptions(CommandOptions, frozen=True):
     cuda: Annotated[str, "VERSION", "release: its CUDA"] = ""
     python: Annotated[str, "VERSION", "release: its Python"] = ""
     nixpkgs: Annotated[str, "PIN", "release: key of a pin, or a revision of 40 hex digits"] = ""
+    assume: _Assume = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
+    timeout: _Minutes = 60
 
 
 class BumpOptions(CommandOptions, frozen=True):
@@ -109,6 +115,7 @@ class BumpOptions(CommandOptions, frozen=True):
     release: Annotated[str, "NAME", "the release, if matrix.toml has several"] = ""
     as_: Annotated[str, "NAME", "make a new release of this name beside the old one"] = ""
     pre: Annotated[bool, "accept a pre-release"] = False
+    assume: _Assume = ""
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
 

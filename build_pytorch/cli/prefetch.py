@@ -1,16 +1,21 @@
-"""`invoke prefetch`: take the hashes of all sources, write matrix.toml and generate again."""
+"""`invoke prefetch`: take the hashes of all sources and what pins contain; generate again."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import Screen, print_json
-from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK
+from build_pytorch.base.errors import EXIT_FINDINGS, EXIT_OK, ToolError
 from build_pytorch.cli import phases
 from build_pytorch.cli.commands import PhaseOptions, PrefetchOptions
 from build_pytorch.matrix import matrix_editor, matrix_reader
+from build_pytorch.matrix.field_types import listed
+from build_pytorch.matrix.hashed_sources import Source
+from build_pytorch.matrix.source_tables import Pin
+from build_pytorch.sources import pin_facts
 from build_pytorch.sources.fetchers import FetchedHash, fetch_all, from_log, new_values, sources
 
 
@@ -20,14 +25,17 @@ def run(options: PrefetchOptions) -> int:
     Returns the exit code. Raises BuildPytorchError, with nothing written, if a fetch fails.
     """
     path = options.root / paths.MATRIX
-    matrix = matrix_reader.load(options.root)
+    matrix = matrix_reader.load(options.root, learning=True)
     wanted = sources(matrix, options.only, options.release)
     if options.from_log:
         fetched = from_log(options.from_log, wanted)
     else:
         fetched = fetch_all(wanted, options.timeout)
-    new = matrix_editor.edited(matrix.text, new_values(fetched))
     screen = Screen(sys.stderr if options.json else sys.stdout)
+    new = matrix_editor.with_values(matrix.text, new_values(fetched))
+    for key in () if options.from_log else _pins_to_ask(wanted, options):
+        new = _with_contents(new, key, options, screen)
+    matrix_reader.parse(new, root=options.root)
     for item in fetched:
         text = f"{item.source.label}: {item.state}, {item.hash} ({item.fetcher})"
         screen.fold(f"{item.source.release}  ", text)
@@ -51,6 +59,41 @@ def run(options: PrefetchOptions) -> int:
     matrix_editor.write(path, matrix.text, new)
     with redirect_stdout(screen.stream):
         return max(code, phases.run(PhaseOptions(root=options.root)))
+
+
+def _pins_to_ask(wanted: Sequence[Source], options: PrefetchOptions) -> Iterator[str]:
+    """Yield the pins whose contents are not known, or not confirmed, or that are named."""
+    for source in wanted:
+        if isinstance(pin := source.table, Pin):
+            is_confirmed = pin_facts.is_known(pin) and not (pin.facts and pin.facts.unconfirmed)
+            if not is_confirmed or pin.source_name in options.only:
+                yield str(source.place[-1])
+
+
+def _with_contents(text: str, key: str, options: PrefetchOptions, screen: Screen) -> str:
+    """Return the text of a matrix with what a pin contains.
+
+    Raises ToolError if that is not known, and cannot be learned.
+    """
+    matrix = matrix_reader.parse(text, root=options.root, learning=True)
+    pin, label = matrix.pins[key], f"pin.{key}: "
+    if options.assume:
+        pin = pin_facts.assumed(matrix, pin, options.assume)
+        screen.fold(label, f"assumed to contain what pin.{options.assume} does")
+        return pin_facts.written(text, key, pin)
+    try:
+        pin = pin_facts.learned(matrix, key, pin, options.timeout)
+    except ToolError as error:
+        if not pin_facts.is_known(pin):
+            raise
+        screen.fold(label, f"not evaluated, so its facts stay as they are: {error}")
+        return text
+    screen.fold(label, f"PyTorch {pin.torch}, Python {pin.python}, CUDA {listed(_cuda(pin))}")
+    return pin_facts.written(text, key, pin)
+
+
+def _cuda(pin: Pin) -> list[str]:
+    return list(dict.fromkeys(pin.cuda.values()))
 
 
 def _row(item: FetchedHash) -> dict[str, str]:

@@ -180,6 +180,16 @@ def _pins(spec: MatrixFile) -> Iterator[Fault]:
             yield ("pin", key, "rev"), wrong(found, "each revision once, with one set of facts")
 
 
+def unknown_pins(spec: MatrixFile) -> Iterator[Fault]:
+    """Yield each pin of which nobody knows what it contains: rules depend on that."""
+    fix = "`invoke prefetch --only nixpkgs` evaluates it; with --assume PIN it copies another pin's"
+    for key, pin in spec.pin.items():
+        if pin.facts is None:
+            yield ("pin", key, "facts"), f"missing, so what it contains is not known; {fix}"
+        elif pin.facts.of != pin.rev:
+            yield ("pin", key, "facts", "of"), f"{wrong(quoted(pin.facts.of), pin.rev)}; {fix}"
+
+
 def _rules(spec: MatrixFile) -> Iterator[Fault]:
     ids: set[str] = set()
     for index, rule in enumerate(spec.rule):

@@ -15,7 +15,8 @@ from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.field_types import Trail
 from build_pytorch.matrix.matrix_reader import TomlLines
 
-Value = str | bool | list[str]
+Value = str | bool | list[str] | dict[str, str] | None
+"""A value of matrix.toml; None removes the key."""
 _WIDTH: Final = 100
 """Maximum length of a line with a list; a longer list has a line for each element."""
 
@@ -47,7 +48,13 @@ def with_values(text: str, values: Mapping[Trail, Value]) -> str:
                 table[step] = tomlkit.table()
             table = table[step]
             inherits = inherits or "like" in table
+        if value is None:
+            table.pop(trail[-1], None)
+            continue
         new = tomlkit.item(value)
+        if isinstance(value, dict):
+            new = tomlkit.inline_table()
+            new.update(value)
         old = table.get(trail[-1]) if isinstance(trail[-1], str) else table[trail[-1]]
         for part in ("indent", "comment_ws", "comment", "trail"):
             if old is not None:

@@ -30,10 +30,11 @@ _RESTORE: Final = (
 )
 
 
-def load(root: Path = paths.PROJECT) -> Matrix:
+def load(root: Path = paths.PROJECT, *, learning: bool = False) -> Matrix:
     """Read and check the matrix of a checkout; that of this package if it has none.
 
-    Raises MatrixError with file, line, TOML path, the value found and the values allowed.
+    With `learning`, nobody needs to know what its pins contain. Raises MatrixError with file, line,
+    TOML path, the value found and the values allowed.
     """
     path = paths.in_use(root, paths.MATRIX)
     try:
@@ -44,13 +45,15 @@ def load(root: Path = paths.PROJECT) -> Matrix:
         is_locked = isinstance(error, PermissionError)
         fix = "let this user read it" if is_locked else f"move it away, then {_RESTORE}"
         raise MatrixError(f"{path}: cannot be read: {error.strerror}; {fix}") from None
-    matrix = decode(data, path.name, root)
+    matrix = decode(data, path.name, root, learning=learning)
     names = [package.package for package in matrix.packages]
     console.never_mask(["pytorch", *matrix.releases, *matrix.gpus, *matrix.cpus, *names])
     return matrix
 
 
-def decode(data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:
+def decode(
+    data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT, *, learning: bool = False
+) -> Matrix:
     """Parse the content of a matrix file. Raises MatrixError as `load` does."""
     try:
         text = data.decode()
@@ -61,10 +64,12 @@ def decode(data: bytes, name: str = paths.MATRIX, root: Path = paths.PROJECT) ->
     if text.startswith("\ufeff"):
         what = "begins with a byte order mark; save the file without one"
         raise MatrixError(f"{name}:1: top level: {what}")
-    return parse(text, name, root)
+    return parse(text, name, root, learning=learning)
 
 
-def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Matrix:
+def parse(
+    text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT, *, learning: bool = False
+) -> Matrix:
     """Parse the text of a matrix file; errors mention `name`. Raises MatrixError as `load` does.
 
     `root` is the checkout that the matrix describes.
@@ -75,7 +80,8 @@ def parse(text: str, name: str = paths.MATRIX, root: Path = paths.PROJECT) -> Ma
     if wrong := misfits(raw, MatrixFile):
         raise _error(text, name, wrong)
     spec = msgspec.convert(raw, MatrixFile)
-    for stage in (consistency.unknown_keys, consistency.contradictions):
+    stages = [consistency.unknown_keys, consistency.contradictions, consistency.unknown_pins]
+    for stage in stages[: -1 if learning else None]:
         if wrong := list(stage(spec)):
             raise _error(text, name, wrong)
     variants = _named(_variants(spec))

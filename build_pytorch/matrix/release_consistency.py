@@ -30,6 +30,7 @@ _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
 
 _OF_GITHUB: Final = ("owner", "repo", "rev", "hash", "hash_of")
+_WITH_GITHUB: Final = frozenset({*_OF_GITHUB, "submodules", "fetcher", "patches"})
 
 _WHOLE_PAGES: Final = frozenset(
     {paths.RELEASES_DOC, paths.CHECKS_DOC, paths.CHOOSING_DOC, paths.MATRIX_DOC, paths.WHEELS_DOC}
@@ -235,7 +236,12 @@ def complete(raw: dict[str, Any]) -> Iterator[tuple[Trail, str]]:
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Return a table with the values of another one where it has none."""
+    """Return a table with the values of another one where it has none.
+
+    A package of the pin has none of the values of a source in place of it.
+    """
+    if own.get("source") == "nixpkgs":
+        base = {key: value for key, value in base.items() if key not in _WITH_GITHUB}
     merged = base | own
     for key, value in own.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):

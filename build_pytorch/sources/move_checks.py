@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-import msgspec
 from packaging.version import Version
 
-from build_pytorch.base import foreign_json, process
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import is_revision
-from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.hashed_sources import Source
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Release
-from build_pytorch.nix import quoting, store
-from build_pytorch.sources.fetchers import FetchedHash, arguments, explain, fetch
+from build_pytorch.sources import pin_facts
+from build_pytorch.sources.fetchers import FetchedHash, fetch
 from build_pytorch.sources.github import NIXPKGS, GitHub, newest_version
-from build_pytorch.sources.release_move import NewVersions
+from build_pytorch.sources.release_move import NewVersions, ReleaseMove
 
 
 def refuse_pre_release(wanted: NewVersions) -> None:
@@ -56,54 +52,20 @@ def fetch_changed(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterat
             yield fetch(source, minutes)
 
 
-def pin_contradictions(old: Matrix, new: Matrix, name: str, minutes: float) -> Iterator[str]:
-    """Yield what the nixpkgs of a release has in other versions than its names say.
+def asked_move(move: ReleaseMove, assume: str, minutes: float) -> ReleaseMove:
+    """Return a move to a pin that has its versions.
 
-    The pin decides the CUDA of a package set such as cudaPackages_13, and the Python. It is
-    evaluated unless its facts are known already. Yields one line that begins with "not checked" if
-    the pin cannot be evaluated here.
+    If nobody has asked the pin for them, it is evaluated; with `assume` it contains what the pin of
+    that key does. Raises ToolError if that fails, and BuildPytorchError if the pin lacks a version.
     """
-    release = new.releases[name]
-    key, python = release.nixpkgs.pin, release.python.version
-    pin, before = new.pins[key], {**known_hardware.load().pin, **old.pins}.get(key)
-    pythons = {r.python.version for r in old.releases.values() if r.nixpkgs.pin == key}
-    is_same = before and (before.rev, before.cuda) == (pin.rev, pin.cuda)
-    if is_same and python in {pin.python, *pythons}:
-        return
-    (source,) = (s for s in new.sources() if s.place == ("pin", key))
-    wanted, where, attributes = {"Python": python}, {"Python": ""}, {}
-    interpreter = pin.python_set(python).removesuffix("Packages")
-    attributes["Python"] = f"pkgs.{interpreter}.pythonVersion or null"
-    if release.cuda:
-        cuda_set = f"pkgs.{quoting.attribute(release.cuda.package_set)}"
-        wanted["CUDA"], where["CUDA"] = release.cuda.version, f" in {release.cuda.package_set}"
-        attributes["CUDA"] = f"{cuda_set}.cudaMajorMinorVersion or ({cuda_set}.cudaVersion or null)"
-    try:
-        found = _evaluated(source, attributes, minutes)
-    except ToolError as error:
-        versions = " and ".join(f"{what} {version}" for what, version in sorted(wanted.items()))
-        yield f"not checked: whether nixpkgs has {versions}: {error}"
-        return
-    for what, version in wanted.items():
-        if found[what] != version:
-            other = f"{what} {found[what]}" if found[what] else f"no {what}"
-            fix = "move to a nixpkgs that has it with --nixpkgs REV"
-            yield f"nixpkgs {pin.rev} has {other}{where[what]}, not {version}; {fix}"
-
-
-def _evaluated(
-    source: Source, attributes: Mapping[str, str], minutes: float
-) -> dict[str, str | None]:
-    """Return attributes of a pinned nixpkgs by name. Raises ToolError with one line."""
-    given = {**arguments(source), "sha256": source.hash}
-    given_code = " ".join(f"{k} = {quoting.literal(v)};" for k, v in given.items() if v)
-    items = " ".join(f"{name} = {code};" for name, code in attributes.items())
-    options = '{ system = "x86_64-linux"; config = { }; overlays = [ ]; }'
-    pkgs = f"import (builtins.fetchTarball {{ {given_code} }}) {options}"
-    argv = store.evaluate_argv(f"let pkgs = {pkgs}; in {{ {items} }}")
-    result = process.start(argv).finish(minutes * 60)
-    try:
-        document = foreign_json.decode("" if result.code else result.stdout)
-        return msgspec.convert(document, dict[str, str | None])
-    except ValueError:
-        raise ToolError(explain(source, result)) from None
+    matrix, key = move.matrix, move.pin
+    pin = move.pins.get(key) or matrix.pins[key]
+    if assume and not move.is_assumed:
+        raise BuildPytorchError(f"--assume: pin.{key} is known to have the versions; leave it out")
+    if assume:
+        pin = pin_facts.assumed(matrix, pin, assume)
+    elif move.is_assumed:
+        pin = pin_facts.learned(matrix, key, pin, minutes)
+    else:
+        return move
+    return ReleaseMove(matrix, move.name, move.wanted, beside=move.beside, pin=pin)

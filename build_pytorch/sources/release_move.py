@@ -6,16 +6,16 @@ write them beside it, into a new release that is like it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import digits, is_revision, minor_version, numbers, underscored
 from build_pytorch.matrix import field_types, known_hardware, matrix_editor, matrix_reader
-from build_pytorch.matrix.field_types import Trail, misfits
+from build_pytorch.matrix.field_types import Trail, listed, misfits
 from build_pytorch.matrix.matrix_editor import Value
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.source_tables import (
@@ -25,7 +25,10 @@ from build_pytorch.matrix.source_tables import (
     repository_of,
     version_for,
 )
+from build_pytorch.sources import pin_facts
 from build_pytorch.sources.nightly import NightlyCommit
+
+_OF_GITHUB: Final = ("owner", "repo", "rev", "fetcher", "submodules", "hash", "hash_of")
 
 
 class NewVersions(Struct, frozen=True, kw_only=True):
@@ -71,17 +74,29 @@ class MovedValue(Struct, frozen=True):
 class ReleaseMove:
     """The changed values of a release; with `beside`, those of a new release that is like it.
 
-    `values` has those of the release and of pins, `pins` the tables of pins that the matrix lacks,
-    `todo` what a person has to fill in or to check. Raises BuildPytorchError for versions that are
-    not known, and for a CUDA without GPUs.
+    `values` has those of the release and of pins, `pins` the pins that are new or have new facts,
+    `todo` what a person has to fill in or to check. `pin` is the pin of another move with what it
+    contains. Raises BuildPytorchError for versions that are not known or that this pin lacks, and
+    for a CUDA without GPUs.
     """
 
-    def __init__(self, matrix: Matrix, name: str, wanted: NewVersions, *, beside: str = "") -> None:
+    def __init__(
+        self,
+        matrix: Matrix,
+        name: str,
+        wanted: NewVersions,
+        *,
+        beside: str = "",
+        pin: Pin | None = None,
+    ) -> None:
         self.matrix, self.name, self.wanted, self.beside = matrix, name, wanted, beside
         self.old = matrix.releases[name]
         self.values: dict[Trail, MovedValue] = {}
-        self.pins: dict[str, dict[str, Any]] = {}
+        self.pins: dict[str, Pin] = {}
         self.todo: list[str] = []
+        self.is_assumed = False
+        """Whether nobody has asked the pin for the versions that the release has."""
+        self._asked = pin
         if wanted.cuda and self.old.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
         self._place: Trail = ("release", beside or name)
@@ -92,6 +107,7 @@ class ReleaseMove:
         else:
             self._move_torch()
         self._move_cuda()
+        self._check_python()
         if wanted.python:
             self._set(f"Python {wanted.python}", ("python",), version=wanted.python)
         self._move_names()
@@ -109,8 +125,12 @@ class ReleaseMove:
 
     def _with_new_pins(self, text: str) -> str:
         place: Trail = ("pin", list(self.matrix.pins)[-1])
-        for key, values in self.pins.items():
-            text = matrix_editor.with_table(text, ("pin", key), values, place)
+        for key, pin in self.pins.items():
+            if key in self.matrix.pins:
+                text = pin_facts.written(text, key, pin)
+            else:
+                table = pin_facts.table(pin)
+                text = matrix_editor.with_table(text, ("pin", key), table, place)
         return text
 
     def table(self) -> dict[str, Any]:
@@ -132,6 +152,8 @@ class ReleaseMove:
                 for step in parents:
                     place = place.setdefault(str(step), {})
                 place[str(last)] = moved.value
+                if moved.value is None:
+                    del place[str(last)]
         return values
 
     def reasons(self) -> Iterator[str]:
@@ -156,11 +178,13 @@ class ReleaseMove:
         """Choose the pin: the one that is wanted, or one with the wanted versions."""
         nixpkgs = self.old.nixpkgs
         self.pin = self._wanted_pin() if self.wanted.nixpkgs else self._fitting_pin()
-        if self.pin not in self.matrix.pins and self.pin not in self.pins:
-            self.pins[self.pin] = known_hardware.load().table("pin", self.pin)
-        for key, values in self.pins.items():
-            if unconfirmed := values.get("unconfirmed"):
-                self.todo.append(f"pin.{key}, not confirmed: {unconfirmed}")
+        if self._asked and self._asked.rev == self._known[self.pin].rev:
+            self._known[self.pin] = self.pins[self.pin] = self._asked
+        elif self.pin not in self.matrix.pins:
+            self.pins[self.pin] = self._known[self.pin]
+        for key, pin in self.pins.items():
+            for unsure in filter(None, (pin.unconfirmed, pin.facts and pin.facts.unconfirmed)):
+                self.todo.append(f"pin.{key}, not confirmed: {unsure}")
         rev, before = self._known[self.pin].rev, self.matrix.pins[nixpkgs.pin].rev
         if self.beside:
             self._set("a new release", ("nixpkgs",), pin=self.pin, retired=[])
@@ -203,39 +227,18 @@ class ReleaseMove:
             allowed = "a full Git revision, 40 hex digits, or the key of a pin"
             raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
         users = [name for name, it in self.matrix.releases.items() if it.nixpkgs.pin == own]
-        torch = self.wanted.torch if self.old.torch.is_of_pin else None
-        changed = {"rev": rev, **({"torch": torch} if torch else {})}
+        self.is_assumed = self._asked is None
+        changed = {"rev": rev, "sha256": "", "sha256_of": "", "date": "not known"}
+        pin = structs.replace(self.matrix.pins[own], **changed, unconfirmed=None)
+        pin = self._asked or pin_facts.assumed(self.matrix, pin, own)
         if users == [self.name] and not self.beside:
-            self._set(f"nixpkgs {rev}", ("pin", own), **changed)
-            self._known[own] = msgspec.structs.replace(self._known[own], **changed)
-            facts = f"torch, python, cuda and has of pin.{own}"
-            self.todo.append(f"check {facts}: they describe the earlier revision")
-            return own
-        return self._new_pin(self.matrix.pins[own], changed)
-
-    def _new_pin(self, like: Pin, changed: dict[str, str]) -> str:
-        """Add the table of a pin whose versions are assumed; return its key."""
-        key, cuda = self.beside or self.name, self.old.cuda
-        while key in self._known:
-            key += "_new"
-        package_set = f"cudaPackages_{underscored(self._cuda)}"
-        if cuda and cuda.version == self._cuda:
-            package_set = cuda.package_set
-        self.pins[key] = {
-            "rev": "",
-            "fetcher": "fetchTarball",
-            "sha256": "",
-            "sha256_of": "",
-            "date": "not known",
-            "torch": like.torch,
-            "python": like.python,
-            **changed,
-            **({"cuda": {package_set: self._cuda}} if self._cuda else {}),
-            "source": f"assumed for release {self.beside or self.name}",
-            "checked": like.checked,
-            "unconfirmed": "any of these versions",
-        }
-        self._known[key] = msgspec.convert(self.pins[key], Pin)
+            self._set(f"nixpkgs {rev}", ("pin", own), rev=rev, date=pin.date, unconfirmed=None)
+            key = own
+        else:
+            key = self.beside or self.name
+            while key in self._known:
+                key += "_new"
+        self._known[key] = self.pins[key] = pin
         return key
 
     # --- what follows from it ---
@@ -264,16 +267,15 @@ class ReleaseMove:
         """Set the source of PyTorch and of its companions: those of the pin where it has them."""
         torch, wanted = self.old.torch, self.wanted.torch
         native = self._known[self.pin].torch
-        is_of_pin = torch.is_of_pin and wanted in {None, native}
-        version = native if is_of_pin else wanted or torch.version
+        version = wanted or (native if torch.is_of_pin else torch.version)
+        moves = (wanted or self.wanted.nixpkgs) and not self.is_assumed
+        is_of_pin = version == native and bool(torch.is_of_pin or moves)
         if version == torch.version and is_of_pin == torch.is_of_pin:
             return
         self.todo += (
             "check whether the new PyTorch still needs each fix of the build notes",
             "update the page of build notes: its name and its prose have the old version",
         )
-        if not is_of_pin:
-            self.todo.append(f"check whether the nixpkgs pin has PyTorch {version} itself")
         for place, source in self.old.sources.items():
             name = place[-1]
             its = version if source is torch else version_for(version, name)
@@ -296,6 +298,7 @@ class ReleaseMove:
         sets = [name for name, found in self._known[self.pin].cuda.items() if found == version]
         package_set = old.package_set if old.package_set in sets else sets[-1] if sets else ""
         if not package_set:
+            self._lacks(f"CUDA {version}", self._known[self.pin].cuda.values())
             package_set = f"cudaPackages_{underscored(version)}"
             self._set(reason, ("pin", self.pin, "cuda"), **{package_set: version})
         if package_set != old.package_set:
@@ -312,6 +315,24 @@ class ReleaseMove:
         self.todo.append(f"check that the rules fit CUDA {version}")
         if not self.beside:
             self.todo.append("check the name of the release's tables: it may contain the old CUDA")
+
+    def _check_python(self) -> None:
+        """Check that the pin has packages for the Python."""
+        pin, version = self._known[self.pin], self.wanted.python or self.old.python.version
+        releases = () if self._asked else self.matrix.releases.values()
+        known = [r.python.version for r in releases if r.nixpkgs.pin == self.pin]
+        known += pin.facts.pythons if pin.facts else ()
+        if version not in {pin.python, *known}:
+            self._lacks(f"Python {version}", known)
+
+    def _lacks(self, what: str, known: Iterable[str]) -> None:
+        """Note that a pin may lack a version. Raises BuildPytorchError if it is known to."""
+        self.is_assumed = self._asked is None
+        if self._asked and not (self._asked.facts and self._asked.facts.unconfirmed):
+            has = (
+                f"nixpkgs {self._asked.rev} has no {what}: {listed(dict.fromkeys(known)) or 'none'}"
+            )
+            raise BuildPytorchError(f"{has}; --nixpkgs REV moves to another one")
 
     def _move_names(self) -> None:
         """Set names that contain versions; those with placeholders follow by themselves.
@@ -354,8 +375,10 @@ class ReleaseMove:
 
 def _source(name: str, source: PackageSource, version: str, is_of_pin: bool) -> dict[str, Value]:
     """Return the changed keys of a source; `is_of_pin`: the pin has the PyTorch itself."""
-    if is_of_pin and source.is_of_pin:
-        return {"version": version}
+    if is_of_pin:
+        others = () if source.is_of_pin else (*_OF_GITHUB, "patches")
+        changed = {} if source.is_of_pin else {"source": "nixpkgs"}
+        return {"version": version, **changed, **dict.fromkeys(others)}
     values: dict[str, Value] = {"version": version, "rev": f"v{version}"}
     if source.is_of_pin:
         owner, repo = repository_of(name)

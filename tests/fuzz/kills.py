@@ -334,7 +334,7 @@ class ChangeKiller:
             for module in (matrix_change, vendor):
                 verified = mock.patch.object(module, "verify_planned", return_value=Verified)
                 patches.enter_context(verified)
-            for name in ("check_upstream", "fetch_changed", "pin_contradictions"):
+            for name in ("check_upstream", "fetch_changed"):
                 nothing = mock.patch.object(move_checks, name, return_value=())
                 patches.enter_context(nothing)
             done = run_in_process(self.project.root, self.words, {})

@@ -2,8 +2,10 @@
 # of a member matters, and its name contains it: cuda13.0-cuda_cccl-13.0.x.
 { lib, config, newScope, stdenv, cudaMajorMinorVersion }:
 let
-  # An approximation: nixpkgs leaves out those that the CUDA of the set does not support.
-  defaultCapabilities = [ "7.5" "8.0" "8.6" "8.9" "9.0" "10.0" "12.0" ];
+  # Without those of Jetson, and those that the CUDA of the set does not support.
+  since129 = lib.optional (lib.versionAtLeast cudaMajorMinorVersion "12.9");
+  defaultCapabilities =
+    [ "7.5" "8.0" "8.6" "8.9" "9.0" "10.0" ] ++ since129 "10.3" ++ [ "12.0" ] ++ since129 "12.1";
   cudaCapabilities =
     if config.cudaCapabilities or [ ] != [ ] then config.cudaCapabilities else defaultCapabilities;
 

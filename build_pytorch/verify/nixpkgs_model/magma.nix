@@ -3,7 +3,7 @@
 # revision of nixpkgs.
 { has }:
 {
-  lib, stdenv, config, runCommand, cmake, blas, lapack, cudaPackages,
+  lib, stdenv, config, fetchpatch, runCommand, cmake, blas, lapack, cudaPackages,
   cudaSupport ? config.cudaSupport,
   # At least one back end is required. CUDA is not the default because it is unfree.
   rocmSupport ? !cudaSupport,
@@ -15,7 +15,11 @@ stdenv.mkDerivation {
 
   # A recipe that replaces `patches` instead of appending to them loses these.
   patches = [ (runCommand "drop-cmp0037.patch" { } "") ]
-    ++ lib.optional (lib.elem "magma-clock-rate" has) (runCommand "magma-clock-rate.patch" { } "");
+    ++ lib.optional (lib.elem "magma-clock-rate" has) (fetchpatch {
+      name = "fix-cuda13-compat.patch";
+      url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
+      hash = lib.fakeHash; # never fetched
+    });
 
   nativeBuildInputs = [ cmake ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
   buildInputs = [ blas lapack ]

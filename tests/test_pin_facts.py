@@ -1,0 +1,171 @@
+"""What a pin contains: learned by one evaluation of a nixpkgs, or assumed, and written."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ONE, Project, error_line, needs_nix
+from msgspec import structs
+from test_prefetch import tool
+
+from build_pytorch.base import paths
+from build_pytorch.base.errors import MatrixError
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.source_tables import CudaSetFacts, Pin, PinFacts
+from build_pytorch.sources import pin_facts
+from build_pytorch.sources.matrix_additions import Draft
+from build_pytorch.sources.move_checks import asked_move
+from build_pytorch.sources.release_move import ReleaseMove, new_versions
+from build_pytorch.verify.recipe_evaluation import MODEL
+
+PIN = "6a030d535719c5190187c4cec156f335e95e3211"
+NEW_PIN = "1123456789abcdef0123456789abcdef01234567"
+HASH = "sha256-" + "B" * 42 + "A="
+
+SETS = {"cudaPackages_12_9": "12.9", "cudaPackages_13": "13.0", "cudaPackages_13_0": "13.0"}
+CUDA = " ".join(f'{name} = "{version}";' for name, version in SETS.items())
+OLDER = f"""{{ torch = "2.9.1"; python = "3.13"; cuda = {{ {CUDA} }};
+  has = [ "magma-clock-rate" ]; companions.triton = "3.5.1"; }}"""
+
+
+@pytest.fixture
+def nixpkgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of tarballs that stands for GitHub, and an empty store."""
+    store = tmp_path / "nix"
+    for name in ("store", "state", "log"):
+        monkeypatch.setenv(f"NIX_{name.upper()}_DIR", f"{store}/{name}")
+    monkeypatch.setenv("NIX_REMOTE", "local")
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{store}/cache")
+    config = "substituters =\nbuild-users-group =\nsandbox = false\ndownload-attempts = 1"
+    monkeypatch.setenv("NIX_CONFIG", config)
+    monkeypatch.setenv("BUILD_PYTORCH_GITHUB", f"file://{tmp_path}")
+    yield tmp_path
+    subprocess.run(["chmod", "-R", "u+w", store], check=False)
+
+
+def offer(folder: Path, rev: str, contents: str) -> None:
+    """Offer the model of nixpkgs, with these contents, as the tarball of a revision."""
+    wrapper = folder / "default.nix"
+    model = f'{{ modelSource = {{ url = "/archive/{rev}.tar.gz"; sha256 = null; }};'
+    model += f' modelRevisions."{rev}" = {contents}; }}'
+    wrapper.write_text(f"args: import ./model ({model} // args)")
+    archive = folder / f"NixOS/nixpkgs/archive/{rev}.tar.gz"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(wrapper, arcname="nixpkgs/default.nix")
+        tar.add(MODEL, arcname="nixpkgs/model")
+
+
+def learned(folder: Path, contents: str, text: str = ONE) -> Pin:
+    """What `invoke prefetch --only nixpkgs` learns of a pin with these contents."""
+    matrix = matrix_reader.parse(text)
+    offer(folder, PIN, contents)
+    return pin_facts.learned(matrix, "early_2026", matrix.pins["early_2026"], 5)
+
+
+@needs_nix
+def test_one_evaluation_says_what_a_nixpkgs_contains(nixpkgs: Path) -> None:
+    """On the model of nixpkgs with torch 2.9.1."""
+    pin = learned(nixpkgs, OLDER)
+    assert (pin.rev, pin.torch, pin.python, pin.cuda) == (PIN, "2.9.1", "3.13", SETS)
+    assert pin.has == ("magma-clock-rate",)  # known by the URL of its patch
+    default = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1")
+    on_12 = CudaSetFacts(nccl="12.9.x", cccl="cuda_cccl", capabilities=default)
+    on_13 = structs.replace(on_12, nccl="13.0.x", broken=("Unsupported CUDA version",))
+    assert pin.facts == PinFacts(
+        of=PIN,
+        pythons=("3.11", "3.12", "3.13", "3.14"),
+        triton="3.5.1",
+        magma="2.9.0",
+        magma_patches=("drop-cmp0037.patch", "fix-cuda13-compat.patch"),
+        torch_patches=("patch-for-torch-2.9.1.patch",),
+        cuda_sets={
+            "cudaPackages_12_9": on_12,
+            "cudaPackages_13": on_13,
+            "cudaPackages_13_0": on_13,
+        },
+    )
+
+
+@needs_nix
+def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) -> None:
+    """A rule ends with a pin that turns out to have its fix."""
+    offer(nixpkgs, NEW_PIN, OLDER)
+    matrix = project.root / paths.MATRIX
+    matrix.write_text(ONE.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"'))
+    refused = project.invoke("status")
+    assert refused.returncode == 2
+    assert f'pin.early_2026.facts.of: found "{PIN}"; allowed: {NEW_PIN}' in refused.stderr
+    assert "`invoke prefetch --only nixpkgs` evaluates it" in " ".join(refused.stderr.split())
+    done = project.invoke("prefetch", "--only", "nixpkgs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pin.early_2026: PyTorch 2.9.1, Python 3.13, CUDA 12.9, 13.0" in done.stdout
+    pin = matrix_reader.load(project.root).pins["early_2026"]
+    assert pin.facts
+    assert (pin.facts.of, pin.facts.unconfirmed, pin.facts.triton) == (NEW_PIN, None, "3.5.1")
+    assert pin.sha256_of == NEW_PIN
+    assert "clockrate" not in project.recipe("cuda13_0-sm90-avx2").read_text()
+    written = matrix.read_text()
+    assert project.invoke("prefetch", "--only", "nixpkgs").returncode == 0
+    assert matrix.read_text() == written
+
+
+def test_prefetch_without_a_network_needs_another_pin(project: Project) -> None:
+    matrix = project.root / paths.MATRIX
+    text = ONE.replace(f'rev = "{PIN}"', f'rev = "{NEW_PIN}"')
+    matrix.write_text(text)
+    env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9", "PATH": str(fake_prefetch(project))}
+    refused = project.run("invoke", "prefetch", "--only", "nixpkgs", env=env)
+    assert refused.returncode == 2
+    assert "--assume PIN copies another one" in error_line(refused)
+    assert matrix.read_text() == text
+    words = ["prefetch", "--only", "nixpkgs", "--assume", "early_2026"]
+    done = project.run("invoke", *words, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pin = matrix_reader.load(project.root).pins["early_2026"]
+    assert pin.facts
+    assert (pin.facts.of, pin.facts.unconfirmed) == (NEW_PIN, "all: copied from pin.early_2026")
+
+
+def fake_prefetch(project: Project) -> Path:
+    """A folder with a program that has any hash, and without Nix."""
+    return Path(tool(project, "nix-prefetch-url", f"echo {HASH}")["PATH"].partition(":")[0])
+
+
+def test_what_a_pin_contains_is_required() -> None:
+    start = ONE.index("[pin.early_2026.facts]")
+    text = ONE[:start] + ONE[ONE.index("\n\n\n# ---", start) :]
+    with pytest.raises(MatrixError) as caught:
+        matrix_reader.parse(text)
+    assert "pin.early_2026.facts: missing, so what it contains is not known" in str(caught.value)
+    assert matrix_reader.parse(text, learning=True).pins["early_2026"].facts is None
+
+
+# --- a release of a pin that has its PyTorch ---
+
+
+@needs_nix
+def test_the_own_torch_of_a_new_pin_is_taken(nixpkgs: Path) -> None:
+    """Without an overlay, and without the rules for a source in place of it."""
+    offer(nixpkgs, NEW_PIN, OLDER)
+    matrix = matrix_reader.parse(ONE)
+    wanted = new_versions(torch="2.9.1", nixpkgs=NEW_PIN)
+    move = asked_move(ReleaseMove(matrix, "cuda13_0", wanted), "", 5)
+    new = matrix_reader.parse(move.over())
+    release = new.releases["cuda13_0"]
+    assert all(source.is_of_pin for source in release.sources.values())
+    assert release.torch.version == "2.9.1"
+    draft = Draft(matrix)
+    draft.add_release(asked_move(ReleaseMove(matrix, "cuda13_0", wanted, beside="other"), "", 5))
+    assert draft.matrix.releases["other"].torch == release.torch
+    assert draft.matrix.releases["other"].companion == release.companion
+    variant = next(v for v in new.variants if v.short_id == "sm90-avx2")
+    assert {rule.id for rule in variant.effects.rules} == {"cccl-headers"}
+    text = recipes.render(new)[variant.path]
+    assert "patches = []" not in text
+    assert "fetchFromGitHub" not in text
