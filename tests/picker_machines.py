@@ -84,14 +84,14 @@ def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
         return {"command": "invoke recommend"}
     choice = choose.choose(matrix, machine)
     (answer,) = choice.answers
-    update, unused = choice.update, None if choice.better else choice.ideal
+    update, unused = choice.update, choice.ideal.why_unused if choice.ideal else ""
     joined = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     return {
         "first": _build(choice.first),
         "best": _build(choice.best),
         "better": _build(choice.better),
         "update": update and {"says": update.says, "id": update.build.variant.id},
-        "whyUnused": unused.reason if unused and unused.unused else "",
+        "whyUnused": "" if update else unused,
         "wheel": choice.wheel
         and {
             "title": choice.wheel.title,
@@ -99,7 +99,6 @@ def shown(matrix: Matrix, machine: Machine) -> dict[str, Any]:
             "command": choice.wheel.command,
         },
         "isWheelFirst": choice.is_wheel_first,
-        "doubts": list(answer.best.doubts) if answer.best else [],
         "next": [
             {"id": it.variant.id, "why": explain.why_fallback(it, answer.best)}
             for it in answer.accepted[1:]
@@ -131,6 +130,7 @@ def _build(build: ChosenBuild | None) -> dict[str, Any] | None:
         "id": build.variant.id,
         "package": build.variant.package if build.is_in_matrix else None,
         "reason": build.reason,
+        "doubts": list(build.doubts),
         "command": build.command,
     }
 
@@ -140,7 +140,7 @@ LOOK_UP: Final = """
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const [answers, reader] = [makeAnswers(facts), makeReader(facts)];
   const build = (it) => it && { id: it.id, package: it.names && it.names[1], reason: it.reason,
-    command: it.command };
+    doubts: it.doubts, command: it.command };
   return texts.map((text) => {
     const { machine, problems } = reader.machineOf(reader.paste(text));
     if (problems.gpu.length) return { problem: problems.gpu.join(" ") };
@@ -149,8 +149,9 @@ LOOK_UP: Final = """
     return {
       first: build(found.first), best: build(found.best), better: build(found.better),
       wheel: found.wheel, isWheelFirst: found.isWheelFirst,
-      update: found.update, whyUnused: found.whyUnused, doubts: found.doubts, next: found.next,
-      remarks: [...reader.remarksOn(machine), ...found.remarks].sort(),
+      update: found.update, whyUnused: found.whyUnused, next: found.next,
+      remarks: [...machine.otherGpus.map(reader.otherSays), ...reader.remarksOn(machine),
+        ...found.remarks].sort(),
       rejected: found.rejected.filter(({ why }) => !why.startsWith("the CPU lacks"))
         .map(({ subjects, why }) => [subjects, why]).sort(),
     };

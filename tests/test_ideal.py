@@ -400,6 +400,47 @@ def test_an_older_cuda_of_the_same_major_version_is_enough_but_for_a_newer_gpu(
 
 
 @pytest.mark.parametrize(
+    ("gpu", "release", "says"),
+    [
+        ("10.3", "cuda12_8", "CUDA 12.8 does not know 10.3, which needs 12.9 or newer: the code"),
+        ("10.7", "cuda13_0", "CUDA 13.0 does not know 10.7, which needs 13.4 or newer: the code"),
+        ("10.9", "cuda13_0", "CUDA 13.0 does not know 10.9, nor do the tables here: the code runs"),
+        ("10.3", "cuda13_0", ""),
+        ("9.0", "cuda12_8", ""),
+    ],
+)
+def test_a_cuda_that_does_not_know_the_gpu_is_never_taken_in_silence(
+    gpu: str, release: str, says: str
+) -> None:
+    here = msgspec.structs.replace(
+        machine("gb300"), gpus=(MachineGpu(index=0, name="GPU", capability=gpu),), driver="600.1"
+    )
+    choice = choose(MATRIX, here, release=release)
+    for build in (choice.best, choice.ideal):
+        assert build is not None
+        assert build.variant.gpu is not None
+        assert "".join(build.doubts).startswith(says)
+        assert bool(build.doubts) is bool(says)
+
+
+def test_what_nobody_confirmed_about_a_gpu_is_said_with_its_build() -> None:
+    found = wanted(machine("jetson-orin"))
+    assert found is not None
+    (doubt,) = found.doubts
+    assert doubt.startswith("not confirmed: that such a build runs on the JetPack")
+
+
+def test_a_gpu_that_nothing_runs_on_is_named_before_the_cpu_build(whole: Project) -> None:
+    given = ("--cpu", "armv9", "--driver", "600.1")
+    first = [
+        unfolded(whole.invoke("recommend", "--gpu", gpu, *given).stdout.split("\n\n")[1])
+        for gpu in ("11.3", "K80")
+    ]
+    assert first[0].startswith("Nothing known runs on a GPU of capability 11.3: 11.3 is not known")
+    assert first[1].startswith("No CUDA of these releases compiles for K80 (3.7): CUDA 6.5 to 11.8")
+
+
+@pytest.mark.parametrize(
     ("driver", "release"),
     [
         ("525", "cuda12_8"),

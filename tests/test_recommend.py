@@ -80,7 +80,7 @@ REAL = {
         ["sm121-armv8_2"],
         [
             "built for exactly this GPU's capability 12.1",
-            "a recipe; no build of it is recorded here build invoke build sm121-armv9",
+            "a recipe; nobody here has built it yet build invoke build sm121-armv9",
         ],
     ),
     "rtx5090-zen4": Expected(
@@ -420,10 +420,10 @@ def test_a_result_is_installed_from_where_it_was_published(
     output = Path(sample.built(variant, tmp_path / "store"))
     assert "  built here\n  publish  invoke publish sm121-armv9\n" in said()
     output.rmdir()
-    nothing = "  a recipe; no build of it is recorded here\n  build    invoke build sm121-armv9\n"
+    nothing = "  a recipe; nobody here has built it yet\n  build    invoke build sm121-armv9\n"
     assert nothing in said()
     sample.append(ledger.Published(**sample.common(variant, LAST), organization="acme"))
-    assert f"  built here and published\n  install  flox install acme/{recipe.stem}\n" in said()
+    assert f"  built and published by acme\n  install  flox install acme/{recipe.stem}\n" in said()
     recipe.write_text(recipe.read_text() + "# changed\n")
     assert nothing in said()
     assert "flox install" not in said()

@@ -193,6 +193,10 @@ def _print_first(
 ) -> None:
     """Print the best build, what must be updated for it, and what would be better."""
     best, first, update = choice.best, choice.first, choice.update
+    is_said = choice.better is not None and choice.better.gpus  # in its reason
+    if choice.ideal and choice.ideal.unused and not (update or is_said):
+        why = shortened(choice.ideal.why_unused, longest)
+        screen.fold("", f"{why[0].upper()}{why[1:]}.", "yellow")
     if update and first is not best:
         screen.fold("", f"First {update.says}. Then:", "yellow")
     if first:
@@ -204,9 +208,11 @@ def _print_first(
     elif update:
         screen.fold("Better: ", f"{update.says}, then {update.build.variant.id}")
     if choice.better:
-        _print_build(screen, "Ideal", choice.better, known, longest)
-    elif choice.ideal and choice.ideal.unused and not update:
-        screen.fold("  ", shortened(choice.ideal.reason, longest))
+        said = first.doubts if first else ()
+        doubts = tuple(doubt for doubt in choice.better.doubts if doubt not in said)
+        build = msgspec.structs.replace(choice.better, doubts=doubts)
+        most = longest // 2 if update else longest  # what a driver decides was said above
+        _print_build(screen, "Ideal", build, known, most)
 
 
 def _print_build(
@@ -221,17 +227,19 @@ def _print_build(
     where = "" if build.is_in_matrix else " (not in matrix.toml)"
     screen.line(screen.paint(f"{title}: {variant.id}{where}", "green"))
     on = f"on CUDA {variant.cuda.version}" if variant.cuda else "without CUDA"
-    screen.fold("  ", shortened(f"PyTorch {variant.version} {on}; {build.reason}", longest))
+    reason = build.reason
+    if build.gpus and build.unused and "stays unused" not in reason:
+        reason += f"; GPU {', '.join(str(gpu.index) for gpu in build.unused)} stays unused"
+    screen.fold("  ", shortened(f"PyTorch {variant.version} {on}; {reason}", longest))
     for doubt in build.doubts:
         screen.fold("  check: ", doubt, "yellow")
-    if build.gpus and build.unused:
-        screen.line(f"  GPU {', '.join(str(gpu.index) for gpu in build.unused)} stays unused")
     if state is None:
         screen.command("  add it   ", build.command)
         return
-    what, exists = "build", "a recipe; no build of it is recorded here"
+    what, exists = "build", "a recipe; nobody here has built it yet"
     if state.publication:
-        what, exists = "install", "built here and published"
+        organization = state.publication.organization
+        what, exists = "install", f"built and published by {organization or 'yourself'}"
     elif state.output:
         what, exists = "publish", "built here"
     screen.line(f"  {exists}")

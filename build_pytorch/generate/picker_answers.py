@@ -236,13 +236,13 @@ class PickerAnswers:
         )
         remarks = choice.remarks[1:] if kind == OTHER_GPU else choice.remarks
         chosen = [build.variant for build in (choice.best, choice.ideal) if build]
-        update, unused = choice.update, None if choice.better else choice.ideal
+        update, unused = choice.update, choice.ideal.why_unused if choice.ideal else ""
         return {
             "first": self._chosen(choice.first, state),
             "best": self._chosen(choice.best, state),
             "better": self._chosen(choice.better, state),
             "update": update and {"says": update.says, "id": update.build.variant.id},
-            "whyUnused": state.with_slots(unused.reason) if unused and unused.unused else "",
+            "whyUnused": state.with_slots(unused) if unused and not update else "",
             "wheel": choice.wheel and _wheel(choice.wheel, state),
             "isWheelFirst": choice.is_wheel_first,
             "compared": choice.compared,
@@ -262,6 +262,7 @@ class PickerAnswers:
         return {
             "id": variant.id,
             "about": f"PyTorch {variant.version} {on}, Python {python}, {variant.cpu.title}",
+            "doubts": [state.with_slots(doubt) for doubt in build.doubts],
             "names": _names(variant) if build.is_in_matrix else None,
             "companions": [[it.name, it.version, *_names(it)] for it in companions],
             "reason": state.with_slots(build.reason),
@@ -280,7 +281,6 @@ def _verdicts(choice: Choice, state: _DriverState) -> dict[str, Any]:
     best = answer.best
     reasons = explain.joined((reason.subject, reason.text) for reason in answer.reasons)
     return {
-        "doubts": [state.with_slots(doubt) for doubt in (best.doubts if best else ())],
         "next": [
             {"id": it.variant.id, "why": explain.why_fallback(it, best)}
             for it in answer.accepted[1:]

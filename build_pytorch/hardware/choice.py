@@ -40,6 +40,8 @@ class ChosenBuild(Struct, frozen=True, kw_only=True):
     gpus: tuple[MachineGpu, ...]
     unused: tuple[MachineGpu, ...]
     reason: str
+    why_unused: str = ""
+    """Why GPUs stay unused, for the ideal build."""
     doubts: tuple[str, ...] = ()
     """What could not be verified."""
     command: str = ""

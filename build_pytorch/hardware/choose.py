@@ -177,12 +177,16 @@ class Chooser:
         variant, used = self._pick(machine, gpus)
         if variant is None:
             return None
-        unused = [gpu for gpu in gpus if gpu not in used]
+        rest = [gpu for gpu in gpus if gpu not in used]
+        unused = [(gpu, explain.why_unused(self.possible, machine, gpu)) for gpu in rest]
+        judged = [with_driver(gpu_verdict(variant, gpu), machine) for gpu in used]
         return ChosenBuild(
             variant=variant,
             gpus=tuple(used),
-            unused=tuple(unused),
+            unused=tuple(rest),
             reason=explain.why_ideal(self.possible, variant, machine, used, unused),
+            why_unused="; ".join(dict.fromkeys(why for _, why in unused)),
+            doubts=tuple(dict.fromkeys(doubt for it in judged for doubt in it.doubts)),
             command="" if self.possible.is_existing(variant) else self._command(variant),
         )
 
@@ -254,7 +258,9 @@ def _best(answers: Sequence[Answer], for_all: Variant | None) -> ChosenBuild | N
     gpus = tuple(gpu for answer in answers for gpu in answer.gpus)
     if for_all and for_all.gpu:
         reason = f"code for {for_all.gpu.arch_list} runs on all GPUs; {for_all.cpu.title}"
-        return ChosenBuild(variant=for_all, gpus=gpus, unused=(), reason=reason)
+        same = [it for each in answers for it in each.accepted if it.variant is for_all]
+        doubts = tuple(dict.fromkeys(doubt for it in same for doubt in it.doubts))
+        return ChosenBuild(variant=for_all, gpus=gpus, unused=(), reason=reason, doubts=doubts)
     return _highest(answers, [answer.best for answer in answers])
 
 

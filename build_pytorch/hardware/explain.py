@@ -83,10 +83,9 @@ def why_ideal(
     variant: Variant,
     machine: Machine,
     used: Sequence[MachineGpu],
-    unused: Sequence[MachineGpu],
+    unused: Sequence[tuple[MachineGpu, str]],
 ) -> str:
-    """Return why a variant is ideal for a machine, and why some GPUs stay unused."""
-    why_unused = [_why_unused(possible, machine, gpu) for gpu in unused]
+    """Return why a variant is ideal for a machine; `unused` are GPUs, each with the reason."""
     parts: list[str] = []
     if variant.gpu and variant.cuda:
         parts += [_why_gpu_code(variant.gpu, used)]
@@ -98,13 +97,12 @@ def why_ideal(
                 for rule in rules.effects(variant, matrix.rules, matrix.patches).rules
                 if rule.when.capability
             ]
-        stays = zip(unused, why_unused, strict=True)
-        parts += [f"GPU {gpu.index} stays unused: {why}" for gpu, why in stays]
+        parts += [f"GPU {gpu.index} stays unused: {why}" for gpu, why in unused]
     elif variant.kind == "mps":
         parts += ["Metal is the GPU of macOS"]
     else:
         without = "no NVIDIA GPU" if machine.other_gpus else "no GPU"
-        parts += [f"CPU-only: {'; '.join(dict.fromkeys(why_unused)) or without}"]
+        parts += [f"CPU-only: {'; '.join(dict.fromkeys(why for _, why in unused)) or without}"]
     highest = ", the highest ISA that the CPU has" if variant.cpu.cpuinfo else ""
     return "; ".join([*parts, f"{variant.cpu.title}{highest}"])
 
@@ -130,13 +128,14 @@ def _why_no_newer(
         yield from [f"not {name}: {it.text}" for it in limits if isinstance(it, Obstacle)][:1]
 
 
-def _why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -> str:
+def why_unused(possible: PossibleVariants, machine: Machine, gpu: MachineGpu) -> str:
     """Return why no build uses a GPU."""
     if gpu.capability is None:
         return f"the capability of {gpu.name} is unknown"
     fitting = possible.fitting(gpu.capability)
     if not fitting:
-        return f"no code is known that runs on {gpu.name}, capability {gpu.capability}"
+        add = "docs/how-to/add-a-gpu.md adds one"
+        return f"nothing known runs on {gpu.name}: {gpu.capability} is not known here; {add}"
     compiled = list(possible.on(machine, possible.releases, fitting))
     if not compiled:
         own = possible.gpus.get(f"sm{digits(gpu.capability)}")

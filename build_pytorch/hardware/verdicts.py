@@ -13,7 +13,13 @@ from msgspec import Struct
 from build_pytorch.base.versions import digits, numbers
 from build_pytorch.hardware.saved_machines import Machine, MachineGpu
 from build_pytorch.matrix import known_hardware
-from build_pytorch.matrix.compatibility import TEGRA, fit, missing_cpu_flags
+from build_pytorch.matrix.compatibility import (
+    TEGRA,
+    compiles,
+    cuda_window,
+    fit,
+    missing_cpu_flags,
+)
 from build_pytorch.matrix.model import Variant
 from build_pytorch.matrix.tables import GpuArchitecture
 
@@ -95,11 +101,32 @@ def with_driver(candidate: Candidate, machine: Machine) -> Candidate:
     """Return a candidate that nothing else rejects, with the verdict about the driver."""
     if candidate.variant.gpu is None or candidate.gpu is None:
         return candidate
-    limit = driver_limit(driver_need(candidate.variant, candidate.gpu), machine, candidate.gpu)
+    variant, gpu = candidate.variant, candidate.gpu
+    limit = driver_limit(driver_need(variant, gpu), machine, gpu)
     if isinstance(limit, Obstacle):
         limit = msgspec.structs.replace(limit, subject=candidate.variant.release_name)
         return msgspec.structs.replace(candidate, obstacles=(limit,))
-    return msgspec.structs.replace(candidate, doubts=(limit,)) if limit else candidate
+    known = known_hardware.load().gpu.get(variant.gpu_key or "")
+    unconfirmed = f"not confirmed: {known.unconfirmed}" if known and known.unconfirmed else ""
+    doubts = tuple(filter(None, (limit, _unknown_to_cuda(variant, gpu), unconfirmed)))
+    return msgspec.structs.replace(candidate, doubts=doubts) if doubts else candidate
+
+
+def _unknown_to_cuda(variant: Variant, gpu: MachineGpu) -> str:
+    """Return what is open where code of a build runs on a GPU that its CUDA does not compile for.
+
+    CUDA chooses kernels of cuBLAS and others by the GPU, and torch.compile compiles for it.
+    """
+    if not (variant.cuda and variant.gpu) or gpu.capability in variant.gpu.devices:
+        return ""
+    known = known_hardware.of_capability(gpu.capability)
+    if known and compiles(variant.cuda, known):
+        return ""
+    needs = f"which needs {cuda_window(known)}" if known else "nor do the tables here"
+    return (
+        f"CUDA {variant.cuda.version} does not know {gpu.capability}, {needs}: the code runs, but "
+        "its libraries choose kernels of other GPUs, and torch.compile may fail"
+    )
 
 
 def driver_need(variant: Variant, gpu: MachineGpu) -> DriverNeed:

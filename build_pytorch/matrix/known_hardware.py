@@ -110,8 +110,8 @@ class KnownHardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def first_driver(self, capability: str | None) -> str:
         """Return the oldest driver that knows GPUs of a capability; empty: that of their CUDA."""
-        same = (gpu.driver for gpu in self.gpu.values() if gpu.capability == capability)
-        return next(same, None) or ""
+        gpu = of_capability(capability)
+        return (gpu and gpu.driver) or ""
 
     def gpu_named(self, name: str) -> tuple[str, KnownGpu] | None:
         """Return the architecture of a product by its name, such as `NVIDIA A100-SXM4-40GB`."""
@@ -214,3 +214,9 @@ def load() -> KnownHardware:
     """Read the facts that come with the program."""
     raw = tomllib.loads(Path(__file__).with_suffix(".toml").read_bytes().decode())
     return msgspec.structs.replace(msgspec.convert(raw, KnownHardware), raw=raw)
+
+
+@functools.cache
+def of_capability(capability: str | None) -> KnownGpu | None:
+    """Return the known GPU architecture of a compute capability, or None."""
+    return next((gpu for gpu in load().gpu.values() if gpu.capability == capability), None)

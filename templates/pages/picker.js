@@ -89,6 +89,7 @@
     el("p", { class: "name", id }, build.id),
     el("p", { class: "facts" }, build.about),
     el("p", { id: `${id}-reason` }, `Why: ${build.reason}.`),
+    ...build.doubts.map((text) => el("p", { class: "doubt" }, text)),
     ...notes, ...commandsOf(build));
 
   const wheelCard = ({ title, says, command: install }, compared) => el("section", { class: "card wheel", "aria-labelledby": "h-wheel" },
@@ -129,16 +130,15 @@
   }
 
   function showAnswer(found, machine, forWhat) {
-    const { first, best, better, update, wheel, whyUnused, doubts, remarks } = found;
+    const { first, best, better, update, wheel, whyUnused, remarks } = found;
     const isUpdate = best?.id !== first?.id;
     const notes = [...reader.remarksOn(machine), ...remarks];
     if (update && !isUpdate) notes.unshift(`Better: ${update.says}, then ${update.id}`);
     const title = isUpdate ? `First ${update.says}; then this build` : "Best build for this machine";
-    const said = [...(isUpdate ? [] : doubts.map((text) => el("p", { class: "doubt" }, text))),
-      ...(whyUnused && !isUpdate ? [el("p", { class: "note" }, `${whyUnused}.`)] : [])];
-    const pair = [first ? buildCard(title, "first", first, "", ...said) : noneCard(), ...(wheel ? [wheelCard(wheel, found.compared)] : [])];
+    const pair = [first ? buildCard(title, "first", first, "") : noneCard(), ...(wheel ? [wheelCard(wheel, found.compared)] : [])];
     answer.replaceChildren(
       forWhat,
+      ...[...machine.otherGpus.map(reader.otherSays), ...(whyUnused ? [whyUnused] : [])].map((text) => el("p", { class: "note first" }, `${text}.`)),
       el("div", { class: "answers" }, ...(found.isWheelFirst ? pair.reverse() : pair),
         ...(best && isUpdate ? [buildCard("Until then", "until", best, "other")] : []),
         ...(better ? [buildCard(`An even better build, ${better.names ? "in the matrix" : "not in the matrix yet"}`, "better", better, "other")] : [])),

@@ -251,12 +251,13 @@ function makeReader(facts) {
     };
   }
 
+  const otherSays = (name) => `${name}: ${otherVendor(name)?.says || "no recipe uses it"}`;
+
   /* What is said about names that people have given: it depends on no answer. */
-  function remarksOn({ gpus, otherGpus, platform, vendor }) {
+  function remarksOn({ gpus, platform, vendor }) {
     const names = unique(gpus.map((gpu) => gpu.name));
     const byName = Object.entries(facts.nameRemarks).map(([pattern, text]) => [new RegExp(pattern), text]);
     return [
-      ...otherGpus.map((name) => `${name}: ${otherVendor(name)?.says || "no recipe uses it"}`),
       ...names.flatMap((name) => byName.filter(([it]) => it.test(name)).map(([, text]) => `${name} ${text}`)),
       ...(platform === "aarch64-linux" && Object.hasOwn(facts.vendorRemarks, vendor ?? "") ? [facts.vendorRemarks[vendor]] : []),
     ];
@@ -456,5 +457,5 @@ function makeReader(facts) {
     return Object.keys(found).length ? found : null;
   }
 
-  return { machineOf, remarksOn, commandFor, classWithKey, gpuTyped, paste };
+  return { machineOf, otherSays, remarksOn, commandFor, classWithKey, gpuTyped, paste };
 }
