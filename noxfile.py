@@ -197,6 +197,13 @@ def wheel_facts(session: nox.Session) -> None:
     session.run("python", "tests/wheel_facts.py", *session.posargs)
 
 
+@nox.session(name="companion-versions")
+def companion_versions(session: nox.Session) -> None:
+    """Read from package metadata which PyTorch each companion is for: minutes, a few MB."""
+    _install(session)
+    session.run("python", "tests/companion_versions.py", *session.posargs)
+
+
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try hostile inputs on every reader: --seed, --count and names of tests/fuzz/ after --."""

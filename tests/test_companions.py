@@ -144,12 +144,19 @@ def test_a_companion_that_does_not_exist_is_an_error(matrix: Matrix) -> None:
 # --- which versions belong together ---
 
 
-def test_the_known_sets_have_a_source_and_agree_with_the_matrix() -> None:
-    sets = source_tables.version_sets()
-    assert all(found.source and found.checked for found in sets.values())
-    assert source_tables.version_for("2.10.0", "torchvision") == "0.25.0"
-    assert source_tables.torch_of("torchvision", "0.24.1") == "2.9.1"
-    assert source_tables.version_for("2.13.0", "torchaudio") is None
+def test_a_companion_is_for_versions_of_pytorch_and_the_newest_one_is_taken() -> None:
+    required, version_for = source_tables.required_torch, source_tables.version_for
+    assert required("torchvision", "0.24.1") == "==2.9.1"
+    assert required("torchvision", "0.29.1") == ">=2.14.0"
+    assert required("torchvision", "0.99.0") is None
+    newest = {torch: version_for(torch, "torchvision") for torch in ("2.10.0", "2.14.0", "2.15.0")}
+    assert newest == {"2.10.0": "0.25.0", "2.14.0": "0.29.2", "2.15.0": "0.29.2"}
+    assert [version_for(torch, "torchaudio") for torch in ("2.9.0", "2.13.0")] == [
+        "2.9.0",
+        "2.11.0",
+    ]
+    assert version_for("2.7.0", "torchaudio") is None
+    assert [version_for(torch, "triton") for torch in ("2.11.0", "2.15.0")] == ["3.6.0", "3.9.0"]
 
 
 def findings(text: str, check: str, root: Path) -> list[tuple[str, str, int]]:
@@ -162,15 +169,21 @@ def test_a_companion_of_another_pytorch_is_an_error(tmp_path: Path) -> None:
     text = ONE.replace('version = "0.25.0"', 'version = "0.24.1"').replace("v0.25.0", "v0.24.1")
     ((severity, found, line),) = findings(text, "companion-version", tmp_path)
     assert severity == "error"
-    assert found == "torchvision 0.24.1 with PyTorch 2.10.0; it belongs to PyTorch 2.9.1"
+    assert found == "torchvision 0.24.1 with PyTorch 2.10.0; it is for PyTorch 2.9.1"
     assert text.splitlines()[line - 1] == VISION
     assert findings(WHOLE, "companion-version", tmp_path) == []
 
 
 def test_a_pair_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
-    text = ONE.replace("2.10.0", "2.99.0").replace("pytorch210", "pytorch299")
+    text = ONE.replace('version = "0.25.0"', 'version = "0.99.0"').replace("v0.25.0", "v0.99.0")
     found = findings(text, "companion-version", tmp_path)
-    assert [severity for severity, _, _ in found] == ["warning", "warning"]
+    assert [severity for severity, _, _ in found] == ["warning"]
+
+
+def test_a_range_of_versions_is_enough(tmp_path: Path) -> None:
+    text = ONE.replace("2.10.0", "2.15.0").replace("pytorch210", "pytorch215")
+    text = text.replace("0.25.0", "0.29.1")  # 0.29.2 is for 2.15.0 as well, and newer
+    assert findings(without(text, AUDIO), "companion-version", tmp_path) == []
 
 
 # --- recipes ---
@@ -371,9 +384,31 @@ def test_bump_moves_companions_to_the_versions_that_belong_to_the_new_pytorch(
     assert move.values[*place, "torchaudio", "version"].value == "2.11.0"
 
 
-def test_bump_refuses_a_pytorch_whose_companions_nobody_knows(matrix: Matrix) -> None:
-    with pytest.raises(BuildPytorchError, match="no version of torchaudio is known for PyTorch 2"):
-        ReleaseMove(matrix, "cuda13_0", NewVersions(torch="2.12.0"))
+@pytest.mark.parametrize("name", ["cuda13_0", "next"])
+def test_a_companion_without_a_version_or_that_nobody_wants_is_left_out(name: str) -> None:
+    matrix = matrix_reader.parse(ONE)
+    wanted = NewVersions(torch="2.7.0", without=("torchvision",))
+    move = ReleaseMove(matrix, "cuda13_0", wanted, beside=name if name == "next" else "")
+    assert [line for line in move.reasons() if "left out" in line] == [
+        "left out, as --without says: companion.torchvision",
+        "left out, no version for PyTorch 2.7.0 is known: companion.torchaudio",
+    ]
+    if name == "next":
+        draft = Draft(matrix)
+        draft.add_release(move)
+        text = draft.text
+    else:
+        text = move.over()
+    moved = matrix_reader.parse(text).releases
+    assert moved[name].companion.packages == {}
+    assert bool(moved["cuda13_0"].companion.packages) is (name == "next")
+    assert ('torchaudio = "none"' in text) is (name == "next")
+
+
+def test_without_names_a_companion_of_the_release(matrix: Matrix) -> None:
+    says = '"audio": no companion of cuda13_0; there are torchvision, torchaudio'
+    with pytest.raises(BuildPytorchError, match=says):
+        ReleaseMove(matrix, "cuda13_0", NewVersions(without=("audio",)))
 
 
 def test_a_release_made_from_another_one_has_companions_of_its_own_pytorch() -> None:

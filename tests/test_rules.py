@@ -13,6 +13,7 @@ from conftest import PROJECT, WHOLE, Project, needs_nix, write_recipes
 from msgspec import structs
 
 from build_pytorch.base.errors import BuildPytorchError, MatrixError
+from build_pytorch.base.versions import in_range
 from build_pytorch.cli.outdated import old_facts
 from build_pytorch.generate import recipes
 from build_pytorch.hardware.possible import PossibleVariants
@@ -161,7 +162,7 @@ def edited(*edits: tuple[str, str]) -> str:
     ],
 )
 def test_a_range_compares_numbers(version: str, bounds: str, holds: bool) -> None:
-    assert rules.in_range(version, bounds) is holds
+    assert in_range(version, bounds) is holds
 
 
 def test_rules_of_the_matrix_apply_where_their_conditions_hold(all_releases: Matrix) -> None:

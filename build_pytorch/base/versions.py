@@ -7,13 +7,24 @@ imported on the path of every command.
 from __future__ import annotations
 
 import functools
+import operator
 import re
+from collections.abc import Callable
 from typing import Final
 
 NEWEST: Final = "newest"
 """In place of a version or a revision: the newest one."""
 
 _ENDING: Final = re.compile(r"[0-9.]*[0-9](?:\.dev([0-9]{1,9})|rc([0-9]{1,9}))?")
+
+_Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+_COMPARISONS: Final[dict[str, _Comparison]] = {
+    "==": operator.eq,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 def digits(version: str) -> str:
@@ -62,3 +73,21 @@ def plain_capability(capability: str) -> str:
 def is_revision(text: str) -> bool:
     """Return whether a text is a full Git revision, 40 hex digits."""
     return re.fullmatch("[0-9a-f]{40}", text) is not None
+
+
+def in_range(version: str, bounds: str) -> bool:
+    """Return whether a version is within all bounds, such as 12.9 in `>=12.8, <13.0`.
+
+    A nightly and a candidate are below their release: 2.11.0.dev20251222 is in `<2.11`.
+    """
+    value = order(version)
+    return all(compare(value, limit) for compare, limit in _limits(bounds))
+
+
+@functools.cache
+def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
+    limits = []
+    for bound in bounds.replace(" ", "").split(","):
+        operation = next(text for text in _COMPARISONS if bound.startswith(text))
+        limits.append((_COMPARISONS[operation], order(bound.removeprefix(operation))))
+    return tuple(limits)

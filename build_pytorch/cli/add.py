@@ -51,7 +51,11 @@ def _add(draft: Draft, options: AddOptions, screen: Screen) -> None:
     """Add what the words and options name. Raises BuildPytorchError."""
     words = list(options.what)
     wanted = new_versions(
-        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda, python=options.python
+        torch=options.torch,
+        nixpkgs=options.nixpkgs,
+        cuda=options.cuda,
+        python=options.python,
+        without=options.without,
     )
     if options.for_machine:
         if words:

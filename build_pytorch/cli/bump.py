@@ -53,7 +53,11 @@ def run(options: BumpOptions) -> int:
 def _versions_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersions]:
     """Return the release and the versions to move it to. Raises BuildPytorchError."""
     wanted = new_versions(
-        torch=options.torch, nixpkgs=options.nixpkgs, cuda=options.cuda, python=options.python
+        torch=options.torch,
+        nixpkgs=options.nixpkgs,
+        cuda=options.cuda,
+        python=options.python,
+        without=options.without,
     )
     if not wanted.words:
         versions = "--torch VERSION, --nixpkgs REV, --cuda VERSION or --python VERSION"
@@ -70,7 +74,7 @@ def _versions_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersion
 
 def _commit_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersions]:
     """Return the nightly and its new commit. Asks GitHub. Raises BuildPytorchError."""
-    for other in ("torch", "nixpkgs", "cuda", "python", "as_"):
+    for other in ("torch", "nixpkgs", "cuda", "python", "without", "as_"):
         if getattr(options, other):
             shown = other.removesuffix("_")
             raise BuildPytorchError(f"--nightly: moves the source alone; leave --{shown} out")

@@ -34,6 +34,7 @@ _Minutes = Annotated[_Many, "MINUTES", "maximum minutes for one download"]
 _Assume = Annotated[
     str, "PIN", "do not evaluate nixpkgs to learn what it contains; assume the same as in this pin"
 ]
+_Without = Annotated[_Words, "NAMES", "leave out these companions: torchaudio"]
 _Number = Meta(ge=0, le=1023)
 
 
@@ -100,6 +101,7 @@ class AddOptions(CommandOptions, frozen=True):
     python: Annotated[str, "VERSION", "release: its Python"] = ""
     nixpkgs: Annotated[str, "PIN", "release: key of a pin, or a revision of 40 hex digits"] = ""
     assume: _Assume = ""
+    without: _Without = ()
     dry_run: Annotated[bool, "do everything except writing"] = False
     timeout: _Minutes = 60
 
@@ -109,6 +111,7 @@ class BumpOptions(CommandOptions, frozen=True):
     nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
     python: Annotated[str, "VERSION", "Python version to move to, such as 3.12"] = ""
+    without: _Without = ()
     nightly: Annotated[
         str, "[DAY|REV]", "commit of a day (20251222) or a revision (default: the newest)"
     ] = ""

@@ -159,6 +159,7 @@ def _rows(definition: dict[str, Any], meanings: dict[str, str]) -> list[Row]:
 def _table_in(value: dict[str, Any]) -> tuple[str, str] | None:
     """Return how a value holds tables (table, array, map) and the name of their definition."""
     choices = [choice for choice in value.get("anyOf", [value]) if choice.get("type") != "null"]
+    choices.sort(key=lambda choice: "enum" in choice)  # a table, or a word in place of it
     inner = {"array": value.get("items", {}), "map": value.get("additionalProperties", {})}
     for form, holder in ({"table": choices[0]} | inner).items():
         if "$ref" in holder:

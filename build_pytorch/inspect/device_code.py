@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from build_pytorch.base.console import counted
 from build_pytorch.base.errors import ToolError
+from build_pytorch.base.versions import in_range
 from build_pytorch.inspect import fatbin
 from build_pytorch.inspect.elf_file import read_elf
 from build_pytorch.inspect.fatbin import DeviceObject
@@ -100,6 +101,11 @@ def check_device_code(target: Target, result: PartResult, progress: Progress) ->
             if name in holding or "cuda" in name:
                 found = "device code" if name in holding else "a library for CUDA"
                 result.error(name, found, f"none in a CPU-only {product.title}")
+        return
+    version, none = target.package.version, product.no_device_code
+    if not holding and none and in_range(version, none):
+        result.reason = f"{product.title} {version} has no device code"
+        result.passed = []
         return
     present = [name for name in product.device_code if name in holding]
     expected = _expected(target, gpu, (present or product.device_code)[0])

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -211,7 +211,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _plain(kind: Any) -> Any:
     """Return a type without its constraints; for `X | None` that of X."""
-    while get_origin(kind) in {Annotated, UnionType}:
+    while get_origin(kind) in {Annotated, UnionType, Union}:
         kind = next(part for part in get_args(kind) if part is not NoneType)
     return kind
 

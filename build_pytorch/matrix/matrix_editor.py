@@ -111,6 +111,12 @@ def with_table(
     return f"{text[:end]}\n{gap}{block}{text[end:].removeprefix(chr(10))}"
 
 
+def without_table(text: str, header: Trail) -> str:
+    """Return the text without a table; the text itself if it has none."""
+    start, end = TomlLines(text).span(header) or (0, 0)
+    return f"{text[:start]}{text[end:].lstrip()}" if end else text
+
+
 def with_new_table(text: str, header: Trail, values: Mapping[str, Any]) -> str:
     """Return the text with a table that has these values only; it is added where it is missing."""
     if not (found := TomlLines(text).span(header)):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
 
 from msgspec import Struct
 
-from build_pytorch.base.versions import order
+from build_pytorch.base.versions import in_range
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.model import Effects, Variant
 from build_pytorch.matrix.source_tables import Patch, Pin
@@ -23,24 +20,6 @@ from build_pytorch.matrix.tables import (
     Rule,
     VariantSetting,
 )
-
-_Comparison = Callable[[tuple[int, ...], tuple[int, ...]], bool]
-_COMPARISONS: Final[dict[str, _Comparison]] = {
-    "==": operator.eq,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-
-
-def in_range(version: str, bounds: str) -> bool:
-    """Return whether a version is within all bounds, such as 12.9 in `>=12.8, <13.0`.
-
-    A nightly and a candidate are below their release: 2.11.0.dev20251222 is in `<2.11`.
-    """
-    value = order(version)
-    return all(compare(value, limit) for compare, limit in _limits(bounds))
 
 
 def may_hold(condition: Condition, release: Release, pin: Pin) -> bool:
@@ -201,12 +180,3 @@ def wrong_acl(spec: MatrixFile) -> Iterator[Fault]:
         elif table.acl:
             allowed = "false: PyTorch needs ACL_ROOT_DIR with a built ACL, which nixpkgs lacks"
             yield (*at, "acl"), wrong("true", allowed)
-
-
-@functools.cache
-def _limits(bounds: str) -> tuple[tuple[_Comparison, tuple[int, ...]], ...]:
-    limits = []
-    for bound in bounds.replace(" ", "").split(","):
-        operation = next(text for text in _COMPARISONS if bound.startswith(text))
-        limits.append((_COMPARISONS[operation], order(bound.removeprefix(operation))))
-    return tuple(limits)

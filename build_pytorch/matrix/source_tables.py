@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from build_pytorch.base import files
-from build_pytorch.base.versions import digits, underscored
+from build_pytorch.base.versions import digits, in_range, numbers, underscored
 from build_pytorch.matrix import field_types as ft
 
 CUDA_PACKAGES = ("cudatoolkit", "cudnn", "nccl", "libcusparse_lt")
@@ -37,7 +37,7 @@ class TomlTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 # --- what may be a companion ---
 
-_COMPANIONS = Path(__file__).with_name("companion_versions.toml")
+COMPANIONS = Path(__file__).with_name("companion_versions.toml")
 _REPOSITORIES = {"torch": "pytorch/pytorch", "triton": "triton-lang/triton"}
 
 
@@ -50,26 +50,25 @@ class KnownCompanion(TomlTable, frozen=True, kw_only=True):
     libraries: str
     main: tuple[str, ...]
     device_code: tuple[str, ...]
+    no_device_code: ft.Range | None = None
 
 
-class VersionSet(TomlTable, frozen=True, kw_only=True):
-    """The versions that belong to one PyTorch, by package; one that is missing is not known."""
+class KnownVersions(TomlTable, frozen=True, kw_only=True):
+    """The versions of a package, each with the versions of PyTorch that it is for."""
 
-    torch: ft.Version
-    versions: dict[str, ft.Version]
     source: ft.Origin
     checked: ft.Date
-    unconfirmed: ft.Text | None = None
+    torch: dict[ft.Version, ft.Range]
 
 
 class _Tables(TomlTable, frozen=True, kw_only=True):
     companion: dict[str, KnownCompanion]
-    set: tuple[VersionSet, ...]
+    versions: dict[str, KnownVersions]
 
 
 @functools.cache
 def _tables() -> _Tables:
-    return msgspec.convert(tomllib.loads(files.read_named(_COMPANIONS).decode()), _Tables)
+    return msgspec.convert(tomllib.loads(files.read_named(COMPANIONS).decode()), _Tables)
 
 
 def known_companions() -> dict[str, KnownCompanion]:
@@ -84,21 +83,19 @@ def repository_of(package: str) -> tuple[str, str]:
     return owner, repo
 
 
-def version_sets() -> dict[str, VersionSet]:
-    """Return the known sets by the version of PyTorch."""
-    return {versions.torch: versions for versions in _tables().set}
+def required_torch(package: str, version: str) -> str | None:
+    """Return the versions of PyTorch that a version of a companion or of triton is for.
+
+    Such as `==2.10.0` or `>=2.14.0`; None if unknown.
+    """
+    return _tables().versions[package].torch.get(version)
 
 
 def version_for(torch: str, package: str) -> str | None:
-    """Return the version of a companion or of triton for a PyTorch; None if unknown."""
-    known = version_sets().get(torch)
-    return known.versions.get(package) if known else None
-
-
-def torch_of(package: str, version: str) -> str | None:
-    """Return the PyTorch that a version of a companion belongs to; None if unknown."""
-    sets = version_sets().values()
-    return next((known.torch for known in sets if known.versions.get(package) == version), None)
+    """Return the newest version of a companion or of triton for a PyTorch; None if unknown."""
+    known = _tables().versions[package].torch
+    fitting = [version for version, bounds in known.items() if in_range(torch, bounds)]
+    return max(fitting, key=numbers, default=None)
 
 
 # --- tables ---
@@ -200,7 +197,10 @@ class Companion(CompanionSource, frozen=True, kw_only=True):
 
 
 class Companions(TomlTable, frozen=True, kw_only=True):
-    """Packages beside the PyTorch of the release; triton replaces that of the pin."""
+    """Packages beside the PyTorch of the release; triton replaces that of the pin.
+
+    "none" leaves out a companion that the release would inherit.
+    """
 
     triton: CompanionSource | None = None
 
@@ -208,11 +208,11 @@ class Companions(TomlTable, frozen=True, kw_only=True):
     def packages(self) -> dict[str, Companion]:
         """The companions that have recipes, by name."""
         found = {name: getattr(self, name, None) for name in known_companions()}
-        return {name: companion for name, companion in found.items() if companion}
+        return {name: each for name, each in found.items() if isinstance(each, Companion)}
 
 
 if not TYPE_CHECKING:  # a field for each package of companion_versions.toml
-    _FIELDS = [(name, Companion | None, None) for name in known_companions()]
+    _FIELDS = [(name, Companion | Literal["none"] | None, None) for name in known_companions()]
     Companions = msgspec.defstruct(
         "Companions", _FIELDS, bases=(Companions,), frozen=True, kw_only=True
     )

@@ -5,8 +5,8 @@ is to be tested. A missing or broken torch is reported in the JSON.
 
     python script.py [--device INDEX] [--cpu-only] [--limit SECONDS] [--companion NAME[=VERSION]]
 
-TorchVision and TorchAudio are companions: compiled libraries that belong to one PyTorch. They are
-tested if `--companion` names them, and then they must be there.
+TorchVision, TorchAudio and TorchCodec are companions: compiled libraries that belong to a PyTorch.
+They are tested if `--companion` names them, and then they must be there.
 
 A second process runs the tests and reports each step through a pipe. If it crashes, its signal is
 recorded and a new process continues with the next test; if it hangs, it is killed at the limit.
@@ -41,6 +41,7 @@ import tempfile
 import threading
 import time
 import traceback
+import wave
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,7 @@ class MissingPart(Exception):  # noqa: N818 - the test is skipped, nothing is wr
 
 _declared: list[SmokeTest] = []
 
-COMPANIONS = ("torchvision", "torchaudio")
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 companions: dict[str, str] = {}
 """The companions that must be there -> their version, empty for any; from `--companion`."""
 
@@ -468,7 +469,7 @@ NO_KERNEL = (
 )
 
 
-LIBRARIES = ("_C*.so", "lib/*torchaudio*.so")
+LIBRARIES = ("_C*.so", "lib/*torchaudio*.so", "libtorchcodec_*.so")
 
 
 def pairing(torch: Any, _device: str, package: str) -> Measured:
@@ -497,7 +498,7 @@ def pairing(torch: Any, _device: str, package: str) -> Measured:
     return 0.0, f"{package} {version}: {signs[-1]}"
 
 
-for _title in ("TorchAudio", "TorchVision"):
+for _title in ("TorchAudio", "TorchCodec", "TorchVision"):
     smoke_test(
         f"{_title.lower()} pairing",
         0.0,
@@ -678,6 +679,43 @@ def rnnt_loss(torch: Any, device: str) -> Measured:
                 label = chance[t, u - 1, labels[0, u - 1]]
                 total[t, u] = torch.logaddexp(total[t, u], total[t, u - 1] + label)
     return compared(got, -(total[-1, -1] + chance[-1, -1, 0]))
+
+
+@smoke_test("torchcodec decode sound", 1e-6, devices=("cpu",), companion="torchcodec")
+def decode_sound(torch: Any, _device: str) -> Measured:
+    """Write a WAV file of 16-bit noise, and decode it; `torchaudio.load` does so since 2.9.
+
+    A failure means: TorchCodec finds no FFmpeg of the version that it was compiled for
+    """
+    samples = torch.randint(-(1 << 15), 1 << 15, (1000, 2), dtype=torch.int16)
+    decoders = importlib.import_module("torchcodec.decoders")
+    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        with wave.open(file, "wb") as sound:
+            sound.setnchannels(2)
+            sound.setsampwidth(2)
+            sound.setframerate(16000)
+            sound.writeframes(bytes(samples.view(torch.uint8).flatten().tolist()))
+        file.flush()
+        got = decoders.AudioDecoder(file.name).get_all_samples().data
+    return compared(got, samples.T.double() / (1 << 15))
+
+
+@smoke_test("torchcodec decode video", 2e-2, companion="torchcodec", meaning=NO_KERNEL)
+def decode_video(torch: Any, device: str) -> Measured:
+    """Write a video of three gray ramps without compression, and decode the last one."""
+    ramp = torch.arange(64).expand(64, 64) + 100
+    gray = [bytes((ramp + 10 * number).to(torch.uint8).flatten().tolist()) for number in range(3)]
+    colours = bytes([128]) * (2 * 32 * 32)
+    decoders = importlib.import_module("torchcodec.decoders")
+    with tempfile.NamedTemporaryFile(suffix=".y4m") as file:
+        file.write(b"YUV4MPEG2 W64 H64 F25:1 Ip A1:1 C420\n")
+        file.writelines(b"FRAME\n" + each + colours for each in gray)
+        file.flush()
+        got = decoders.VideoDecoder(file.name, device=device)[2]
+    if got.device.type != torch.device(device).type:
+        raise RuntimeError(f"the frame is on {got.device}")
+    want = (ramp + 20 - 16).double() * 255 / 219  # BT.601: 16 is black, 235 is white
+    return compared(got, want.expand(3, 64, 64))
 
 
 # --- The process that runs the tests ---
@@ -976,7 +1014,7 @@ def main() -> None:
     parser.add_argument("--device", type=int, default=0, help="which GPU (default: 0)")
     parser.add_argument("--cpu-only", action="store_true", help="leave the GPU alone")
     parser.add_argument("--limit", type=float, default=0, help="seconds for all tests together")
-    text = "torchvision or torchaudio, with a version if it must have that one; repeatable"
+    text = f"one of {', '.join(COMPANIONS)}, with a version if it must have that one; repeatable"
     parser.add_argument(
         "--companion", action="append", default=[], metavar="NAME[=VERSION]", help=text
     )

@@ -29,6 +29,8 @@ from build_pytorch.sources import pin_facts
 from build_pytorch.sources.nightly import NightlyCommit
 
 _OF_GITHUB: Final = ("owner", "repo", "rev", "fetcher", "submodules", "hash", "hash_of")
+LEFT_OUT: Final = "none"
+"""In place of the table of a companion that a release would inherit."""
 
 
 class NewVersions(Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class NewVersions(Struct, frozen=True, kw_only=True):
     cuda: field_types.CudaVersion | None = None
     python: field_types.Version | None = None
     commit: NightlyCommit | None = None  #: the new source of a nightly
+    without: tuple[str, ...] = ()  #: companions to leave out
 
     @property
     def words(self) -> str:
@@ -46,10 +49,11 @@ class NewVersions(Struct, frozen=True, kw_only=True):
         if self.commit:
             return f"{self.commit.version} {self.commit.rev}"
         given = {name: getattr(self, name) for name in ("torch", "nixpkgs", "cuda", "python")}
-        return " and ".join(f"{name} {version}" for name, version in given.items() if version)
+        words = [f"{name} {version}" for name, version in given.items() if version]
+        return " and ".join([*words, *(f"no {name}" for name in self.without)])
 
 
-def new_versions(**versions: str) -> NewVersions:
+def new_versions(**versions: str | tuple[str, ...]) -> NewVersions:
     """Return the versions that are not empty. Raises BuildPytorchError for a malformed one."""
     given = {name: version for name, version in versions.items() if version}
     for (name, *_), what in misfits(given, NewVersions):
@@ -106,6 +110,8 @@ class ReleaseMove:
             self._move_commit(wanted.commit)
         else:
             self._move_torch()
+        for companion in wanted.without:
+            self._leave_out(companion, "as --without says")
         self._move_cuda()
         self._check_python()
         if wanted.python:
@@ -116,7 +122,12 @@ class ReleaseMove:
     def over(self) -> str:
         """Return the text of the matrix with the release moved. Raises MatrixError."""
         changes = {trail: moved.value for trail, moved in self.values.items()}
-        return matrix_editor.edited(self._with_new_pins(self.matrix.text), changes)
+        text = self._with_new_pins(self.matrix.text)
+        for trail in [trail for trail, value in changes.items() if value == LEFT_OUT]:
+            text = matrix_editor.without_table(text, trail)
+            if not self.old.like:
+                del changes[trail]
+        return matrix_editor.edited(text, changes)
 
     def with_pins(self, text: str) -> str:
         """Return a text of the matrix with new pins and new facts about those that it has."""
@@ -161,7 +172,8 @@ class ReleaseMove:
         tables: dict[str, dict[str, None]] = {}
         for trail, moved in self.values.items():
             below = trail[len(self._place) :] if trail[0] == "release" else trail
-            steps = [step for step in below[:-1] if isinstance(step, str)] or below
+            table = below if moved.value == LEFT_OUT else below[:-1]
+            steps = [step for step in table if isinstance(step, str)] or below
             tables.setdefault(moved.reason, {})[".".join(map(str, steps))] = None
         for reason, names in tables.items():
             yield f"{reason}: {', '.join(names)}"
@@ -279,15 +291,25 @@ class ReleaseMove:
         for place, source in self.old.sources.items():
             name = place[-1]
             its = version if source is torch else version_for(version, name)
+            if its is None and name == "triton":
+                self.todo.append(f"triton: no version for PyTorch {version} is known")
+                continue
             if its is None:
-                what = f"--torch: no version of {name} is known for PyTorch {version}"
-                fix = "add it to build_pytorch/matrix/companion_versions.toml, or remove"
-                at = f"release.{self.name}.{'.'.join(place)}"
-                raise BuildPytorchError(f"{what}; {fix} {at}")
+                self._leave_out(name, f"no version for PyTorch {version} is known")
+                continue
             self._set(f"PyTorch {version}", place, **_source(name, source, its, is_of_pin))
             keeps = isinstance(source, Companion) and source.patches == "keep"
             if keeps and not (source.is_of_pin or is_of_pin):
                 self.todo.append(f"check whether the patches of nixpkgs apply to {name} {its}")
+
+    def _leave_out(self, name: str, why: str) -> None:
+        """Leave out a companion. Raises BuildPytorchError if the release has none of this name."""
+        if name not in (has := self.old.companion.packages):
+            there = f"there are {', '.join(has)}" if has else "it has none"
+            raise BuildPytorchError(f'--without "{name}": no companion of {self.name}; {there}')
+        place = (*self._place, "companion", name)
+        self.values = {trail: each for trail, each in self.values.items() if trail[:-1] != place}
+        self._set(f"left out, {why}", ("companion",), **{name: LEFT_OUT})
 
     def _move_cuda(self) -> None:
         """Set the CUDA and the package set that has it; a set that the pin lacks is assumed."""

@@ -9,10 +9,11 @@ from msgspec import structs
 
 from build_pytorch.base import paths
 from build_pytorch.base.console import some
+from build_pytorch.base.versions import in_range
 from build_pytorch.matrix import known_hardware, rules
 from build_pytorch.matrix.matrix_reader import TomlLines
 from build_pytorch.matrix.model import Effects
-from build_pytorch.matrix.source_tables import torch_of, version_for
+from build_pytorch.matrix.source_tables import required_torch, version_for
 from build_pytorch.matrix.tables import Rule
 from build_pytorch.verify.check import TREE, CheckList, Context, Finding
 
@@ -87,15 +88,16 @@ def companion_version(context: Context) -> Iterator[Finding]:
             companion = place[-1]
             table = f"[release.{name}.{'.'.join(place)}]"
             found = f"{companion} {source.version} with PyTorch {torch}"
-            wanted = version_for(torch, companion)
-            if wanted is None:
+            required = required_torch(companion, source.version)
+            if required is None or release.torch.is_nightly:
                 expected = "a pair that build_pytorch/matrix/companion_versions.toml has"
                 finding = context.matrix_finding(table, found, expected, fix=_ADD_PAIR)
                 yield structs.replace(finding, severity="warning")
-            elif source.version != wanted:
-                other = torch_of(companion, source.version)
-                found += f"; it belongs to PyTorch {other}" if other else ""
-                yield context.matrix_finding(table, found, f"{companion} {wanted}")
+            elif not in_range(torch, required):
+                wanted = version_for(torch, companion)
+                expected = f"{companion} {wanted}" if wanted else f"no {companion}"
+                found += f"; it is for PyTorch {required.removeprefix('==')}"
+                yield context.matrix_finding(table, found, expected)
 
 
 def _findings(context: Context, *, is_error: bool) -> Iterator[Finding]:
