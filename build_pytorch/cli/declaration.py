@@ -84,14 +84,6 @@ class OptionSpec(Struct, frozen=True):
         return self.field in {"variants", "log", "what"}
 
     @property
-    def usage(self) -> str:
-        """How the option is written, such as `--jobs N`."""
-        if self.is_positional:
-            return f"{self.metavar} ..."
-        names = ", ".join([*_SHORT.get(self.name, []), f"--{self.name}"])
-        return names + ("" if self.kind == "flag" else f" {self.metavar}")
-
-    @property
     def for_argparse(self) -> dict[str, Any]:
         """The keyword arguments of `ArgumentParser.add_argument`."""
         common = {"help": self.help.replace("%", "%%")}
