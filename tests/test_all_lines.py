@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, WHOLE, needs_nix
+from conftest import PROJECT, needs_nix
 
 from build_pytorch.generate import recipes
 from build_pytorch.matrix import matrix_reader
 from build_pytorch.matrix.model import Matrix, Variant
 from build_pytorch.nix.nix_evaluation import RecipeSource, recipe_list
-from build_pytorch.verify import recipe_evaluation, verification
-from build_pytorch.verify.check import Context
+from build_pytorch.verify import verification
 
 pytestmark = pytest.mark.slow
 
@@ -54,33 +53,12 @@ def tree(lines: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def evaluated(lines: Matrix, tree: Path) -> dict[str, dict[str, Any]]:
-    """The facts of all recipes, by path."""
-    context = Context(lines, tree)
-    results = recipe_evaluation.evaluated(context).results
-    return {path: result.facts or {} for path, result in results.items()}
-
-
 def of_line(lines: Matrix, line: str, kind: str = "gpu") -> list[Variant]:
     return [v for v in lines.of_release(line.lower()) if v.kind == kind]
 
 
 def test_it_is_short() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 500
-
-
-def test_what_both_matrices_have_is_the_same(lines: Matrix) -> None:
-    own = matrix_reader.parse(WHOLE)
-    for ours, theirs in (
-        (own.pins, lines.pins),
-        (own.gpus, lines.gpus),
-        (own.cpus, lines.cpus),
-        (own.patches, lines.patches),
-    ):
-        assert {key: theirs.get(key) for key in ours} == ours
-    rules = {rule.id: rule for rule in lines.rules}
-    assert {rule.id: rules.get(rule.id) for rule in own.rules} == {r.id: r for r in own.rules}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -208,27 +186,6 @@ def test_all_pass_text_syntax_and_evaluation(lines: Matrix, tree: Path) -> None:
     # The example has no companions, and the tree no nix/sharing.nix.
     assert all("companion" in check or check == "eval-seeds" for check in left_out)
     assert "967 of 967 recipes" in result.summary
-
-
-@needs_nix
-def test_evaluation_gives_the_facts(lines: Matrix, evaluated: dict[str, dict[str, Any]]) -> None:
-    for variant in lines.variants:
-        facts = evaluated[variant.path]
-        release = variant.release
-        assert facts["name"].startswith(f"python{release.python.version}-pytorch")
-        assert facts["version"] == release.torch.version
-        assert facts["system"] == variant.cpu.platform
-        assert facts["cudaSupport"] == (variant.kind == "gpu")
-        assert facts["cudaVersion"] == (variant.cuda.version if variant.cuda else None)
-        assert bool(facts["patches"]) == release.torch.is_of_pin
-        wanted = {"gpu": "cublas", "cpu-only": "openblas", "mps": "veclib"}[variant.kind]
-        assert facts["passthru"]["blasProvider"] == wanted
-        if variant.kind == "gpu":
-            assert variant.gpu
-            assert facts["passthru"]["gpuArch"] == variant.gpu.capability
-    assert (
-        len({evaluated[v.path]["drvPath"] for v in lines.variants}) == 967 - 117
-    )  # L11 and L12 are L8 and L9
 
 
 def test_nixpkgs_is_imported_once_for_each_pin_system_config_and_overlays(

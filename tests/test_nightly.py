@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,32 +126,6 @@ def found(matrix: Matrix, root: Path, check: str) -> list[str]:
     variants = matrix.of_release("nightly")
     result = verification.verify(matrix, root, variants=variants, only=[check])
     return [finding.found for finding in result.findings]
-
-
-WRAPPER_EDITS: dict[str, Callable[[str], str]] = {
-    "cudnn left to the pin": lambda t: "".join(
-        line for line in t.splitlines(keepends=True) if "cudnn = call" not in line
-    ),
-    "the file of another package": lambda t: t.replace("/nccl-13_0.nix", "/cudnn-13_0.nix"),
-    "the file of another CUDA": lambda t: t.replace("/nccl-13_0.nix", "/nccl-12_8.nix"),
-    "no packages from elsewhere": lambda t: t.replace(
-        "cuda.overrideScope", "cuda.extend or cuda //"
-    ),
-}
-
-
-@needs_nix
-@pytest.mark.parametrize("edit", WRAPPER_EDITS.values(), ids=WRAPPER_EDITS)
-def test_the_packages_of_the_wrapper_are_checked(
-    whole_matrix: Matrix, tree: Path, edit: Callable[[str], str]
-) -> None:
-    assert found(whole_matrix, tree, "eval-cuda-packages") == []
-    path = tree / nightly(whole_matrix)[1].path
-    text = path.read_text()
-    path.write_text(edit(text))
-    assert path.read_text() != text
-    wrong = found(whole_matrix, tree, "evaluates") + found(whole_matrix, tree, "eval-cuda-packages")
-    assert wrong
 
 
 @needs_nix
