@@ -400,12 +400,16 @@ def test_cmake_adds_the_specific_code_of_the_variant(
 
 
 @needs_nix
-def test_a_pytorch_without_the_condition_builds_and_says_so() -> None:
-    other = {**hook_runs.SOURCE, hook_runs.CODEGEN: "# rewritten\n"}
-    ran = source_of("sm121-armv9", other)
-    assert ran.is_complete
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_pytorch_with_another_condition_stops_the_build(*, is_guarded: bool) -> None:
+    """The guard of pull request 187006 lets no build for 10.3 alone have the code."""
+    text = "# rewritten\n"
+    if is_guarded:
+        guard = '" AND NOT _existing_arch_flags MATCHES ".*compute_121.*")'
+        text = hook_runs.SOURCE[hook_runs.CODEGEN].replace('.*")', f".*{guard}")
+    ran = source_of("sm121-armv9", {**hook_runs.SOURCE, hook_runs.CODEGEN: text})
+    assert not ran.is_complete
     assert "build-pytorch: cmake/Codegen.cmake has no condition for 121a\n" in ran.output
-    assert ran.files.get(hook_runs.CODEGEN, "# rewritten\n") == "# rewritten\n"
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@
 # and CPUs with AVX2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f0c639708ef4da1e41c578ae1bec5f1c0c22fd6dfb7319b56f2b1a5327359c73
+# Digest of this file, with zeros in place of it: sha256:02aa8469358929652c5cfcb07df0e887a751cdcff0a6ab26568e07628f5043ae
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 103a. PyTorch adds it to builds for 100; this adds it to builds
-    # for 103 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"103a"/,/endif()/s/compute_100/compute_(100|103)/' cmake/Codegen.cmake
+    # for 103 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"103a"/,/endif()/s/compute_100\.\*")/compute_(100|103).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(100|103)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a" >&2
+      exit 1
     fi
   '';
 

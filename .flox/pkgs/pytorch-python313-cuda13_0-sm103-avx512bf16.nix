@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with BF16, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:9a7fa517baacc83271f134753d2727874eae71635f69b49d6b9633ef271bb0e3
+# Digest of this file, with zeros in place of it: sha256:efe2ffc1fb3393c07f685a14e02ac1e2c1b1a65d71e9de9eafcb0eeaf2f4ad6f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 103a. PyTorch adds it to builds for 100; this adds it to builds
-    # for 103 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"103a"/,/endif()/s/compute_100/compute_(100|103)/' cmake/Codegen.cmake
+    # for 103 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"103a"/,/endif()/s/compute_100\.\*")/compute_(100|103).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(100|103)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a" >&2
+      exit 1
     fi
   '';
 

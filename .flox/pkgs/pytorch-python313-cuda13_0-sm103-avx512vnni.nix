@@ -4,7 +4,7 @@
 # and CPUs with AVX-512 with VNNI, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:f71f66935a04491f0db99ad2d503c3ccf9ebcd24c26dabd1200816414fd06ef0
+# Digest of this file, with zeros in place of it: sha256:76d2cb79211cdcd7b4ac255a3aa86db8062454ff0abe8b422f7c3cec18ae1dea
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 103a. PyTorch adds it to builds for 100; this adds it to builds
-    # for 103 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"103a"/,/endif()/s/compute_100/compute_(100|103)/' cmake/Codegen.cmake
+    # for 103 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"103a"/,/endif()/s/compute_100\.\*")/compute_(100|103).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(100|103)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a" >&2
+      exit 1
     fi
   '';
 

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:fc1fe93e1df4c09207363f5d0c75e6cc4ffb17aa1e7865e7320f4ad1f2a17764
+# Digest of this file, with zeros in place of it: sha256:8728f4e081c2d68c91076eff318b1642ba23240f13aa29087e26524c00aec620
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    # for 121 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"121a"/,/endif()/s/compute_120\.\*")/compute_(120|121).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a" >&2
+      exit 1
     fi
   '';
 

@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:5218ad36d2d2a0e1024ccd194f0429bda5ba93230fa2aa49b650bc22d418648c
+# Digest of this file, with zeros in place of it: sha256:170a3dff09a8181c8aa73ff7b33a37372f2ea2b7c0b542c5e1380d6c364a39e3
 
 { pkgs ? import <nixpkgs> {}
 
@@ -154,10 +154,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    # for 121 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"121a"/,/endif()/s/compute_120\.\*")/compute_(120|121).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a" >&2
+      exit 1
     fi
   '';
 

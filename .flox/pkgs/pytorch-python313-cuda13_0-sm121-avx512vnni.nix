@@ -5,7 +5,7 @@
 # Status impossible-host: no x86_64-linux machine has SM121: GB10 (DGX Spark) on aarch64-linux only.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase2`.
-# Digest of this file, with zeros in place of it: sha256:e737fc3280c27e92dca80e8bd13541e330ec5cb635cd7b9817623e0f66951002
+# Digest of this file, with zeros in place of it: sha256:13a51ca0907262ba47440c53f3b74d297d4c80dccf17f2c834cedcccad5c2428
 
 { pkgs ? import <nixpkgs> {}
 
@@ -154,10 +154,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    # for 121 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"121a"/,/endif()/s/compute_120\.\*")/compute_(120|121).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a" >&2
+      exit 1
     fi
   '';
 

@@ -36,7 +36,10 @@ _MACHINES: Final = (
 _FLAGS: Final = ("CXXFLAGS", "CFLAGS", "CUDAFLAGS")
 _JOBS: Final = ("MAX_JOBS", "NIX_BUILD_CORES")
 _UNCHANGED: Final = "(unchanged)"
-_OTHER_CODEGEN: Final = hook_runs.SOURCE | {hook_runs.CODEGEN: "# of another version\n"}
+_GUARD: Final = 'AND NOT _existing_arch_flags MATCHES ".*compute_103.*")'
+"""What pull request 187006 of PyTorch adds to a condition, which no build for 10.3 alone meets."""
+_GUARDED: Final = hook_runs.SOURCE[hook_runs.CODEGEN].replace('.*")', f'.*" {_GUARD}')
+_OTHER_CODEGEN: Final = hook_runs.SOURCE | {hook_runs.CODEGEN: _GUARDED}
 
 
 class HookReport(Struct, frozen=True):
@@ -148,9 +151,9 @@ def hook_ends(report: HookReport) -> Iterator[Finding]:
             found = f"hooks that stop with {machine.cores} cores: {last}"
             yield Finding(found, "hooks that run to their end")
             return
-    if report.other and not report.other.is_complete:
-        found = f"hooks that stop if {hook_runs.CODEGEN} is of another version"
-        yield Finding(found, "a message and a build without the code")
+    if report.other and report.other.is_complete:
+        found = f"hooks that go on if {hook_runs.CODEGEN} is of another version"
+        yield Finding(found, "an error: the build would lack the code", lenient=True)
 
 
 @CHECKS.add(
@@ -240,7 +243,7 @@ def _fixes(variant: Variant, report: HookReport, files: dict[str, str]) -> Itera
         yield from _codegen(files.pop(hook_runs.CODEGEN, _UNCHANGED), variant.gpu)
         message = f"build-pytorch: {hook_runs.CODEGEN} has no condition for {variant.gpu.code}a"
         other = report.other
-        if other and other.is_complete and message not in other.output.split("\n"):
+        if other and message not in other.output.split("\n"):
             found = f"no message if {hook_runs.CODEGEN} is of another version"
             yield Finding(found, message, lenient=True)
     if variant.cuda and "cccl-shim" in variant.effects.fixes:

@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:05fe9799a41cc84f2b163a2c31c93c44b67ebb776cc426f96143396a6ed9b814
+# Digest of this file, with zeros in place of it: sha256:6040556a25b246c796624e9f364f3993d2e01ea517f5ff840967256bb06830cd
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 103a. PyTorch adds it to builds for 100; this adds it to builds
-    # for 103 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"103a"/,/endif()/s/compute_100/compute_(100|103)/' cmake/Codegen.cmake
+    # for 103 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"103a"/,/endif()/s/compute_100\.\*")/compute_(100|103).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(100|103)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 103a" >&2
+      exit 1
     fi
   '';
 

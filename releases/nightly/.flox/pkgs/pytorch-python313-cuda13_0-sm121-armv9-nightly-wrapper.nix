@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:b126162aa8240ee9533484e7bf9c5727cfa71f7081bf6df4da914d3b7d8e08db
+# Digest of this file, with zeros in place of it: sha256:378a7e654c8a4d172b040416bfc61c7d6c41f7376580db66a6190acb59b0650c
 
 { pkgs ? import <nixpkgs> {}
 
@@ -177,10 +177,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    # for 121 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"121a"/,/endif()/s/compute_120\.\*")/compute_(120|121).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a" >&2
+      exit 1
     fi
   '';
 

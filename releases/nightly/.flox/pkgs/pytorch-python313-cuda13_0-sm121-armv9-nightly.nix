@@ -4,7 +4,7 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:eacd492f3461244c388191cb7900ae79168d3af9aef9505b1bc86c90b9b5e90c
+# Digest of this file, with zeros in place of it: sha256:fd5011d53ae19230822e90af9dbc084dee9078073127b332eb5d8229d45f542f
 
 { pkgs ? import <nixpkgs> {}
 
@@ -153,10 +153,11 @@ in
       --replace-fail 'extras/CUPTI/include' 'extras/CUPTI/include $ENV{CUPTI_INCLUDE_DIR}'
 
     # Some kernels need code for 121a. PyTorch adds it to builds for 120; this adds it to builds
-    # for 121 as well. A PyTorch without this condition builds without that code.
-    sed -i '/"121a"/,/endif()/s/compute_120/compute_(120|121)/' cmake/Codegen.cmake
+    # for 121 as well. It stops the build of a PyTorch that has another condition.
+    sed -i '/"121a"/,/endif()/s/compute_120\.\*")/compute_(120|121).*")/' cmake/Codegen.cmake
     if ! grep -q 'compute_(120|121)' cmake/Codegen.cmake; then
-      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a"
+      echo "build-pytorch: cmake/Codegen.cmake has no condition for 121a" >&2
+      exit 1
     fi
   '';
 
