@@ -36,6 +36,9 @@ if not os.access(Path("~").expanduser(), os.W_OK):  # Nix and Git need a home
     os.environ["HOME"] = tempfile.mkdtemp(prefix="build-pytorch-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
+# No test reaches an index of packages; a test with wheels names their folder.
+os.environ |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+
 
 def _remove_store(folder: str) -> None:
     """Remove a store of Nix, whose folders nobody may write to."""

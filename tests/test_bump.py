@@ -659,3 +659,24 @@ def test_outdated_states_that_nothing_is_newer(api: Api, project: Project) -> No
     done = project.invoke("outdated", "--check")
     assert done.returncode == 0
     assert "torch 2.10.0: is the newest" in done.stdout
+
+
+FLOX = "/repos/flox/nixpkgs/commits/"
+
+
+def test_outdated_names_the_revisions_that_flox_builds(api: Api, project: Project) -> None:
+    api.answers[f"{FLOX}stable"] = commit(NEW_PIN, "2026-10-30")
+    done = project.invoke("outdated", "--json")
+    (row,) = (row for row in json.loads(done.stdout) if row.get("release") == "flox/nixpkgs")
+    assert (row["name"], row["newest"], row["newer"]) == ("stable", NEW_PIN, False)
+    assert f"flox/nixpkgs  stable: {NEW_PIN} of 2026-10-30" in project.invoke("outdated").stdout
+
+
+def test_bump_takes_the_revision_of_a_branch_of_flox(api: Api, project: Project) -> None:
+    options = ("--nixpkgs", "lts", "--assume", "early_2026", "--dry-run")
+    done = bump(project, *options)
+    assert (done.returncode, done.stderr) == (2, "error: flox/nixpkgs has no branch lts\n")
+    api.answers[f"{FLOX}lts"] = commit(NEW_PIN, "2026-10-30")
+    done = bump(project, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f'+rev = "{NEW_PIN}"' in done.stdout

@@ -11,8 +11,9 @@ from build_pytorch.cli.matrix_change import carry_out, plan_files
 from build_pytorch.matrix import matrix_editor, matrix_reader
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.selection import only_release
-from build_pytorch.sources import move_checks, nightly
+from build_pytorch.sources import move_checks, nightly, official_source
 from build_pytorch.sources.fetchers import new_values
+from build_pytorch.sources.github import FLOX_BRANCHES, FLOX_NIXPKGS, GitHub
 from build_pytorch.sources.matrix_additions import Draft
 from build_pytorch.sources.release_move import NewVersions, ReleaseMove, new_name, new_versions
 
@@ -40,6 +41,8 @@ def run(options: BumpOptions) -> int:
     notes = list(move_checks.check_upstream(moved.releases[name], wanted, pre=options.pre))
     for reason in move.reasons():
         screen.fold("", reason, indent=2)
+    own = [v for v in moved.variants if v.release_name == name and not v.source.is_of_pin]
+    notes += official_source.read_missing(moved, own)
     fetched = []
     for item in move_checks.fetch_changed(old, moved, name, options.timeout):
         screen.line(f"{item.source.label}: {item.hash} ({item.fetcher})")
@@ -52,9 +55,12 @@ def run(options: BumpOptions) -> int:
 
 def _versions_wanted(options: BumpOptions, old: Matrix) -> tuple[str, NewVersions]:
     """Return the release and the versions to move it to. Raises BuildPytorchError."""
+    nixpkgs = options.nixpkgs
+    if nixpkgs in FLOX_BRANCHES and nixpkgs not in old.pins:
+        nixpkgs, _ = GitHub().head(*FLOX_NIXPKGS, nixpkgs)
     wanted = new_versions(
         torch=options.torch,
-        nixpkgs=options.nixpkgs,
+        nixpkgs=nixpkgs,
         cuda=options.cuda,
         python=options.python,
         without=options.without,

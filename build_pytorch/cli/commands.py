@@ -108,7 +108,9 @@ class AddOptions(CommandOptions, frozen=True):
 
 class BumpOptions(CommandOptions, frozen=True):
     torch: Annotated[str, "VERSION", "PyTorch version to move to, such as 2.11.0"] = ""
-    nixpkgs: Annotated[str, "REVISION", "nixpkgs revision to move to, 40 hex digits"] = ""
+    nixpkgs: Annotated[
+        str, "REVISION", "nixpkgs revision, 40 hex digits; stable, lts or unstable: Flox's newest"
+    ] = ""
     cuda: Annotated[str, "VERSION", "CUDA version to move to, such as 13.1"] = ""
     python: Annotated[str, "VERSION", "Python version to move to, such as 3.12"] = ""
     without: _Without = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from build_pytorch.base import digest, file_plan, files, paths
@@ -65,6 +65,19 @@ def verify_planned(
         return verification.verify(matrix, root, variants=variants, only=only)
 
 
+def _unseen_texts(old: Matrix, new: Matrix, result: VerificationResult) -> Iterator[str]:
+    """Yield where recipes of a new PyTorch replace texts that check source-texts cannot see."""
+    versions = {name: release.torch.version for name, release in old.releases.items()}
+    for name, release in new.releases.items():
+        if versions.get(name) != release.torch.version:
+            subjects = (
+                s for o in result.outcomes if o.check.id == "source-texts" for s in o.not_run
+            )
+            files_ = dict.fromkeys(s.split(": ")[1] for s in subjects if s.startswith(f"{name}: "))
+            if files_:
+                yield f"not seen whether {name} has the texts to replace in {', '.join(files_)}"
+
+
 def carry_out(
     old: Matrix, new: Matrix, planned: list[Change], todo: Iterable[str], *, dry_run: bool
 ) -> int:
@@ -89,6 +102,6 @@ def carry_out(
         file_plan.apply(old.root, planned)
     screen.line("Dry run: nothing was written." if dry_run else "Written.")
     screen.line("Still to be checked by a person:")
-    for note in dict.fromkeys(todo):
+    for note in dict.fromkeys([*todo, *_unseen_texts(old, new, result)]):
         screen.fold("  - ", note, indent=4)
     return EXIT_OK

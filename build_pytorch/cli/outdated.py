@@ -42,6 +42,9 @@ def run(options: OutdatedOptions, clock: Callable[[], dt.date] = today) -> int:
         return code
     screen = Screen(sys.stdout)
     for row in rows:
+        if not row.ours:
+            screen.line(f"{row.release}  {row.name}: {row.newest} of {row.date}")
+            continue
         state = f"{row.newest} is newer" if row.newer else "is the newest"
         branch = row.name if row.days is not None else BRANCH
         date = f" ({branch} of {row.date})" if row.date and row.newer else ""

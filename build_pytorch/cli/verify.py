@@ -32,10 +32,17 @@ def run(options: VerifyOptions) -> int:
 
         reports.check_files(named)  # first, as a verification may take minutes
     matrix = matrix_reader.load(options.root)
+    variants = select(matrix, options.variants, options.release)
+    is_of_source = {"source", "source-texts"} & {*options.only}
+    if is_of_source:
+        from build_pytorch.sources import official_source
+
+        for problem in official_source.read_missing(matrix, variants):
+            Screen(sys.stderr).fold("warning: ", problem, "yellow")
     result = verification.verify(
         matrix,
         options.root,
-        variants=select(matrix, options.variants, options.release),
+        variants=variants,
         only=options.only,
         strict=options.strict,
         pinned=options.pinned,
@@ -46,7 +53,8 @@ def run(options: VerifyOptions) -> int:
 
     printed = {"json"} if options.json else {name for name in given if given[name] is True}
     if not options.json:
-        reports.show(result, Screen(sys.stdout), verbose=options.verbose)
+        screen = Screen(sys.stdout)
+        reports.show(result, screen, verbose=options.verbose)
         if os.environ.get("GITHUB_ACTIONS") == "true":
             printed.add("github")
     for name, write in reports.FORMATS.items():

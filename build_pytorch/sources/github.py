@@ -32,6 +32,9 @@ API_VARIABLE: Final = "BUILD_PYTORCH_GITHUB_API"
 TOKEN_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 
 NIXPKGS: Final = ("NixOS", "nixpkgs")
+FLOX_NIXPKGS: Final = ("flox", "nixpkgs")
+FLOX_BRANCHES: Final = ("unstable", "stable", "lts")
+"""Branches of Flox's nixpkgs at whose revisions Flox builds packages with CUDA for its cache."""
 PYTORCH: Final = ("pytorch", "pytorch")
 BRANCH: Final = "nixos-unstable"
 NIGHTLY_BRANCH: Final = "nightly"
@@ -184,7 +187,7 @@ class UpstreamVersion(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def upstream_versions(
     matrix: Matrix, names: Iterable[str], today: dt.date
 ) -> Iterator[UpstreamVersion]:
-    """Compare releases with GitHub. Raises ToolError if GitHub does not answer.
+    """Compare releases with GitHub; then the branches of Flox. Raises ToolError without an answer.
 
     `today` decides how old nightlies are. The newest version of a companion is the one that belongs
     to the newest PyTorch, if it is known.
@@ -210,6 +213,11 @@ def upstream_versions(
         ours = matrix.pins[release.nixpkgs.pin].rev
         rev, date = github.head(*NIXPKGS, BRANCH)
         yield row(name="nixpkgs", ours=ours, newest=rev, newer=rev != ours, date=date)
+    for branch in FLOX_BRANCHES:
+        if newest_commit := github.commit(*FLOX_NIXPKGS, branch):
+            row = functools.partial(UpstreamVersion, release="/".join(FLOX_NIXPKGS), newer=False)
+            rev, date = newest_commit
+            yield row(name=branch, ours="", newest=rev, date=date)
 
 
 def _limit(answer: requests.Response, *, has_token: bool) -> str:

@@ -37,6 +37,12 @@ CATEGORIES: Final = {
         "version is skipped.",
         ("compiler",),
     ),
+    "source": Category(
+        "Whether PyTorch's source has the texts that recipes, and nixpkgs, replace in it. They are "
+        "looked up in the official wheel of the version, where it has the file. `invoke verify "
+        "--only source` and `invoke bump` read those files once; without them it is skipped.",
+        ("source_texts",),
+    ),
     "syntax": Category(
         "Whether recipes are valid Nix: `nix-instantiate --parse`, or tree-sitter without Nix.",
         ("syntax",),

@@ -90,7 +90,10 @@ def show(result: VerificationResult, screen: Screen, *, verbose: bool = False) -
 
 
 def _show_checks(result: VerificationResult, screen: Screen) -> None:
-    """Print a row for each check: its state, its subjects (of how many), its id and its title."""
+    """Print a row for each check: its state, its subjects (of how many), its id and its title.
+
+    Of a single check, the subjects follow.
+    """
     for outcome in result.outcomes:
         bad = len(outcome.failed) or len(outcome.not_run)
         total = len(outcome.subjects)
@@ -99,6 +102,10 @@ def _show_checks(result: VerificationResult, screen: Screen) -> None:
         text = f"{count:>8}  {outcome.check.id}: {outcome.check.title}{reason}"
         colour = _COLOURS[outcome.state]
         screen.fold(f"  {outcome.state:<7}  ", text, colour, indent=21)
+        states = {"passed": outcome.passed, "failed": outcome.failed, "skipped": outcome.not_run}
+        for state, subjects in states.items() if len(result.outcomes) == 1 else ():
+            for subject in subjects:
+                screen.fold(f"    {state:<7}  ", visible(subject), _COLOURS[state], indent=13)
 
 
 def document(result: VerificationResult) -> dict[str, Any]:
