@@ -331,6 +331,24 @@ def test_what_nix_itself_says_last_names_the_failure_however_much_follows(sm90: 
     assert found.rule.id == "not-there"
 
 
+def test_a_builder_that_cannot_be_reached_is_named_until_another_one_takes_the_build(
+    sm90: Variant,
+) -> None:
+    """Nix says of each dependency that it found no machine, and ends with another error."""
+    progress = BuildProgress(sm90)
+    gone = "cannot build on 'ssh://thor': error: cannot connect to 'thor': no route"
+    end = "error: a 'aarch64-linux' with features {} is required to build '/nix/store/x.drv', but"
+    for text in [gone, *["Failed to find a machine for remote build!"] * 300, end]:
+        progress.see(LogLine("", text), 0.0, own=False)
+    found = progress.cause()
+    assert found
+    assert found.rule.id == "builder-unreachable"
+    progress.see(LogLine("x.drv", "", began=True), 0.0, own=True)
+    for text in ["compiling"] * 300:
+        progress.see(LogLine("x.drv", text), 0.0, own=True)
+    assert progress.cause() is None
+
+
 def test_the_two_hashes_of_a_mismatch_are_kept(sm90: Variant) -> None:
     a, b = "sha256-" + "A" * 43 + "=", "sha256-" + "B" * 42 + "A="
     lines = [

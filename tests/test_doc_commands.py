@@ -7,6 +7,7 @@ Builds, GitHub, downloads and Flox are the stand-ins of `test_doc_examples`.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -62,6 +63,13 @@ ENDS: Final[dict[str, tuple[int, str]]] = {
     "invoke inspect cuda13_0/sm120-avx512": (1, "libtorch_cpu.so: not in"),
 }
 """Commands that cannot succeed here: their exit code, and a text that says why."""
+
+
+SOON: Final = (
+    "from build_pytorch.build import run_loop; run_loop._RETRY_SECONDS = 0.05; "
+    "from invoke.main import program; program.run()"
+)
+"""An `invoke` that waits for no retry, such as of a builder that nobody can reach."""
 
 
 def commands(body: str) -> list[str]:
@@ -123,6 +131,7 @@ def with_builders(shell: Shell) -> None:
     needs = r"(?m)^(disk|job_memory|reserved_memory) = .*"
     matrix.write_text(re.sub(needs, r"\1 = 0.1", matrix.read_text()))
     shell.append("matrix.toml", f"\n[[builder]]\n{builder}\nfeatures = ['big-parallel']\n")
+    tool(shell.world.project, "invoke", f"exec '{sys.executable}' -c '{SOON}' \"$@\"")
 
 
 def with_a_commit_of_the_day(shell: Shell) -> None:

@@ -46,6 +46,9 @@ _PREPARATION: Final = 20
 _FOREVER: Final = 1 << 62
 """The line number of a match that counts as recent whatever follows."""
 
+_NIXS_OWN: Final = ("error", "cannot build on '")
+"""How lines begin after which Nix ends, unless another builder takes the build."""
+
 _OF_HASHES: Final = ("specified:", "wanted:", "got:", "expected")
 """One of these is in each line with which Nix reports the two hashes of a mismatch."""
 
@@ -115,6 +118,7 @@ class BuildProgress:
         """
         if own and line.began:
             self.where, self.began, self.phase = line.where, now, "starting"
+            self._forget_ends()
         if own and line.phase:
             self._enter(line.phase.removesuffix("Phase"))
         self.latest = None
@@ -170,7 +174,7 @@ class BuildProgress:
         """Keep a match. Return the rule if the build has to be stopped."""
         if rule.stops and not own:
             return None
-        is_nixs_own = not line.derivation and text.startswith("error")
+        is_nixs_own = not line.derivation and text.startswith(_NIXS_OWN)
         at = _FOREVER if is_nixs_own or self._in_failed_step else self.lines
         self.latest = RuleMatch(rule, text.strip(), at, own)
         if not (rule.stops and rule.id in self._matches):
@@ -185,9 +189,8 @@ class BuildProgress:
             done, total = int(step[1]), int(step[2])
             if done > total or total < _PREPARATION:
                 return
-            if total != self.total and done == 1:  # another run: failures of the last are past
-                for match in self._matches.values():
-                    match.line = min(match.line, self.lines)
+            if total != self.total and done == 1:  # another run
+                self._forget_ends()
             self.done, self.total = done, total
             self.first_step = self.first_step or now
             self.phase, self._part = "build", "compiling"
@@ -205,6 +208,11 @@ class BuildProgress:
         elif self._part == "importing":
             self._part = "compiling"
         self.phase = phase
+
+    def _forget_ends(self) -> None:
+        """Let failures so far count as recent no longer than others: the build went on."""
+        for match in self._matches.values():
+            match.line = min(match.line, self.lines)
 
     def _forget_failures(self) -> None:
         """Forget failures that the build's own lines named: it went on after them."""
