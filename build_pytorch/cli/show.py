@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import to_builtins
 
 from build_pytorch.base.console import Screen, print_json
 from build_pytorch.base.errors import EXIT_OK, BuildPytorchError
@@ -18,82 +18,11 @@ from build_pytorch.generate import rendering
 from build_pytorch.generate.phase_plan import plan_recipe
 from build_pytorch.matrix import matrix_reader, rules
 from build_pytorch.matrix.field_types import listed
-from build_pytorch.matrix.model import CompanionPackage, Matrix, Package
+from build_pytorch.matrix.model import CompanionPackage, Matrix, Package, Variant
 from build_pytorch.matrix.selection import select_packages
-from build_pytorch.matrix.source_tables import Pin
-from build_pytorch.matrix.tables import (
-    CpuIsa,
-    GpuArchitecture,
-    Release,
-    VariantSetting,
-    WithoutRule,
-)
-from build_pytorch.results.ledger import Ended, Published, Tested
 from build_pytorch.results.package_state import BuiltState, PackageState, package_states
 
 _COLUMN: Final = 11
-
-
-class ShownRecipe(Struct, frozen=True, kw_only=True):
-    """The recipe, and what the phases would do with it."""
-
-    path: str
-    action: str
-    reason: str
-
-
-class ShownState(Struct, frozen=True, kw_only=True):
-    """What is known of the recipe's result: fields of `PackageState`."""
-
-    digest: str
-    output: str
-    stale: str
-    unknown: str
-    smoke_test: Tested | None
-    inspection: Tested | None
-    comparison: Tested | None
-    missing_evidence: str
-    publication: Published | None
-    last: Ended | None
-    log: str
-
-
-class ShowDocument(Struct, frozen=True, kw_only=True):
-    """What --json prints; tables have the keys of matrix.toml.
-
-    Release, hardware and rules of a companion are those of `torch`, the variant that it is for.
-    Rules have only the keys that are set. `rules_ended` would apply, but their `until` holds.
-    """
-
-    variant: str
-    package: str
-    pname: str
-    version: str
-    torch: str
-    same_build_as: str
-    companions: tuple[str, ...]
-    kind: str
-    status: str
-    reason: str
-    release_name: str
-    release: Release
-    pin: Pin
-    driver: str
-    group: str
-    gpu_key: str | None
-    gpu: GpuArchitecture | None
-    products: tuple[str, ...]
-    cpu_key: str
-    cpu: CpuIsa
-    recipe: ShownRecipe
-    rules: tuple[dict[str, Any], ...]
-    rules_off: tuple[WithoutRule, ...]
-    rules_ended: tuple[str, ...]
-    settings: tuple[VariantSetting, ...]
-    max_jobs: int
-    missing_hashes: tuple[tuple[str, str], ...]
-    state: ShownState
-    commands: dict[str, list[str]]
 
 
 def run(options: ShowOptions) -> int:
@@ -108,48 +37,65 @@ def run(options: ShowOptions) -> int:
     (package,) = selected
     state = package_states(options.root, selected)[package.id]
     text = rendering.texts(matrix)[package.path]
-    document = _document(matrix, state, plan_recipe(matrix, Tree(options.root), package, text))
+    recipe = plan_recipe(matrix, Tree(options.root), package, text)
     if options.json:
-        print_json(document, sys.stdout)
+        print_json(_document(matrix, state, recipe), sys.stdout)
     else:
-        _print(Screen(sys.stdout), document, state)
+        _print(Screen(sys.stdout), matrix, state, recipe)
     return EXIT_OK
 
 
-def _document(matrix: Matrix, state: PackageState, recipe: Change) -> ShowDocument:
+_STATE: Final = (
+    *("digest", "output", "stale", "unknown", "smoke_test", "inspection", "comparison"),
+    *("missing_evidence", "publication", "last", "log"),
+)
+"""The fields of PackageState that --json shows."""
+
+
+def _document(matrix: Matrix, state: PackageState, recipe: Change) -> dict[str, object]:
+    """Return what --json prints; tables have the keys of matrix.toml.
+
+    Release, hardware and rules of a companion are those of `torch`, the variant that it is for.
+    Rules have only the keys that are set. `rules_ended` would apply, but their `until` holds.
+    """
     package, variant = state.package, state.variant
+    return {
+        "variant": package.id,
+        "package": package.package,
+        "pname": package.pname,
+        "version": package.version,
+        "torch": variant.id,
+        "same_build_as": variant.same_build_as.id if variant.same_build_as else "",
+        "companions": [each.id for each in matrix.companions_of(variant)],
+        "kind": variant.kind,
+        "status": variant.status,
+        "reason": variant.impossible or "",
+        "release_name": variant.release_name,
+        "release": variant.release,
+        "pin": variant.pin,
+        "driver": variant.driver,
+        "group": variant.group.title,
+        "gpu_key": variant.gpu_key,
+        "gpu": variant.gpu,
+        "products": variant.products,
+        "cpu_key": variant.cpu_key,
+        "cpu": variant.cpu,
+        "recipe": {key: getattr(recipe, key) for key in ("path", "action", "reason")},
+        "rules": [_set_keys(to_builtins(rule)) for rule in variant.effects.rules],
+        "rules_off": variant.effects.off,
+        "rules_ended": _ended(matrix, variant),
+        "settings": list(rules.settings_of(variant)),
+        "max_jobs": variant.effects.max_jobs,
+        "missing_hashes": package.untaken_hashes,
+        "state": {key: getattr(state, key) for key in _STATE},
+        "commands": _commands(matrix, state),
+    }
+
+
+def _ended(matrix: Matrix, variant: Variant) -> list[str]:
+    """Return the rules that would apply to a variant, but their `until` holds."""
     ended = (rule for rule in matrix.rules if rules.is_ended(rule, variant))
-    return ShowDocument(
-        variant=package.id,
-        package=package.package,
-        pname=package.pname,
-        version=package.version,
-        torch=variant.id,
-        same_build_as=variant.same_build_as.id if variant.same_build_as else "",
-        companions=tuple(each.id for each in matrix.companions_of(variant)),
-        kind=variant.kind,
-        status=variant.status,
-        reason=variant.impossible or "",
-        release_name=variant.release_name,
-        release=variant.release,
-        pin=variant.pin,
-        driver=variant.driver,
-        group=variant.group.title,
-        gpu_key=variant.gpu_key,
-        gpu=variant.gpu,
-        products=variant.products,
-        cpu_key=variant.cpu_key,
-        cpu=variant.cpu,
-        recipe=convert(recipe, ShownRecipe, from_attributes=True),
-        rules=tuple(_set_keys(to_builtins(rule)) for rule in variant.effects.rules),
-        rules_off=variant.effects.off,
-        rules_ended=tuple(rule.id for rule in ended if rules.holds(rule.when, variant)),
-        settings=tuple(rules.settings_of(variant)),
-        max_jobs=variant.effects.max_jobs,
-        missing_hashes=package.untaken_hashes,
-        state=convert(state, ShownState, from_attributes=True),
-        commands=_commands(matrix, package, state),
-    )
+    return [rule.id for rule in ended if rules.holds(rule.when, variant)]
 
 
 def _set_keys(table: dict[str, Any]) -> dict[str, Any]:
@@ -161,8 +107,9 @@ def _set_keys(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _commands(matrix: Matrix, package: Package, state: PackageState) -> dict[str, list[str]]:
+def _commands(matrix: Matrix, state: PackageState) -> dict[str, list[str]]:
     """Return the commands for a package, in the order in which they are needed."""
+    package = state.package
     companions = matrix.companions_of(package) if package is package.variant else ()
     commands = recommend.commands(package, state, companions)
     commands["test"] = [f"invoke smoke {package.id}", f"invoke inspect {package.id}"]
@@ -170,57 +117,58 @@ def _commands(matrix: Matrix, package: Package, state: PackageState) -> dict[str
     return {name: commands[name] for name in order if name in commands}
 
 
-def _print(screen: Screen, document: ShowDocument, state: PackageState) -> None:
-    screen.line(screen.paint(document.variant, "bold"))
+def _print(screen: Screen, matrix: Matrix, state: PackageState, recipe: Change) -> None:
+    screen.line(screen.paint(state.package.id, "bold"))
     for name, text in [
-        *_facts(document, state.package),
-        *_rules(document),
-        *_results(document, state),
+        *_facts(matrix, state.package, recipe),
+        *_rules(matrix, state.variant),
+        *_results(state),
     ]:
         screen.fold(f"  {name:<{_COLUMN}}", text, indent=_COLUMN + 2)
-    for name, lines in document.commands.items():
+    for name, lines in _commands(matrix, state).items():
         for line in lines:
             screen.command(f"  {name:<{_COLUMN}}", line)
 
 
-def _facts(document: ShowDocument, package: Package) -> Iterator[tuple[str, str]]:
+def _facts(matrix: Matrix, package: Package, recipe: Change) -> Iterator[tuple[str, str]]:
     """Yield what a package is, each fact with its name."""
-    release, recipe, cpu = document.release, document.recipe, document.cpu
-    yield "status", f"{document.status}{f': {document.reason}' if document.reason else ''}"
-    yield "package", document.package
+    variant, release = package.variant, package.release
+    yield "status", f"{variant.status}{f': {variant.impossible}' if variant.impossible else ''}"
+    yield "package", package.package
     if isinstance(package, CompanionPackage):
         source = _source(package.companion.source)
         text = f"{package.name} {package.version} {source}, for PyTorch {release.torch.version}"
-        yield "companion", f"{text} of {document.torch}"
+        yield "companion", f"{text} of {variant.id}"
     if text := same_build(package):
         yield "same files", text
-    cuda = package.variant.cuda
-    needs = f", CUDA {cuda.version}, driver {document.driver}" if cuda else ""
+    cuda = variant.cuda
+    needs = f", CUDA {cuda.version}, driver {variant.driver}" if cuda else ""
     torch = f"PyTorch {release.torch.version} {_source(release.torch.source)}"
     python = f"Python {release.python.version}"
-    yield "release", f"{document.release_name}: {torch}, {python}{needs}"
-    yield "nixpkgs", f"{document.pin.rev} (pin {release.nixpkgs.pin})"
+    yield "release", f"{variant.release_name}: {torch}, {python}{needs}"
+    yield "nixpkgs", f"{variant.pin.rev} (pin {release.nixpkgs.pin})"
     yield "support", release.support
-    if gpu := document.gpu:
-        yield "gpu", f"{gpu.arch_list}: {', '.join(document.products)}"
-    yield "cpu", f"{cpu.title} ({cpu.platform}): {' '.join(cpu.flags)}"
-    if document.companions and package is package.variant:
-        yield "companions", ", ".join(document.companions)
+    if gpu := variant.gpu:
+        yield "gpu", f"{gpu.arch_list}: {', '.join(variant.products)}"
+    yield "cpu", f"{variant.cpu.title} ({variant.platform}): {' '.join(variant.cpu.flags)}"
+    companions = matrix.companions_of(variant)
+    if companions and package is variant:
+        yield "companions", ", ".join(each.id for each in companions)
     yield "recipe", f"{recipe.path}: {recipe.action}, {recipe.reason}"
 
 
-def _rules(document: ShowDocument) -> Iterator[tuple[str, str]]:
+def _rules(matrix: Matrix, variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the rules and settings; a line without a name continues the one above."""
-    for rule in document.rules:
-        yield "rule", f"{rule['id']}: {_effect(rule['effect'])}"
-        yield "", f"{rule['reason']} ({rule['source']}, checked {rule['checked']})"
-        if "unconfirmed" in rule:
-            yield "", f"not confirmed: {rule['unconfirmed']}"
-    for off in document.rules_off:
+    for rule in variant.effects.rules:
+        yield "rule", f"{rule.id}: {rule.effect.words}"
+        yield "", f"{rule.reason} ({rule.source}, checked {rule.checked})"
+        if rule.unconfirmed:
+            yield "", f"not confirmed: {rule.unconfirmed}"
+    for off in variant.effects.off:
         yield "rule off", f"{off.rule}: {off.reason}"
-    for name in document.rules_ended:
+    for name in _ended(matrix, variant):
         yield "rule ended", f"{name}: its `until` holds"
-    for setting in document.settings:
+    for setting in rules.settings_of(variant):
         keys = to_builtins(setting).items()
         yield "setting", ", ".join(f"{key} = {value}" for key, value in keys if value)
 
@@ -229,16 +177,7 @@ def _source(source: str) -> str:
     return "of its nixpkgs" if source == "nixpkgs" else "from GitHub"
 
 
-def _effect(effect: dict[str, Any]) -> str:
-    words = [f"{name}={value}" for name, value in effect.get("environment", {}).items()]
-    for key in ("cmake_flags", "fixes", "config"):
-        words += effect.get(key, [])
-    words += [f"patch {key}" for key in effect.get("patches", [])]
-    words += [f"without {name}" for name in effect.get("without", [])]
-    return " ".join(words)
-
-
-def _results(document: ShowDocument, state: PackageState) -> Iterator[tuple[str, str]]:
+def _results(state: PackageState) -> Iterator[tuple[str, str]]:
     """Yield what is known of the result, its evidence and the last build."""
     results = {
         BuiltState.YES: state.output,
@@ -246,7 +185,7 @@ def _results(document: ShowDocument, state: PackageState) -> Iterator[tuple[str,
         BuiltState.UNKNOWN: f"{state.unknown}, built from an unknown recipe",
     }
     yield "result", results.get(state.built, "not built from this recipe")
-    if missing := document.missing_hashes:
+    if missing := state.package.untaken_hashes:
         names = ", ".join(name for name, _ in missing)
         yield "", f"cannot be built: no hash for {names}; run `invoke prefetch`"
     tests = {"smoke": state.smoke_test, "inspect": state.inspection, "compare": state.comparison}

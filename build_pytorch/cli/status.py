@@ -73,15 +73,6 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     log: str
 
 
-class StatusDocument(Struct, frozen=True, kw_only=True):
-    """What --json prints: rows and totals of variants, rows of companions, seeds by name."""
-
-    variants: tuple[StatusRow, ...]
-    totals: dict[str, int]
-    companions: tuple[StatusRow, ...]
-    seeds: dict[str, str]
-
-
 def run(options: StatusOptions) -> int:
     """Print the state of packages and the totals.
 
@@ -102,12 +93,12 @@ def run(options: StatusOptions) -> int:
     of_companions = [states[companion.id] for companion in companions]
     seeds = {} if options.variants else _seeds(matrix, events)
     if options.json:
-        document = StatusDocument(
-            variants=tuple(map(_row, of_variants)),
-            totals=_totals(of_variants),
-            companions=tuple(map(_row, of_companions)),
-            seeds={name: state.value for name, state in seeds.items()},
-        )
+        document = {
+            "variants": list(map(_row, of_variants)),
+            "totals": _totals(of_variants),
+            "companions": list(map(_row, of_companions)),
+            "seeds": seeds,
+        }
         print_json(document, sys.stdout)
         return _exit_code(states)
     screen = Screen(sys.stdout)

@@ -216,12 +216,7 @@ def _applied_rules(variants: Sequence[Variant]) -> Iterator[tuple[Rule, str, int
     found = Counter(rule.id for variant in variants for rule in variant.effects.rules)
     rules = {rule.id: rule for variant in variants for rule in variant.effects.rules}
     for name, number in found.items():
-        effect = rules[name].effect
-        words = [f"{key}={value}" for key, value in effect.environment.items()]
-        words += [*effect.cmake_flags, *effect.fixes, *effect.config]
-        words += [f"patch {key}" for key in effect.patches]
-        words += [f"without {name}" for name in effect.without]
-        yield rules[name], " ".join(words), number
+        yield rules[name], rules[name].effect.words, number
 
 
 def _choosing(matrix: Matrix) -> dict[str, Any]:

@@ -61,6 +61,15 @@ class Effect(TomlTable, frozen=True, kw_only=True):
     acl: bool = False  #: Arm Compute Library; true is refused, as nixpkgs has none
     without: tuple[ft.Key, ...] = ()  #: features of the official wheel that it leaves out
 
+    @property
+    def words(self) -> str:
+        """The changes in one line."""
+        words = [f"{name}={value}" for name, value in self.environment.items()]
+        words += [*self.cmake_flags, *self.fixes, *self.config]
+        words += [f"patch {key}" for key in self.patches]
+        words += [f"blas={self.blas}"] if self.blas else []
+        return " ".join([*words, *(f"without {name}" for name in self.without)])
+
 
 class Rule(TomlTable, frozen=True, kw_only=True):
     """A condition, and what it changes in the recipes of the variants for which it holds."""
