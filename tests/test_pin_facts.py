@@ -92,6 +92,27 @@ def test_one_evaluation_says_what_a_nixpkgs_contains(nixpkgs: Path) -> None:
     )
 
 
+NEWER = """{ torch = "2.13.0"; python = "3.14"; cuda.cudaPackages_13_2 = "13.2"; cccl = "cccl";
+  has = [ "magma-clock-rate" "cccl-headers" ]; companions.triton = "3.7.0"; }"""
+
+
+@needs_nix
+def test_one_evaluation_says_what_a_newer_nixpkgs_contains(nixpkgs: Path) -> None:
+    """On the model of the expression of torch 2.13.0."""
+    pin = learned(nixpkgs, NEWER)
+    assert (pin.torch, pin.python, pin.cuda) == ("2.13.0", "3.14", {"cudaPackages_13_2": "13.2"})
+    assert pin.has == ("magma-clock-rate", "cccl-headers", "cmake-flags")
+    assert pin.facts
+    assert pin.facts.torch_patches == (
+        "patch-for-torch-2.13.0.patch",
+        "fix-cmake-cuda-toolkit.patch",
+        "forward-cupti-env-vars.patch",
+        "avoid-duplicate-sm_103-codegen.patch",
+    )
+    found = pin.facts.cuda_sets["cudaPackages_13_2"]
+    assert (found.cccl, found.broken, found.nccl) == ("cccl", (), "13.2.x")
+
+
 @needs_nix
 def test_prefetch_writes_what_a_pin_contains(nixpkgs: Path, project: Project) -> None:
     """A rule ends with a pin that turns out to have its fix."""

@@ -266,6 +266,12 @@ class Pin(HashedTable, frozen=True, kw_only=True):
         own = facts.torch_patches if keeps_torch else ()
         return frozenset((*self.has, *facts.magma_patches, *own))
 
+    @property
+    def cccl(self) -> str:
+        """The package with the CCCL headers in its CUDA package sets."""
+        sets = self.facts.cuda_sets.values() if self.facts else ()
+        return next((known.cccl for known in sets if known.cccl), "cuda_cccl")
+
     def cuda_facts(self, package_set: str) -> CudaSetFacts:
         """Return the facts of a CUDA package set; empty ones if they are not known."""
         known = self.facts.cuda_sets if self.facts else {}

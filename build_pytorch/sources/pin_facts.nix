@@ -35,7 +35,12 @@ let
 
   # PyTorch includes <cccl/...> on CUDA 13.
   hasCccl = name: let set = pkgs.${name}; in
-    set ? cccl || match ".*include/cccl.*" (set.cuda_cccl.postInstall or "") != null;
+    match ".*include/cccl.*" (set.cccl.postInstall or (set.cuda_cccl.postInstall or "")) != null;
+  fixes = {
+    cccl-headers = builtins.any hasCccl sets;
+    # setup.py hands CMAKE_ARGS to CMake, and no other variable has cmakeFlags.
+    cmake-flags = match ".*CMAKE_ARGS.*" (torch.preBuild or "") != null;
+  };
 
   torch = pkgs.python3Packages.torch or { };
   magma = pkgs.magma-cuda-static or { };
@@ -44,7 +49,7 @@ in
   torch = attempt (torch.version or null);
   python = attempt (pkgs.python3.pythonVersion or null);
   cuda = each cudaOf;
-  hasCccl = attempt (builtins.any hasCccl sets);
+  has = filter (name: attempt fixes.${name} == true) (attrNames fixes);
   magmaUrls = attempt (map (patch: patch.url or (head (patch.urls or [ "" ]))) (magma.patches or [ ]));
   facts = {
     pythons = known (map pythonOf (named "(python3[0-9]+)Packages"));

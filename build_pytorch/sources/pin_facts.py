@@ -20,7 +20,7 @@ from build_pytorch.nix import quoting, store
 from build_pytorch.sources.fetchers import explain, mirrored
 
 _EXPRESSION: Final = Path(__file__).with_suffix(".nix")
-_CCCL: Final = "cccl-headers"
+_LEARNED: Final = ("cccl-headers", "cmake-flags")
 _FIELDS: Final = ("torch", "python", "cuda", "has")
 
 
@@ -30,7 +30,7 @@ class _Evaluated(Struct, frozen=True, kw_only=True, rename="camel"):
     torch: ft.Version
     python: ft.Version
     cuda: dict[ft.NixName, ft.CudaVersion]
-    has_cccl: bool | None
+    has: tuple[str, ...]
     magma_urls: tuple[str, ...] | None
     facts: dict[str, Any]
 
@@ -124,9 +124,9 @@ def _has(matrix: Matrix, pin: Pin, found: _Evaluated) -> list[str]:
         for name in rule.until.pin_has
     }
     urls = {*(found.magma_urls or ())}
-    has = [name for name in pin.has if name != _CCCL and name not in by_patch]
+    has = [name for name in pin.has if name not in _LEARNED and name not in by_patch]
     has += [name for name, wanted in by_patch.items() if wanted <= urls]
-    return [*has, _CCCL] if found.has_cccl else has
+    return [*has, *found.has]
 
 
 def _without_null(value: Any) -> Any:  # noqa: ANN401 - JSON

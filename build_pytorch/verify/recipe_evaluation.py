@@ -202,7 +202,8 @@ def _revisions(context: Context) -> str:
         companions = {
             name: version_for(pin.torch, name) or "0" for name in (*known_companions(), "triton")
         }
-        known[pin.rev] = {name: getattr(pin, name) for name in fields} | {"companions": companions}
+        facts = {"companions": companions, "cccl": pin.cccl}
+        known[pin.rev] = {name: getattr(pin, name) for name in fields} | facts
     return json.dumps(known)
 
 

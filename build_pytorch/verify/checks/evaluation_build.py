@@ -127,15 +127,7 @@ def eval_cuda_packages(variant: Variant, facts: Facts) -> Iterator[Finding]:
     word="cmakeFlags",
 )
 def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
-    torch = variant.release.torch
-    wanted = [] if torch.is_of_pin else [f"-DTORCH_BUILD_VERSION={torch.version}"]
-    wanted += variant.effects.cmake_flags
-    if cuda := variant.cuda:
-        wanted.append(f"-DCUDA_VERSION={cuda.version}")
-        if "cccl-shim" in variant.effects.fixes:
-            wanted.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
-    else:
-        wanted.append("-DUSE_CUDA=OFF")
+    wanted = _cmake_flags(variant)
     flags = list(map(str, facts.list("cmakeFlags")))
     for flag in wanted:
         if flag not in flags:
@@ -143,11 +135,25 @@ def eval_cmake_flags(variant: Variant, facts: Facts) -> Iterator[Finding]:
         for other in flags:
             if other.partition("=")[0] == flag.partition("=")[0] and other != flag:
                 yield Finding(f"{other} among cmakeFlags", flag)
-    if not any("CUDAToolkit_VERSION" in flag for flag in flags):
+    if not any("PYTHON_SIX_SOURCE_DIR" in flag for flag in flags):
         yield Finding("cmakeFlags without those of nixpkgs", "oldAttrs' ++ [ ... ]")
     for flag in flags if facts.value("nixpkgs") else ():  # flags of a real nixpkgs are unknown
         if flag not in wanted and not flag.startswith(_FLAGS_OF_NIXPKGS):
             yield Finding(f"{flag} among cmakeFlags", "no flag that no rule asks for")
+
+
+def _cmake_flags(variant: Variant) -> list[str]:
+    """Return the flags beside those of nixpkgs. CMake finds the CUDA itself where it reads them."""
+    torch = variant.release.torch
+    flags = [] if torch.is_of_pin else [f"-DTORCH_BUILD_VERSION={torch.version}"]
+    flags += variant.effects.cmake_flags
+    if variant.cuda is None:
+        return [*flags, "-DUSE_CUDA=OFF"]
+    if "cmake-flags" not in variant.pin.has:
+        flags.append(f"-DCUDA_VERSION={variant.cuda.version}")
+    if "cccl-shim" in variant.effects.fixes:
+        flags.append("-DCMAKE_CUDA_FLAGS=-I/build/cccl-compat")
+    return flags
 
 
 @CHECKS.add(

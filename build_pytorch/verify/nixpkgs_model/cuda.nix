@@ -1,6 +1,6 @@
 # One set of CUDA packages, such as cudaPackages_12_8 or cudaPackages_13_0. Only the CUDA version
 # of a member matters, and its name contains it: cuda13.0-cuda_cccl-13.0.x.
-{ lib, config, newScope, stdenv, cudaMajorMinorVersion }:
+{ lib, config, newScope, stdenv, pin, cudaMajorMinorVersion }:
 let
   # Without those of Jetson, and those that the CUDA of the set does not support.
   since129 = lib.optional (lib.versionAtLeast cudaMajorMinorVersion "12.9");
@@ -43,11 +43,17 @@ lib.makeScope newScope (
     };
     backendStdenv = stdenv;
   }
-  // lib.genAttrs [ "cuda_cccl" "cuda_profiler_api" ] headers
+  // lib.genAttrs [ "cuda_profiler_api" ] headers
+  // lib.genAttrs [ (pin.cccl or "cuda_cccl") ] (
+    name:
+    (headers name).overrideAttrs (
+      lib.optionalAttrs (lib.elem "cccl-headers" pin.has) { postInstall = "ln -s . $out/include/cccl"; }
+    )
+  )
   // lib.genAttrs [
     "cuda_cudart" "cuda_cupti" "cuda_nvcc" "cuda_nvml_dev" "cuda_nvrtc" "cuda_nvtx" "cudatoolkit"
     "cudnn" "cusparselt" "libcublas" "libcufft" "libcufile" "libcurand" "libcusolver" "libcusparse"
-    "libcusparse_lt" "libnvjitlink"
+    "libcusparse_lt" "libnvjitlink" "libnvshmem"
   ] libraries
   // {
     # Compiled by nixpkgs for its default capabilities, not for those of torch.

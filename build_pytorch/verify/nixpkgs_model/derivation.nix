@@ -62,6 +62,8 @@ let
           outputs = attrs.outputs or [ "out" ];
           __ignoreNulls = true;
         };
+      env = checkedEnv (attrs.env or { }) arguments;
+      exported = if attrs.__structuredAttrs or false then { inherit env; } else env;
       passthru = attrs.passthru or { };
       meta = { inherit name; broken = false; } // attrs.meta or { } // { available = refusal == null; };
 
@@ -78,7 +80,7 @@ let
         };
       }
       // passthru
-    ) (derivation (arguments // checkedEnv (attrs.env or { }) arguments));
+    ) (derivation (arguments // exported));
 
   makeDerivationExtensible =
     rattrs:

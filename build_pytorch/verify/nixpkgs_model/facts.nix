@@ -100,7 +100,7 @@ pick (
 
   # The nixpkgs of the package, as the recipe names it.
   nixpkgs = drv.model.source or null;
-  buildVersionEnv = drv.PYTORCH_BUILD_VERSION or null;
+  buildVersionEnv = drv.PYTORCH_BUILD_VERSION or (drv.env.PYTORCH_BUILD_VERSION or null);
 
   # The CUDA of torch, and every CUDA among the packages that torch and its MAGMA link.
   cudaVersion = if drv.cudaSupport or false then cudaOf drv else null;

@@ -23,7 +23,7 @@ stdenv.mkDerivation {
 
   nativeBuildInputs = [ cmake ] ++ lib.optional cudaSupport cudaPackages.cuda_nvcc;
   buildInputs = [ blas lapack ]
-    ++ lib.optionals cudaSupport (with cudaPackages; [ cuda_cccl cuda_cudart libcublas libcusparse ]);
+    ++ lib.optionals cudaSupport (with cudaPackages; [ (cudaPackages.cccl or cudaPackages.cuda_cccl) cuda_cudart libcublas libcusparse ]);
 
   cmakeFlags = [
     (lib.cmakeBool "BUILD_SHARED_LIBS" (!static))

@@ -19,7 +19,7 @@ let
     cudaMajorMinorVersion:
     final.callPackage (
       { newScope, stdenv }:
-      import ./cuda.nix { inherit lib config newScope stdenv cudaMajorMinorVersion; }
+      import ./cuda.nix { inherit lib config newScope stdenv pin cudaMajorMinorVersion; }
     ) { };
 in
 import ./fetchers.nix { inherit lib mkDerivation; }

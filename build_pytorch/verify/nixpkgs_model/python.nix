@@ -7,6 +7,7 @@
   packageOverrides ? (_: _: { }),
 }:
 let
+  expression = if pin.cccl or "" == "cccl" then ./torch-2.13.nix else ./torch.nix;
   packages =
     stdenv: final: _:
     (import ./stand-ins.nix).${stdenv.system}.python.${pythonVersion}
@@ -16,15 +17,16 @@ let
       buildPythonPackage = import ./build-python-package.nix { inherit lib; python = self; } stdenv;
 
       triton = final.callPackage (
-        { config, buildPythonPackage, cudaSupport ? config.cudaSupport }:
+        { config, buildPythonPackage, cudaPackages, cudaSupport ? config.cudaSupport }:
         buildPythonPackage {
-          pname = "triton"; version = pin.companions.triton or "0"; passthru = { inherit cudaSupport; };
+          pname = "triton"; version = pin.companions.triton or "0";
+          passthru = { inherit cudaPackages cudaSupport; };
         }
       ) { };
       triton-cuda = final.triton.override { cudaSupport = true; };
 
       # The attribute is torch: the set has no `pytorch`.
-      torch = final.callPackage (import ./torch.nix { inherit pin; }) { };
+      torch = final.callPackage (import expression { inherit pin; }) { };
     }
     // builtins.mapAttrs (_: companion: final.callPackage companion { }) (
       import ./companions.nix { inherit pin; setTorch = final.torch.version; }

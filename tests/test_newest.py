@@ -1,0 +1,99 @@
+"""examples/newest: the PyTorch of a newer nixpkgs, on the model of its newer expression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, needs_nix, write_recipes
+
+from build_pytorch.generate import recipes
+from build_pytorch.matrix import matrix_reader
+from build_pytorch.matrix.model import Matrix
+from build_pytorch.verify import registry, verification
+
+EXAMPLE = PROJECT / "examples/newest"
+
+
+@pytest.fixture(scope="module")
+def newest() -> Matrix:
+    """The matrix of the example."""
+    return matrix_reader.load(EXAMPLE)
+
+
+@pytest.mark.slow
+@needs_nix
+def test_all_recipes_pass_all_checks(newest: Matrix, tmp_path: Path) -> None:
+    write_recipes(tmp_path, newest)
+    only = [name for name in registry.CATEGORIES if name not in {"generated", "compiler"}]
+    result = verification.verify(newest, tmp_path, only=only)
+    assert [(f.path, f.check, f.found) for f in result.findings][:5] == []
+    assert "40 of 40 recipes, 80 of 80 companions" in result.summary
+
+
+CHANGES = {
+    "sm120-avx2": ("  preConfigure =", "  patches = [];\n  preConfigure =", "eval-patches"),
+    "sm90-avx2": (
+        "  preConfigure =",
+        '  env = oldAttrs.env // { USE_NCCL = "0"; };\n  preConfigure =',
+        "eval-unchanged",
+    ),
+    "sm80-avx2": (
+        "  preConfigure =",
+        '  cmakeFlags = oldAttrs.cmakeFlags ++ [ "-DUSE_NCCL=OFF" ];\n  preConfigure =',
+        "eval-cmake-flags",
+    ),
+    "cpu-avx2": ("-DUSE_CUDA=OFF", "-DUSE_CUDA=ON", "eval-cmake-flags"),
+}
+"""A mistake in a recipe, and the check that finds it."""
+
+
+@pytest.mark.slow
+@needs_nix
+def test_mistakes_in_its_recipes_are_found(newest: Matrix, tmp_path: Path) -> None:
+    write_recipes(tmp_path, newest)
+    wanted = set()
+    for variant in newest.of_release("cuda13_2"):
+        if variant.short_id in CHANGES:
+            old, new, check = CHANGES[variant.short_id]
+            file = tmp_path / variant.path
+            assert old in file.read_text()
+            file.write_text(file.read_text().replace(old, new, 1))
+            wanted.add((variant.path, check))
+    result = verification.verify(newest, tmp_path, only=["evaluation"])
+    assert wanted <= {(f.path, f.check) for f in result.findings}
+
+
+def test_each_gpu_architecture_has_the_torch_of_the_pin_on_two_pythons(newest: Matrix) -> None:
+    gpus = {f"sm{code}" for code in (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)}
+    for name, python in (("cuda13_2", "3.14"), ("cuda13_2_py313", "3.13")):
+        variants = newest.of_release(name)
+        assert {v.gpu_key for v in variants if v.gpu_key} == gpus
+        assert {v.release.python.version for v in variants} == {python}
+        assert not any(v.impossible for v in variants)
+        assert all(source.is_of_pin for source in newest.releases[name].sources.values())
+    ids = {v.short_id: {rule.id for rule in v.effects.rules} for v in newest.variants}
+    # The torch of the pin has the patch with which the change of SM103 has no effect.
+    assert {k: rules for k, rules in ids.items() if rules} == {
+        "sm121-armv9": {"arch-specific-kernels"},
+        "sm110-armv9": {"own-libraries"},
+    }
+
+
+def test_comments_are_true_for_the_newer_expression(newest: Matrix) -> None:
+    """It hands cmakeFlags to CMake, which finds the version of CUDA itself."""
+    texts = recipes.render(newest)
+    by_id = {v.short_id: texts[v.path] for v in newest.of_release("cuda13_2")}
+    assert "cmakeFlags" not in by_id["sm120-avx2"]
+    assert "# nixpkgs hands these to CMake, after its own." in by_id["cpu-avx2"]
+    for text in by_id.values():
+        assert "setup.py" not in text
+        assert "CCCL" not in text
+
+
+def test_nothing_in_the_pin_is_called_confirmed(newest: Matrix) -> None:
+    (pin,) = newest.pins.values()
+    assert pin.unconfirmed
+    assert pin.facts
+    assert pin.facts.unconfirmed
+    assert pin.facts.triton == ""  # not known
