@@ -74,7 +74,7 @@ class Api:
             "/repos/NixOS/nixpkgs/commits/nixos-unstable": ok(
                 {"sha": NEW_PIN, "commit": {"committer": {"date": "2026-11-01T00:00:00Z"}}}
             ),
-            "/repos/pytorch/pytorch/commits/nightly": commit(NIGHTLY, "2026-10-31"),
+            "/repos/pytorch/pytorch/commits/nightly": commit(NIGHTLY, "2026-06-30"),
             f"/repos/pytorch/pytorch/contents/version.txt?ref={NIGHTLY}": content("2.12.0a0\n"),
             f"/repos/pytorch/pytorch/contents/{TRITON}?ref={NIGHTLY}": content(f"{NEW_PIN}\n"),
         }
@@ -592,6 +592,17 @@ def test_a_release_with_the_torch_of_its_pin_needs_a_pin_and_no_github(whole: Pr
 
 # --- pins that several releases use ---
 
+_BEFORE, _NIGHTLY, _REST = WHOLE.partition("[release.nightly.nixpkgs]")
+SHARED = _BEFORE + _NIGHTLY + _REST.replace('"february_2026"', '"early_2026"', 1)
+"""The matrix with a nightly on the pin of the main release."""
+
+
+def test_a_release_with_a_pin_of_its_own_moves_it_where_it_is() -> None:
+    old, new = matrix_reader.parse(WHOLE), moved(WHOLE, "cuda13_0", nixpkgs=NEW_PIN)
+    assert new.pins["early_2026"].rev == NEW_PIN
+    assert new.releases["nightly"] == old.releases["nightly"]
+    assert new.pins[new.releases["nightly"].nixpkgs.pin].rev not in {NEW_PIN, PIN}
+
 
 @pytest.mark.parametrize(
     ("name", "wanted", "pin"),
@@ -609,7 +620,7 @@ def test_a_release_with_the_torch_of_its_pin_needs_a_pin_and_no_github(whole: Pr
 def test_a_moved_release_leaves_the_others_as_they_are(
     name: str, wanted: NewVersions, pin: str
 ) -> None:
-    old = matrix_reader.parse(WHOLE)
+    old = matrix_reader.parse(SHARED)
     move = ReleaseMove(old, name, wanted)
     new = matrix_reader.parse(move.over())
     moved = new.releases[name]

@@ -23,7 +23,7 @@ from test_bump import (
 )
 from test_prefetch import OTHER
 
-from build_pytorch.base.errors import BuildPytorchError, ToolError
+from build_pytorch.base.errors import BuildPytorchError, MatrixError, ToolError
 from build_pytorch.base.versions import NEWEST
 from build_pytorch.cli import outdated
 from build_pytorch.cli.commands import COMMANDS, OutdatedOptions
@@ -81,7 +81,7 @@ def test_the_newest_commit_changes_every_place_that_follows(api: Api) -> None:
     commit_ = nightly.known_commit(TORCH, NEWEST)
     move = ReleaseMove(matrix_reader.parse(WHOLE), "nightly", NewVersions(commit=commit_))
     assert changed_lines(WHOLE, move) == [
-        'version = "2.12.0.dev20261031"',
+        'version = "2.12.0.dev20260630"',
         f'rev = "{NIGHTLY}"',
         f'triton_rev = "{NEW_PIN}"',
     ]  # there was no hash
@@ -94,9 +94,9 @@ def test_a_nightly_moves_and_has_nothing_to_do_then(api: Api, whole: Project) ->
     done = bump(whole, "--nightly")
     assert done.returncode == 0, done.stdout + done.stderr
     recipe = next((whole.root / "releases/nightly/.flox/pkgs").glob("*-nightly.nix")).read_text()
-    for part in (f'rev = "{NIGHTLY}"', "PYTORCH_BUILD_VERSION=2.12.0.dev20261031", OTHER):
+    for part in (f'rev = "{NIGHTLY}"', "PYTORCH_BUILD_VERSION=2.12.0.dev20260630", OTHER):
         assert part in recipe
-    api.answers[f"/repos/pytorch/pytorch/commits/{NIGHTLY}"] = commit(NIGHTLY, "2026-10-31")
+    api.answers[f"/repos/pytorch/pytorch/commits/{NIGHTLY}"] = commit(NIGHTLY, "2026-06-30")
     assert "nothing to do: release.nightly has" in bump(whole, "--nightly", NIGHTLY).stdout
 
 
@@ -107,6 +107,40 @@ def test_the_commit_of_a_day_is_asked_of_one_branch_after_the_other(api: Api, br
     found = nightly.known_commit(TORCH, "20251222")
     assert (found.rev, found.version) == (NIGHTLY, "2.12.0.dev20251222")
     assert found.triton_rev == NEW_PIN
+
+
+@pytest.mark.parametrize(
+    ("day", "torch", "is_refused"),
+    [
+        ("2026-07-20", "2.9.1", False),
+        ("2026-07-21", "2.9.1", True),
+        ("2026-11-01", "2.13.0", True),
+        ("2026-11-01", "2.14.0", False),
+    ],
+)
+def test_a_day_without_a_setup_py_is_refused_where_the_pin_runs_it(
+    api: Api, day: str, torch: str, is_refused: bool
+) -> None:
+    api.answers["/repos/pytorch/pytorch/commits/nightly"] = commit(NIGHTLY, day)
+    pin = "[pin.february_2026]"
+    before, _, after = WHOLE.partition(pin)
+    text = before + pin + after.replace('torch = "2.9.1"', f'torch = "{torch}"', 1)
+    wanted = NewVersions(commit=nightly.known_commit(TORCH, NEWEST))
+    move = ReleaseMove(matrix_reader.parse(text), "nightly", wanted)
+    if not is_refused:
+        matrix_reader.parse(move.over())
+        return
+    with pytest.raises(MatrixError, match=r"torch\.version: found .*, which has no setup\.py") as e:
+        move.over()
+    assert "allowed: a day up to 20260720, or a pin with torch 2.14 or newer" in str(e.value)
+
+
+def test_the_command_says_why_a_day_is_refused(api: Api) -> None:
+    api.answers["/repos/pytorch/pytorch/commits/nightly"] = commit(NIGHTLY, "2026-11-22")
+    done = Project(PROJECT).invoke("bump", "--nightly", "--dry-run")
+    assert done.returncode == 2
+    assert '2.12.0.dev20261122", which has no setup.py' in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def no_version(api: Api) -> None:
@@ -183,7 +217,7 @@ def test_outdated_says_how_old_a_nightly_is_on_a_given_day(
     assert outdated.run(OutdatedOptions(), clock=lambda: dt.date(2025, 11, 14)) == 0
     (line,) = [it for it in capsys.readouterr().out.splitlines() if "days old" in it]
     assert line.startswith("nightly  nightly ")
-    assert line.endswith(f", 30 days old: {NIGHTLY} is newer (nightly of 2026-10-31)")
+    assert line.endswith(f", 30 days old: {NIGHTLY} is newer (nightly of 2026-06-30)")
     outdated.run(OutdatedOptions(json=True), clock=lambda: dt.date(2025, 10, 16))
     (row,) = [it for it in json.loads(capsys.readouterr().out) if "days" in it]
     assert row["days"] == 1

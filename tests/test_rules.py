@@ -626,6 +626,32 @@ def test_codegen_base_needs_a_rule_that_reads_it() -> None:
     matrix_reader.parse(edited((NAMED, 'when.cuda = ">=12.9"')))  # holds for all GPUs
 
 
+# --- a Python beside the default one of the pin ---
+
+
+@needs_nix
+def test_python_3_14_beside_a_pin_whose_default_is_3_13(tmp_path: Path) -> None:
+    before, mark, after = WHOLE.partition("[release.cuda13_0.python]")
+    after = after.replace('version = "3.13"', 'version = "3.14"', 1).replace("thon313", "thon314")
+    matrix = matrix_reader.parse(before + mark + after)
+    variant = by_id(matrix, "cuda13_0/sm120-avx2")
+    text = recipes.render(matrix)[variant.path]
+    assert "python314Packages = prev.python314Packages.override" in text
+    assert "(nixpkgs_pinned.python314Packages.torch.override" in text
+    path = tmp_path / variant.path
+    path.parent.mkdir(parents=True)
+    only = ["text", "evaluation"]
+    for recipe, found in (
+        (text, set()),
+        (text.replace("(nixpkgs_pinned.python314P", "(nixpkgs_pinned.python3P"), {"eval-names"}),
+        (text.replace("prev.python314P", "prev.python313P"), {"eval-names"}),
+    ):
+        path.write_text(recipe)
+        result = verification.verify(matrix, tmp_path, variants=[variant], only=only)
+        assert found <= {f.check for f in result.findings}, recipe
+        assert bool(found) == bool(result.findings)
+
+
 # --- GPUs that the libraries of nixpkgs leave out ---
 
 OLD_GPUS = """

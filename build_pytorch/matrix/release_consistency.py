@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from build_pytorch.base import paths
 from build_pytorch.base.errors import near_miss
-from build_pytorch.base.versions import digits, minor_version, numbers, underscored
+from build_pytorch.base.versions import digits, minor_version, numbers, order, underscored
 from build_pytorch.matrix.compatibility import compiles, cuda_window
 from build_pytorch.matrix.field_types import Fault, Trail, quoted, wrong
 from build_pytorch.matrix.source_tables import (
@@ -28,6 +28,11 @@ from build_pytorch.matrix.tables import Group, MatrixFile, Release
 
 _DRIVERS: Final = {12: 525, 13: 580}
 """Oldest Linux driver of each CUDA major (NVIDIA, CUDA compatibility, minor version floors)."""
+
+_LAST_SETUP_PY: Final = "20260720"
+_SCIKIT_BUILD: Final = "2.14"
+"""The day on which setup.py left PyTorch's main (pytorch pull request 189758), and the first
+version that scikit-build-core builds."""
 
 _OF_GITHUB: Final = ("owner", "repo", "rev", "hash", "hash_of")
 _WITH_GITHUB: Final = frozenset({*_OF_GITHUB, "submodules", "fetcher", "patches"})
@@ -51,7 +56,7 @@ def contradictions(spec: MatrixFile, release: Release) -> Iterator[Fault]:
         found = f"{quoted(release.nixpkgs.pin)}, whose revision nixpkgs.retired lists"
         yield ("nixpkgs", "pin"), wrong(found, "any other pin")
     yield from _sources(release, pin)
-    yield from _nightly(release.torch)
+    yield from _nightly(release.torch, pin)
     if release.cuda:
         yield from _cuda(release, release.cuda, pin)
     if not is_for_recipes(release.folder):
@@ -95,8 +100,11 @@ def _source(source: PackageSource, name: str) -> Iterator[Fault]:
         yield ("rev",), wrong(quoted(source.rev), allowed)
 
 
-def _nightly(torch: TorchSource) -> Iterator[Fault]:
-    """A nightly is a commit of a day; nothing else names a commit of Triton."""
+def _nightly(torch: TorchSource, pin: Pin) -> Iterator[Fault]:
+    """A nightly is a commit of a day, with a setup.py for a pin that runs it.
+
+    Nothing else names a commit of Triton.
+    """
     if not torch.is_nightly:
         if torch.triton_rev:
             found = f"a commit with version {torch.version}"
@@ -110,6 +118,12 @@ def _nightly(torch: TorchSource) -> Iterator[Fault]:
     except ValueError:
         found = f"{quoted(torch.version)}, which ends in no date"
         yield ("torch", "version"), wrong(found, "X.Y.0.devYYYYMMDD")
+    if torch.nightly_day > _LAST_SETUP_PY and order(pin.torch) < order(_SCIKIT_BUILD):
+        found = (
+            f"{quoted(torch.version)}, which has no setup.py: nixpkgs {pin.torch} builds with it"
+        )
+        allowed = f"a day up to {_LAST_SETUP_PY}, or a pin with torch {_SCIKIT_BUILD} or newer"
+        yield ("torch", "version"), wrong(found, allowed)
 
 
 def _cuda(release: Release, cuda: CudaToolkit, pin: Pin) -> Iterator[Fault]:

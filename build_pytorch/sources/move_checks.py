@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from build_pytorch.base.errors import BuildPytorchError
 from build_pytorch.base.versions import is_revision
+from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
 from build_pytorch.matrix.tables import Release
 from build_pytorch.sources import pin_facts
@@ -38,8 +39,9 @@ def check_upstream(release: Release, wanted: NewVersions, *, pre: bool) -> Itera
         newest = newest_version(known)
         if newest and Version(newest) > Version(wanted.torch):
             yield f"PyTorch {newest} is newer than {wanted.torch}"
-    is_rev = is_revision(wanted.nixpkgs or "")
-    if wanted.nixpkgs and is_rev and not github.commit(*NIXPKGS, wanted.nixpkgs):
+    pins = {pin.rev for pin in known_hardware.load().pin.values()}
+    is_new = is_revision(wanted.nixpkgs or "") and wanted.nixpkgs not in pins
+    if wanted.nixpkgs and is_new and not github.commit(*NIXPKGS, wanted.nixpkgs):
         raise BuildPytorchError(f"{'/'.join(NIXPKGS)} has no commit {wanted.nixpkgs}")
 
 

@@ -4,10 +4,11 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:b7145bc8bfcdc6634009993fed49ea15ba1c0bbe3aad750024b820e714a4d65f
+# Digest of this file, with zeros in place of it: sha256:04dbfcd783a96436a7ee3e6f14ea2aca2a59acae3ba0e613782e8094bf774f7c
 
 import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+    url = "https://github.com/NixOS/nixpkgs/archive/0182a361324364ae3f436a63005877674cf45efb.tar.gz";
+    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
     # can evaluate this recipe and send the build to a builder of this platform.
@@ -24,7 +25,7 @@ import (builtins.fetchTarball {
       # of it in the environment variable CUDA_TOOLKIT_REPO. Such a build is not for publishing.
       (final: prev:
         let
-          cuda = final.cudaPackages_13;
+          cuda = final.cudaPackages_13_0;
           local = builtins.getEnv "CUDA_TOOLKIT_REPO";
           fetched = builtins.fetchTarball {
             url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
@@ -36,7 +37,7 @@ import (builtins.fetchTarball {
             else throw "CUDA_TOOLKIT_REPO: ${local} is not an absolute path";
           files = repository + "/.flox/pkgs";
           # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
-          call = final.newScope { cudaPackages = cuda; };
+          call = final.newScope { cudaPackages = cuda; cudaPackages_13 = cuda; };
         in {
           cudaPackages = cuda.overrideScope (_: cprev: {
             cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
@@ -46,21 +47,7 @@ import (builtins.fetchTarball {
           });
         })
 
-      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # torch links a static MAGMA, which nixpkgs makes from this package.
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })
-
-      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {

@@ -4,10 +4,11 @@
 # the same import, for release.nix and for companions.
 #
 # Generated from matrix.toml by templates/nixpkgs.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:0a57d48772211d4f2417dad39796de98207b8e77a190c5ce64c03179a6a088e3
+# Digest of this file, with zeros in place of it: sha256:dfc13ede9e5279f13d4c04eb5d4d983ece81fdf4f63a741a5a16683128f5a64a
 
 import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+    url = "https://github.com/NixOS/nixpkgs/archive/0182a361324364ae3f436a63005877674cf45efb.tar.gz";
+    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
     # can evaluate this recipe and send the build to a builder of this platform.
@@ -20,23 +21,9 @@ import (builtins.fetchTarball {
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      (final: prev: { cudaPackages = final.cudaPackages_13_0; })
 
-      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # torch links a static MAGMA, which nixpkgs makes from this package.
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })
-
-      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {

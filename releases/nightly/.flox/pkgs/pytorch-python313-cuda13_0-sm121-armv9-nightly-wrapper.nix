@@ -4,14 +4,15 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13, with CUDA packages from elsewhere.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:378a7e654c8a4d172b040416bfc61c7d6c41f7376580db66a6190acb59b0650c
+# Digest of this file, with zeros in place of it: sha256:296312cb14cc71e847ae7c6ede6f2d8a73657e7c2327d7ef75bb7d127e9beda1
 
 { pkgs ? import <nixpkgs> {}
 
   # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
   # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+    url = "https://github.com/NixOS/nixpkgs/archive/0182a361324364ae3f436a63005877674cf45efb.tar.gz";
+    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
     # can evaluate this recipe and send the build to a builder of this platform.
@@ -28,7 +29,7 @@
       # of it in the environment variable CUDA_TOOLKIT_REPO. Such a build is not for publishing.
       (final: prev:
         let
-          cuda = final.cudaPackages_13;
+          cuda = final.cudaPackages_13_0;
           local = builtins.getEnv "CUDA_TOOLKIT_REPO";
           fetched = builtins.fetchTarball {
             url = "https://github.com/barstoolbluz/build-cudatoolkit/archive/0696b3dbc42d8ec2de3e1edcc09ca9d1161db73a.tar.gz";
@@ -40,7 +41,7 @@
             else throw "CUDA_TOOLKIT_REPO: ${local} is not an absolute path";
           files = repository + "/.flox/pkgs";
           # Each file gets the packages of this nixpkgs, and its CUDA without these replacements.
-          call = final.newScope { cudaPackages = cuda; };
+          call = final.newScope { cudaPackages = cuda; cudaPackages_13 = cuda; };
         in {
           cudaPackages = cuda.overrideScope (_: cprev: {
             cudatoolkit = call (files + "/cudatoolkit-13_0.nix") { };
@@ -50,21 +51,7 @@
           });
         })
 
-      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # torch links a static MAGMA, which nixpkgs makes from this package.
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })
-
-      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {

@@ -4,14 +4,15 @@
 # and CPUs with ARMv9 with SVE2, on Python 3.13.
 #
 # Generated from matrix.toml by templates/gpu.nix.j2; edit those and run `invoke phase3`.
-# Digest of this file, with zeros in place of it: sha256:fd5011d53ae19230822e90af9dbc084dee9078073127b332eb5d8229d45f542f
+# Digest of this file, with zeros in place of it: sha256:fcd8a2134562dbc3454008fb809a2fba560fc58e6ed3be748b2a3d1eb925c404
 
 { pkgs ? import <nixpkgs> {}
 
   # The nixpkgs revision of all recipes of this release. A caller that evaluates many recipes can
   # pass one import to all recipes with the same system and overlays; Flox passes nothing.
 , nixpkgs_pinned ? import (builtins.fetchTarball {
-    url = "https://github.com/NixOS/nixpkgs/archive/6a030d535719c5190187c4cec156f335e95e3211.tar.gz";
+    url = "https://github.com/NixOS/nixpkgs/archive/0182a361324364ae3f436a63005877674cf45efb.tar.gz";
+    sha256 = "sha256-0NBlEBKkN3lufyvFegY4TYv5mCNHbi5OmBDrzihbBMQ=";
   }) {
     # Without it, nixpkgs takes the platform of the machine that evaluates. With it, any machine
     # can evaluate this recipe and send the build to a builder of this platform.
@@ -24,23 +25,9 @@
 
     overlays = [
       # Overlay 1: CUDA 13.0 for every package that uses CUDA
-      (final: prev: { cudaPackages = final.cudaPackages_13; })
+      (final: prev: { cudaPackages = final.cudaPackages_13_0; })
 
-      # Overlay 2: CUDA 13.0 dropped cudaDeviceProp.clockRate, which this MAGMA reads.
-      # torch links a static MAGMA, which nixpkgs makes from this package.
-      (final: prev: {
-        magma = prev.magma.overrideAttrs (oldAttrs: {
-          patches = (oldAttrs.patches or []) ++ [
-            (final.fetchpatch {
-              name = "cuda-13.0-clockrate-fix.patch";
-              url = "https://github.com/icl-utk-edu/magma/commit/235aefb7b064954fce09d035c69907ba8a87cbcd.patch";
-              hash = "sha256-i9InbxD5HtfonB/GyF9nQhFmok3jZ73RxGcIciGBGvU=";
-            })
-          ];
-        });
-      })
-
-      # Overlay 3: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
+      # Overlay 2: PyTorch 2.10.0.dev20251015 in place of the version that nixpkgs ships
       (final: prev: {
         python3Packages = prev.python3Packages.override {
           overrides = pfinal: pprev: {
