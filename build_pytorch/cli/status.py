@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from build_pytorch.base.console import WIDTH, Screen, counted, print_json, some
@@ -52,25 +51,6 @@ _SEEDS: Final = {
     BuiltState.STALE: "stale, their recipe has changed",
 }
 _COLOURS: Final = {"failed": "red", "no": "dim", "-": "dim"}
-
-
-class StatusRow(Struct, frozen=True, kw_only=True):
-    """The state of one package, as text."""
-
-    variant: str
-    package: str
-    status: str
-    reason: str
-    recipe: str
-    verified: str
-    built: str
-    smoke: str
-    inspect: str
-    compare: str
-    published: str
-    output: str
-    shared: str
-    log: str
 
 
 def run(options: StatusOptions) -> int:
@@ -158,24 +138,25 @@ def compared_states(
     return states
 
 
-def _row(state: PackageState) -> StatusRow:
+def _row(state: PackageState) -> dict[str, str]:
+    """Return the state of one package as text: the columns, and what --json has beside them."""
     package = state.package
-    return StatusRow(
-        variant=package.id,
-        package=package.package,
-        status=package.status,
-        reason=package.impossible or "",
-        recipe=state.recipe,
-        verified=state.verified_label,
-        built=state.built,
-        smoke=state.smoke,
-        inspect=state.inspect,
-        compare=state.compare_label,
-        published=state.published,
-        output=state.output,
-        shared="yes" if state.reads_seeds else "no",
-        log=state.log,
-    )
+    return {
+        "variant": package.id,
+        "package": package.package,
+        "status": package.status,
+        "reason": package.impossible or "",
+        "recipe": state.recipe,
+        "verified": state.verified_label,
+        "built": state.built,
+        "smoke": state.smoke,
+        "inspect": state.inspect,
+        "compare": state.compare_label,
+        "published": state.published,
+        "output": state.output,
+        "shared": "yes" if state.reads_seeds else "no",
+        "log": state.log,
+    }
 
 
 def _totals(states: Sequence[PackageState]) -> dict[str, int]:
@@ -203,19 +184,19 @@ def _print_table(screen: Screen, states: Sequence[PackageState]) -> None:
     is_compared = any(state.comparison for state in states)
     columns = [name for name in _COLUMNS if is_compared or name != "compare"]
     names = ["variant", *columns]
-    widths = {name: max(len(name), *(len(getattr(row, name)) for row in rows)) for name in names}
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
     gap = "  " if sum(widths.values()) + 2 * len(names) + len(" [1]") <= WIDTH else " "
-    reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
+    reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
     head = gap.join(f"{name:<{widths[name]}}" for name in names)
     screen.line(screen.paint(head.rstrip(), "bold"))
     for state, row in zip(states, rows, strict=True):
-        cells = [f"{row.variant:<{widths['variant']}}"]
+        cells = [f"{row['variant']:<{widths['variant']}}"]
         for name in columns:
-            text = getattr(row, name)
+            text = row[name]
             is_done = getattr(state, name).is_done
             colour = "green" if is_done else _COLOURS.get(text, "yellow")
             cells.append(screen.paint(text, colour) + " " * (widths[name] - len(text)))
-        note = f" [{reasons.index(row.reason) + 1}]" if row.reason else ""
+        note = f" [{reasons.index(reason) + 1}]" if (reason := row["reason"]) else ""
         screen.line(f"{gap.join(cells)}{note}".rstrip())
     for number, reason in enumerate(reasons, 1):
         screen.fold(f"[{number}] impossible-host: ", reason)
