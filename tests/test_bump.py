@@ -470,7 +470,7 @@ def asked_pin(matrix: Matrix, assume: str = "", **wanted: str) -> ReleaseMove:
     return asked_move(ReleaseMove(matrix, "cuda13_0", new_versions(**wanted)), assume, 5)
 
 
-UNREADABLE = "; nothing is known of this pin without an evaluation; --assume PIN copies another one"
+UNREADABLE = "; without an evaluation, --assume PIN takes what another pin contains"
 
 
 @needs_nix
@@ -525,6 +525,8 @@ def test_a_pin_may_be_assumed_to_contain_what_another_one_does(matrix: Matrix) -
     assert "pin.early_2026, not confirmed: all: copied from pin.february_2026" in move.todo
     with pytest.raises(BuildPytorchError, match='no pin "febuary_2026" with facts; did you mean'):
         asked_pin(matrix, "febuary_2026", nixpkgs=NEW_PIN)
+    with pytest.raises(BuildPytorchError, match=r"has no CUDA 13\.2: 12\.8, 12\.9, 13\.0;"):
+        asked_pin(matrix, "february_2026", cuda="13.2")
     with pytest.raises(BuildPytorchError, match=r"--assume: pin\.cuda13_1 is known to have the"):
         asked_pin(matrix, "february_2026", cuda="13.1")
 
@@ -537,7 +539,7 @@ def test_a_pin_that_cannot_be_reached_ends_the_command(api: Api, project: Projec
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9"}
     done = project.run("invoke", "bump", "--cuda", "13.2", env=env)
     assert done.returncode == 2
-    assert "--assume PIN copies another one" in error_line(done)
+    assert error_line(done).startswith("pin.early_2026, CUDA 13.2: not known; nixpkgs (")
     assert project.snapshot() == before
 
 

@@ -143,7 +143,7 @@ def test_prefetch_without_a_network_needs_another_pin(project: Project) -> None:
     env = {"BUILD_PYTORCH_GITHUB": "http://127.0.0.1:9", "PATH": str(fake_prefetch(project))}
     refused = project.run("invoke", "prefetch", "--only", "nixpkgs", env=env)
     assert refused.returncode == 2
-    assert "--assume PIN copies another one" in error_line(refused)
+    assert "--assume PIN takes what another pin contains" in error_line(refused)
     assert matrix.read_text() == text
     words = ["prefetch", "--only", "nixpkgs", "--assume", "early_2026"]
     done = project.run("invoke", *words, env=env)

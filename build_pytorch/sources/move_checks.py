@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from build_pytorch.base.errors import BuildPytorchError
+from build_pytorch.base.errors import BuildPytorchError, ToolError
 from build_pytorch.base.versions import is_revision
 from build_pytorch.matrix import known_hardware
 from build_pytorch.matrix.model import Matrix
@@ -62,12 +62,15 @@ def asked_move(move: ReleaseMove, assume: str, minutes: float) -> ReleaseMove:
     """
     matrix, key = move.matrix, move.pin
     pin = move.pins.get(key) or matrix.pins[key]
-    if assume and not move.is_assumed:
+    if assume and not move.unknown:
         raise BuildPytorchError(f"--assume: pin.{key} is known to have the versions; leave it out")
+    if not move.unknown:
+        return move
     if assume:
         pin = pin_facts.assumed(matrix, pin, assume)
-    elif move.is_assumed:
-        pin = pin_facts.learned(matrix, key, pin, minutes)
     else:
-        return move
+        try:
+            pin = pin_facts.learned(matrix, key, pin, minutes)
+        except ToolError as error:
+            raise ToolError(f"pin.{key}, {', '.join(move.unknown)}: not known; {error}") from None
     return ReleaseMove(matrix, move.name, move.wanted, beside=move.beside, pin=pin)

@@ -74,7 +74,7 @@ def learned(matrix: Matrix, key: str, pin: Pin, minutes: float) -> Pin:
     nixpkgs = f"import (builtins.fetchTarball {{ {code} }})"
     path = quoting.literal(str(_EXPRESSION))
     argv = store.evaluate_argv(f"import (/. + {path}) {{ nixpkgs = {nixpkgs}; }}")
-    fix = "nothing is known of this pin without an evaluation; --assume PIN copies another one"
+    fix = "without an evaluation, --assume PIN takes what another pin contains"
     try:
         result = process.start(argv).finish(minutes * 60)
     except ToolError as error:

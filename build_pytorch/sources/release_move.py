@@ -98,8 +98,8 @@ class ReleaseMove:
         self.values: dict[Trail, MovedValue] = {}
         self.pins: dict[str, Pin] = {}
         self.todo: list[str] = []
-        self.is_assumed = False
-        """Whether nobody has asked the pin for the versions that the release has."""
+        self.unknown: list[str] = []
+        """What nobody knows of the pin, and the release needs."""
         self._asked = pin
         if wanted.cuda and self.old.cuda is None:
             raise BuildPytorchError(f"--cuda: release {name} has no CUDA")
@@ -239,7 +239,7 @@ class ReleaseMove:
             allowed = "a full Git revision, 40 hex digits, or the key of a pin"
             raise BuildPytorchError(f'--nixpkgs: found "{rev[:40]}"; allowed: {allowed}')
         users = [name for name, it in self.matrix.releases.items() if it.nixpkgs.pin == own]
-        self.is_assumed = self._asked is None
+        self.unknown += [] if self._asked else ["what it contains"]
         changed = {"rev": rev, "sha256": "", "sha256_of": "", "date": "not known"}
         pin = structs.replace(self.matrix.pins[own], **changed, unconfirmed=None)
         pin = self._asked or pin_facts.assumed(self.matrix, pin, own)
@@ -280,7 +280,7 @@ class ReleaseMove:
         torch, wanted = self.old.torch, self.wanted.torch
         native = self._known[self.pin].torch
         version = wanted or (native if torch.is_of_pin else torch.version)
-        moves = (wanted or self.wanted.nixpkgs) and not self.is_assumed
+        moves = (wanted or self.wanted.nixpkgs) and not self.unknown
         is_of_pin = version == native and bool(torch.is_of_pin or moves)
         if version == torch.version and is_of_pin == torch.is_of_pin:
             return
@@ -349,12 +349,12 @@ class ReleaseMove:
 
     def _lacks(self, what: str, known: Iterable[str]) -> None:
         """Note that a pin may lack a version. Raises BuildPytorchError if it is known to."""
-        self.is_assumed = self._asked is None
-        if self._asked and not (self._asked.facts and self._asked.facts.unconfirmed):
-            has = (
-                f"nixpkgs {self._asked.rev} has no {what}: {listed(dict.fromkeys(known)) or 'none'}"
-            )
-            raise BuildPytorchError(f"{has}; --nixpkgs REV moves to another one")
+        if not self._asked:
+            self.unknown.append(what)
+            return
+        others = listed(dict.fromkeys(known)) or "none"
+        has = f"nixpkgs {self._asked.rev} has no {what}: {others}"
+        raise BuildPytorchError(f"{has}; --nixpkgs REV moves to another one")
 
     def _move_names(self) -> None:
         """Set names that contain versions; those with placeholders follow by themselves.
